@@ -25,7 +25,7 @@ from noetl.model.events import (
     TaskStarted,
 )
 from noetl.model.inputs import ChildEnded, Leased, Reported, TimerDue
-from noetl.model.outcome import ok
+from noetl.model.outcome import Meta, ok
 from tests.engine.generated import PARTITIONS
 from tests.engine.playing import Play, error, todo
 
@@ -197,7 +197,9 @@ class World:
             "task": "t",
             "iteration": iteration,
         }
-        return [TaskStarted(**names), TaskDone(outcome=ok(1), progress=progress, **names)]
+        meta = Meta(duration=self.dice.randint(0, 4) / 4)
+        outcome = ok("x" * self.dice.randint(0, 30), meta=meta)
+        return [TaskStarted(**names), TaskDone(outcome=outcome, progress=progress, **names)]
 
     def _wait(self, command: Command, iteration: int | None, *, closes: bool) -> Report:
         # Wherever it goes on, it has got further than before.
@@ -275,6 +277,17 @@ class World:
             owned = run.commands or run.children or run.timers or run.loop or not run.waiting
             assert owned, f"nobody owns the run of {run.step}"
             self._check_loop(run)
+            self._check_quotas(run)
+
+    def _check_quotas(self, run: Any) -> None:
+        """What used more than it may has ended."""
+        quotas = self.played.program.steps[run.step].step.quotas
+        for bound, used in (
+            (quotas.max_calls, run.used.calls),
+            (quotas.max_bytes, run.used.bytes),
+            (quotas.max_seconds, run.used.seconds),
+        ):
+            assert bound is None or used <= bound or run.following is not None
 
     def _check_loop(self, run: Any) -> None:
         if run.loop is None:

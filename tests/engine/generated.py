@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+
+from tests.engine.reference import UNBOUNDED, Used
 
 GUARDS = {"always": None, "never": "{{ false }}", "error": "{{ error }}"}
 EXITS = {"always": "not error", "flag": "not error and result.flag", "error": "error"}
@@ -43,6 +46,29 @@ def exits(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
     return draw(st.lists(rule, min_size=1, max_size=2))
 
 
+TASKS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "promises": st.integers(0, 4).map(lambda one: one == 0),
+            "retries": st.integers(0, 2).map(lambda one: one == 0),
+        }
+    ),
+    min_size=1,
+    max_size=2,
+)
+"""The pipeline of a step."""
+
+
+def quotas(*, calls: int, size: int, seconds: int) -> st.SearchStrategy[Used]:
+    """Mostly none; bounds up to these, in quarters of a second."""
+    return st.builds(
+        Used,
+        st.just(math.inf) | st.just(math.inf) | st.integers(1, calls),
+        st.just(math.inf) | st.just(math.inf) | st.integers(1, size),
+        st.just(math.inf) | st.just(math.inf) | st.integers(0, 4 * seconds).map(lambda n: n / 4),
+    )
+
+
 @st.composite
 def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[str, Any]]:
     """Steps as the reference reads them. Without arcs at all nothing would happen: the first
@@ -55,7 +81,7 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
             own.append({"to": f"s{index + 1}", "when": "always", "turns": 0, "delay": False})
             own[-1] |= {"dedupe": False, "partition": False}
         steps[f"s{index}"] = {
-            "tool": draw(st.integers(0, 3)) > 0,
+            "tasks": draw(TASKS) if draw(st.integers(0, 3)) > 0 else [],
             "join": draw(st.sampled_from(joins)),
             "mode": draw(st.sampled_from(("exclusive", "inclusive", "inclusive"))),
             "arcs": own,
@@ -63,7 +89,7 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
             "deny": draw(st.integers(0, 9)) == 0,
             "ignore": draw(st.integers(0, 5)) == 0,
             "best_effort": draw(st.booleans()),
-            "max_calls": draw(st.sampled_from((None, None, None, 1, 2))),
+            "quotas": draw(quotas(calls=3, size=60, seconds=1)),
         }
     led_to = {way["to"] for spec in steps.values() for way in spec["arcs"] + spec["rules"]}
     for name, spec in steps.items():
@@ -77,7 +103,7 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
 class Whole(NamedTuple):
     """What a playbook says of its executions."""
 
-    max_calls: int | None = None
+    quotas: Used = UNBOUNDED
     promises: bool = False
     """The step that ends last raises its flag."""
 
@@ -87,8 +113,8 @@ PLAIN = Whole()
 
 @st.composite
 def wholes(draw: st.DrawFn) -> Whole:
-    max_calls = draw(st.none() | st.integers(1, 8))
-    return Whole(max_calls, promises=draw(st.integers(0, 3)) == 0)
+    bounds = draw(quotas(calls=8, size=300, seconds=5))
+    return Whole(bounds, promises=draw(st.integers(0, 3)) == 0)
 
 
 def written(
@@ -111,6 +137,8 @@ def written(
     )
 
 
+FAILED = "{{ outcome.status == 'error' }}"
+WORTH_IT = "{{ outcome.error and outcome.error.retryable }}"
 FLAGGED = {"type": "object", "properties": {"flag": {"const": True}}, "required": ["flag"]}
 
 
@@ -118,8 +146,8 @@ def _executor(whole: Whole, *, undoes: bool) -> dict[str, Any]:
     policy: dict[str, Any] = {}
     if undoes:
         policy["compensate_on"] = ["failure", "cancel"]
-    if whole.max_calls is not None:
-        policy["quotas"] = {"max_calls": whole.max_calls}
+    if whole.quotas != UNBOUNDED:
+        policy["quotas"] = _bounds(whole.quotas)
     return {"policy": policy, **({"result": {"schema": FLAGGED}} if whole.promises else {})}
 
 
@@ -145,8 +173,8 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         settings.setdefault("policy", {})["failure"] = {"mode": "best_effort"}
     if spec["ignore"]:
         settings["on_error"] = "ignore"
-    if spec.get("max_calls") is not None:
-        settings.setdefault("policy", {})["quotas"] = {"max_calls": spec["max_calls"]}
+    if spec.get("quotas", UNBOUNDED) != UNBOUNDED:
+        settings.setdefault("policy", {})["quotas"] = _bounds(spec["quotas"])
     for key in ("compensate", "timeout", "case_mode", "next_policy"):
         if key in extra:
             settings[key] = extra[key]
@@ -154,14 +182,30 @@ def _step(name: str, spec: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
     # Both: a join may have been drawn for a step to which only a rule leads.
     if case := [*map(_exit, spec["rules"]), *extra.get("case", ())]:
         made["case"] = case
-    if spec["tool"]:
-        made["tool"] = {"kind": "noop"}
+    if spec["tasks"]:
+        made["tool"] = [_task(f"t{index}", task) for index, task in enumerate(spec["tasks"])]
         if "loop" in extra:
             made["loop"] = extra["loop"]
     made["next"] = {
         "spec": {"mode": spec["mode"]},
         "arcs": [_arc(name, index, arc) for index, arc in enumerate(spec["arcs"])],
     }
+    return made
+
+
+def _bounds(bounds: Used) -> dict[str, float]:
+    written = {f"max_{name}": bound for name, bound in bounds._asdict().items()}
+    return {name: bound for name, bound in written.items() if bound != math.inf}
+
+
+def _task(name: str, task: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": name, "kind": "noop"}
+    if task["promises"]:
+        made["output"] = {"schema": FLAGGED}
+    if task["retries"]:
+        again = {"do": "retry", "attempts": 2, "delay": 0}
+        rules = [{"when": WORTH_IT, "then": again}, {"when": FAILED, "then": {"do": "fail"}}]
+        made["spec"] = {"policy": {"rules": rules}}
     return made
 
 

@@ -16,6 +16,8 @@ from noetl.dsl.compile import compile_text
 from noetl.engine.advance import advance
 from noetl.engine.evolve import evolve
 from noetl.engine.loops import element
+from noetl.engine.pipeline.frame import Frame
+from noetl.engine.pipeline.machine import Pipeline, StepRun
 from noetl.engine.program import Program
 from noetl.engine.turn import (
     CancelChild,
@@ -54,10 +56,12 @@ from noetl.model.inputs import (
 )
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
+from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.tools.registry import shapes
 
 EXECUTION = "4611686018427387904"
 SEAL = "sealed"
+RESULT_MAX = 1_000_000
 HEAD = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -323,6 +327,13 @@ def todo(command: Command) -> list[int]:
     if command.iteration is not None:
         return [command.iteration]
     return [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
+
+
+def machine_of(play: Play, command: Command) -> Pipeline:
+    """The pipeline of a command, as its worker would begin it."""
+    run = StepRun(play.program, command, PLAYBOOK, RESULT_MAX)
+    frame = Frame(play.program, command, dict(command.ctx), command.progress)
+    return Pipeline(run, run.step.tasks, frame, top=True)
 
 
 def element_of(play: Play, command: Command, index: int) -> Any:

@@ -1,17 +1,20 @@
 """The net as the language page describes it, in the plainest way: no events, no ids, no speed.
 
 Written from the page alone, so that the engine has something to disagree with. It knows tokens,
-admission, joins, routing, failure arcs, failure modes, quotas of calls and what an execution
-promises to yield; bodies of steps are answered by the test.
+admission, joins, routing, failure arcs, failure modes, pipelines, quotas and what tasks and
+executions promise to yield; calls are answered by the test.
 
-A step is `{tool, join, mode, arcs, rules, deny, ignore, best_effort, max_calls}`, an arc `{to,
-when, turns, delay, dedupe, partition}`, an event rule on `step.exit` `{to, when}`. Keys of tokens
-are the flag of the step that they come from. `max_calls` bounds the calls of a run (None: nothing
-does), and those of the execution. If that `promises`, its last step has to have raised its flag.
+A step is `{tasks, join, mode, arcs, rules, deny, ignore, best_effort, quotas}`, a task `{promises,
+retries}`, an arc `{to, when, turns, delay, dedupe, partition}`, an event rule on `step.exit` `{to,
+when}`. Keys of tokens are the flag of the step that they come from. What `promises` (a task, or an
+execution for its last step) has to raise the flag. `retries` repeats once what is worth it.
+`quotas` bound what the calls of a run use together, and those of the execution.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 Steps = dict[str, dict[str, Any]]
@@ -28,6 +31,30 @@ class Token(NamedTuple):
     """On an arc that partitions its tokens."""
 
 
+class Used(NamedTuple):
+    """What calls have used, or what they may use."""
+
+    calls: float = 0
+    bytes: float = 0
+    seconds: float = 0
+
+    def plus(self, other: Used) -> Used:
+        return Used(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def exceeds(self, quotas: Used) -> bool:
+        return any(mine > bound for mine, bound in zip(self, quotas, strict=True))
+
+
+UNBOUNDED = Used(math.inf, math.inf, math.inf)
+
+
+class Place(NamedTuple):
+    """How far a run has come in its pipeline."""
+
+    task: int = 0
+    attempt: int = 1
+
+
 def ruled(spec: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """The ways out that rules are, numbered from -1 down."""
     return [(-1 - index, rule) for index, rule in enumerate(spec["rules"])]
@@ -36,14 +63,16 @@ def ruled(spec: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 class Reference:
     """One execution of a net."""
 
-    def __init__(
-        self, steps: Steps, *, max_calls: int | None = None, promises: bool = False
-    ) -> None:
+    def __init__(self, steps: Steps, *, quotas: Used = UNBOUNDED, promises: bool = False) -> None:
         self.steps = steps
-        self.max_calls = max_calls
+        self.quotas = quotas
         self.promises = promises
-        self.calls: dict[tuple[str, int], int] = {}
-        """Calls that were made, by run."""
+        self.used: dict[tuple[str, int], Used] = {}
+        """What calls have used, by run."""
+        self.places: dict[tuple[str, int], Place] = {}
+        """Where runs are in their pipelines."""
+        self.failures: list[tuple[str, str]] = []
+        """The steps whose runs failed, and with what kind of error."""
         self.last = ""
         """The step that ended last."""
         self.tokens: list[Token] = []
@@ -80,22 +109,51 @@ class Reference:
         self._place(entry, None, frozenset(), delayed=False)
         self._settle()
 
-    def finish(self, step: str, number: int, *, ok: bool, flag: bool) -> None:
-        past = self.open.pop((step, number))
-        self.last = step
-        if ok:
-            self.flags[step] = flag
-        self._ended.append((step, past, ok))
-        self._settle()
+    def begin(self, step: str, number: int) -> None:
+        """A run makes the next call of its pipeline. One beyond a quota fails it instead."""
+        self._use((step, number), Used(calls=1))
 
-    def call(self, step: str, number: int, count: int) -> None:
-        """A run makes calls. One beyond a quota is not made: the run fails."""
-        self.calls[step, number] = self.calls.get((step, number), 0) + count
-        own, all_calls = self.steps[step].get("max_calls"), sum(self.calls.values())
-        if (own is not None and self.calls[step, number] > own) or (
-            self.max_calls is not None and all_calls > self.max_calls
-        ):
-            self.finish(step, number, ok=False, flag=False)
+    def end(
+        self, step: str, number: int, *, error: str, flag: bool, size: int, seconds: float
+    ) -> None:
+        """The call under way has ended. With that its run says which call is next, if any is."""
+        run, spec = (step, number), self.steps[step]
+        place = self.places.get(run, Place())
+        task, last = spec["tasks"][place.task], len(spec["tasks"]) - 1
+        then = None if error or place.task == last else Place(place.task + 1)
+        if error and task["retries"] and place.attempt == 1:
+            then = Place(place.task, attempt=2)
+        if not error and task["promises"] and not flag:
+            error, then = "schema", None
+        used = Used(calls=then is not None, bytes=0 if error else size, seconds=seconds)
+        if not self._use(run, used):
+            return
+        if then is None:
+            self._finish(run, error=error, flag=flag)
+        else:
+            self.places[run] = then
+
+    def _use(self, run: tuple[str, int], more: Used) -> bool:
+        """Count this; whether the run may go on. What uses nothing exceeds nothing."""
+        if more == Used():
+            return True
+        self.used[run] = self.used.get(run, Used()).plus(more)
+        own = self.steps[run[0]].get("quotas", UNBOUNDED)
+        everything = functools.reduce(Used.plus, self.used.values())
+        if self.used[run].exceeds(own) or everything.exceeds(self.quotas):
+            self._finish(run, error="quota", flag=False)
+            return False
+        return True
+
+    def _finish(self, run: tuple[str, int], *, error: str, flag: bool) -> None:
+        past = self.open.pop(run)
+        self.last = run[0]
+        if error:
+            self.failures.append((run[0], error))
+        else:
+            self.flags[run[0]] = flag
+        self._ended.append((run[0], past, not error))
+        self._settle()
 
     def wake(self, index: int) -> None:
         """The moment of a delayed token has come."""
@@ -159,7 +217,7 @@ class Reference:
     def _follow_a_rule(self, step: str, past: frozenset[Any], *, ok: bool) -> bool:
         """The first rule that holds sends the token in place of all arcs, and handles a failure."""
         for index, rule in enumerate(self.steps[step]["rules"]):
-            flag = ok and self.steps[step]["tool"] and self.flags[step]
+            flag = ok and self.steps[step]["tasks"] and self.flags[step]
             if {"always": ok, "flag": flag, "error": not ok}[rule["when"]]:
                 self._place(rule["to"], (step, -1 - index), past, delayed=False)
                 return True
@@ -261,7 +319,7 @@ class Reference:
         run = (step, self.runs[step])
         self.keys[run] = group[0].key
         past = frozenset().union(*(token.past for token in group)) | {run}
-        if self.steps[step]["tool"]:
+        if self.steps[step]["tasks"]:
             self.open[run] = past
         else:
             self.last = step

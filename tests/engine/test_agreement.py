@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noetl.model.events import TaskStarted
+from noetl.engine.pipeline.machine import (
+    Call,
+    CallEnded,
+    End,
+    Entered,
+    Happened,
+    Kept,
+    Pipeline,
+    Record,
+    Say,
+)
+from noetl.model.commands import Command
+from noetl.model.events import StepFailed
+from noetl.model.outcome import Meta, failed, ok
 from tests.engine.generated import Whole, nets, wholes, written
-from tests.engine.playing import Play
+from tests.engine.playing import Play, machine_of
 from tests.engine.reference import Reference
 
 LINKS = st.tuples(st.booleans(), st.booleans())
@@ -19,17 +35,50 @@ LINKS = st.tuples(st.booleans(), st.booleans())
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+class Workers:
+    """Whoever drives the pipelines of the runs under way, and what their calls come to."""
+
+    def __init__(self, played: Play) -> None:
+        self.played = played
+        self.machines: dict[str, Pipeline] = {}
+        """By command, from its first call on."""
+        self.calls: Counter[tuple[str, int]] = Counter()
+        """The calls that were made, by run."""
+
+    def go_on(self, command: Command, ended: CallEnded | None) -> None:
+        """The pipeline goes on to its next call, or to its end."""
+        machine = self.machines.setdefault(command.command_id, machine_of(self.played, command))
+        happened: Happened = ended or Entered()
+        while True:
+            *said, last = machine.on(happened, self.played.at)
+            facts = [do.fact for do in said if isinstance(do, Say)]
+            if isinstance(last, End):
+                self.played.report(command, *facts, ending=last.ending)
+                return
+            if isinstance(last, Call):
+                self.calls[command.step, command.run_number] += 1
+            if facts:
+                self.played.report(command, *facts)
+            if isinstance(last, Call) or command.command_id not in self.played.open:
+                return
+            assert isinstance(last, Record)
+            happened = Kept()
+
+
 def agree(played: Play, reference: Reference) -> None:
     runs = {(run.step, run.number) for run in played.state.runs.values()}
     waiting = sorted(token.step for token in played.state.tokens.values())
     expected = sorted(token.step for token in [*reference.tokens, *reference.delayed])
+    failed = [(fact.step, fact.error.kind) for fact in played.events(StepFailed)]
     assert played.status == reference.status
     assert runs == set(reference.open)
     assert waiting == expected
+    assert failed == reference.failures
 
 
-def act(played: Play, reference: Reference, dice: random.Random) -> None:
-    """Something happens to both: a run makes calls or ends, or a delayed token's moment comes."""
+def act(workers: Workers, reference: Reference, dice: random.Random) -> None:
+    """Something happens to both: a call begins or ends, or a delayed token's moment comes."""
+    played = workers.played
     delayed = [token for token in played.state.tokens.values() if token.ready_at is not None]
     choices: list[Any] = [*played.open.values(), *delayed]
     chosen = dice.choice(choices)
@@ -37,32 +86,39 @@ def act(played: Play, reference: Reference, dice: random.Random) -> None:
         assert chosen.timer is not None
         played.fire(chosen.timer)
         reference.wake(delayed.index(chosen))
-        return
-    if dice.random() < 0.3:
-        count = dice.randint(1, 2)
-        begun = TaskStarted(
-            at=played.at, step_run_id=chosen.step_run_id, step=chosen.step, task="t"
-        )
-        played.report(chosen, *[begun] * count)
-        reference.call(chosen.step, chosen.run_number, count)
-        return
-    ok, flag = dice.random() < 0.85, dice.random() < 0.5
-    if ok:
-        played.done(chosen, {"flag": flag})
+    elif chosen.command_id not in workers.machines:
+        workers.go_on(chosen, None)
+        reference.begin(chosen.step, chosen.run_number)
     else:
-        played.fail(chosen)
-    reference.finish(chosen.step, chosen.run_number, ok=ok, flag=flag)
+        fails = dice.random() < 0.15
+        flag = dice.random() < 0.5
+        result = {"flag": flag, "text": "x" * dice.randint(0, 30)}
+        seconds = dice.randint(0, 4) / 4
+        outcome = failed("connection", "no answer", retryable=True) if fails else ok(result)
+        outcome = msgspec.structs.replace(outcome, meta=Meta(duration=seconds))
+        workers.go_on(chosen, CallEnded(outcome))
+        reference.end(
+            chosen.step,
+            chosen.run_number,
+            error="connection" if fails else "",
+            flag=flag,
+            size=len(json.dumps(result, separators=(",", ":"))),
+            seconds=seconds,
+        )
 
 
 def check_agreement(steps: dict[str, dict[str, Any]], whole: Whole, dice: random.Random) -> None:
     played = Play(written(steps, whole=whole), checked=False)
-    reference = Reference(steps, max_calls=whole.max_calls, promises=whole.promises)
+    reference = Reference(steps, quotas=whole.quotas, promises=whole.promises)
+    workers = Workers(played)
     played.start()
     reference.start("s0")
     agree(played, reference)
     while reference.status == "RUNNING":
-        act(played, reference, dice)
+        act(workers, reference, dice)
         agree(played, reference)
+    assert workers.calls.total() <= whole.quotas.calls, "no call is made beyond a quota"
+    assert all(count <= steps[step]["quotas"].calls for (step, _), count in workers.calls.items())
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
@@ -118,7 +174,7 @@ def plain(targets: list[str], *, tool: bool = False, by_rule: bool = False) -> d
     arc = {"when": "always", "turns": 0, "delay": False}
     rules = [{"to": target, "when": "always"} for target in targets] if by_rule else []
     return {
-        "tool": tool,
+        "tasks": [{"promises": False, "retries": False}] if tool else [],
         "join": "auto",
         "mode": "inclusive",
         "arcs": [] if by_rule else [{"to": target, **arc} for target in targets],

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import (
     Call,
     CallEnded,
@@ -28,23 +27,19 @@ from noetl.engine.pipeline.machine import (
     Happened,
     Keep,
     Kept,
-    Pipeline,
     Say,
-    StepRun,
     Suspend,
     Wait,
     Woken,
 )
 from noetl.model import refs
 from noetl.model.chains import Inner, Progress
-from noetl.model.commands import ChildRequest, Command
+from noetl.model.commands import ChildRequest
 from noetl.model.events import TaskDone
 from noetl.model.outcome import Outcome, failed, ok
-from noetl.tools.playbook import TOOL as PLAYBOOK
 from tests.effort import generated
-from tests.engine.playing import Play
+from tests.engine.playing import Play, machine_of
 
-RESULT_MAX = 1_000_000
 POLICY = """
 - step: start
   tool:
@@ -185,12 +180,6 @@ class World:
                 assert about is not None
                 return Fetched(refs.decode(self.bodies[about.key]))
         raise AssertionError(f"{do} is not for the world to perform")
-
-
-def machine_of(play: Play, command: Command) -> Pipeline:
-    run = StepRun(play.program, command, PLAYBOOK, RESULT_MAX)
-    frame = Frame(play.program, command, dict(command.ctx), command.progress)
-    return Pipeline(run, run.step.tasks, frame, top=True)
 
 
 def played(
