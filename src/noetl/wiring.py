@@ -540,7 +540,7 @@ async def reached(
                 return
             if time.monotonic() > deadline:
                 raise Unanswered(
-                    f"nothing was done: the process that has the database does not answer. {busy}"
+                    f"nothing was done: the process that holds the database does not answer. {busy}"
                 )
             await asyncio.sleep(BUSY_PAUSE)
 

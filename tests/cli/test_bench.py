@@ -69,7 +69,7 @@ def test_a_database_in_which_something_would_go_on_is_refused(noetl, tmp_path):
     ran = noetl("bench", "--db", "mine.db")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "1 execution in that database would go on while we measure" in ran.err
+    assert "1 execution in that database would run during the measurement" in ran.err
 
 
 async def start_without_a_worker(url: str) -> None:

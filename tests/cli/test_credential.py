@@ -75,8 +75,8 @@ def test_fields_can_come_from_a_file(place):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["set", "db"], 2, "which fields?"),
-        (["set", "db", "a=1", "a=2"], 2, "comes once"),
+        (["set", "db"], 2, "name the fields"),
+        (["set", "db", "a=1", "a=2"], 2, "may appear once"),
         (["set", "db", "--from-file", "gone.json"], 2, "gone.json"),
         (["show", "shop_bd"], 1, 'there is no credential "shop_bd". Did you mean "shop_db"?'),
         (["delete", "bd"], 1, 'there is no credential "bd"'),

@@ -168,8 +168,9 @@ ELSEWHERE = {
 
 
 DIFFERING = (
-    (r" on http://[\d.]+:\d+| in the process that has the database", ""),
-    (r"; no process runs it: `[^`]*` continues it|(?<=goes on) when something runs next", ""),
+    (r" on http://[\d.]+:\d+| in the process that holds the database", ""),
+    (r"; no process runs it: `[^`]*` continues it", ""),
+    (r"(?<=continues) when a process runs executions of this database", ""),
     (r"local user \w+|anybody \(the server is open\)", "<somebody>"),
     (r'"kind": "(local|open)",\s*"name": "\w*"', '"who": "<somebody>"'),
     (r'(?<="in_use": )(true|false)', "<whether>"),

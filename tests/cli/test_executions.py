@@ -116,7 +116,7 @@ def test_since_that_is_no_time_span_is_refused(place):
     ran = place.run("executions", "list", "--since", "yesterday")
 
     assert ran.returncode == 2
-    assert "a time span like 1h" in ran.stderr
+    assert "a duration like 1h" in ran.stderr
 
 
 def test_an_id_may_be_shortened(place):
@@ -132,7 +132,7 @@ def test_an_id_may_be_shortened(place):
 
     assert shown == [second, second, first]
     assert both.returncode == neither.returncode == 1
-    assert "could be any of" in both.stderr
+    assert "matches several executions" in both.stderr
     assert "there is no execution 99999" in neither.stderr
 
 
@@ -252,7 +252,7 @@ def test_it_is_said_when_the_process_that_has_the_database_does_not_answer(place
         os.kill(running.pid, signal.SIGCONT)
 
     assert ran.returncode == 1
-    assert "nothing was done: the process that has the database does not answer" in ran.stderr
+    assert "nothing was done: the process that holds the database does not answer" in ran.stderr
     assert str(running.pid) in ran.stderr
     # Whatever it found when it woke up came before this, and a cancelled execution does not pause.
     paused = place.run("executions", "pause", "last")
@@ -331,7 +331,7 @@ def test_resume_all_goes_on_with_all_that_was_interrupted(place):
     again = place.run("executions", "resume-all")
 
     assert ran.returncode == 0, ran.stderr
-    assert "going on with 2 executions" in ran.stderr
+    assert "continuing 2 executions" in ran.stderr
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
     assert "no execution was interrupted" in again.stderr
 
@@ -372,7 +372,7 @@ def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
     place.write("second", "")
     other.communicate(timeout=PATIENCE)
 
-    assert "goes on in the process that has the database" in ran.stderr
+    assert "continues in the process that holds the database" in ran.stderr
     assert (followed.returncode, followed.stdout) == (0, "woke up\n")
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
 

@@ -121,7 +121,7 @@ def test_a_read_only_file_is_left_alone_and_the_command_fails(noetl, untidy):
 
     ran = noetl("fmt", "a.yaml")
 
-    assert (ran.code, ran.err) == (1, "noetl: a.yaml is left as it was: it is read-only.\n")
+    assert (ran.code, ran.err) == (1, "noetl: a.yaml was not changed: it is read-only.\n")
     assert untidy.read_text() == UNTIDY
 
 
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(untidy):
     )
 
     assert ran.returncode == 1
-    assert "a.yaml is left as it was" in ran.stderr
+    assert "a.yaml was not changed" in ran.stderr
     assert untidy.read_text() == UNTIDY
     assert list(untidy.parent.iterdir()) == [untidy]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from statistics import median
 
+import click
 import pytest
 
 from noetl.cli.commands import COMMANDS, FIRST_EXAMPLE
@@ -42,13 +44,23 @@ def test_the_first_example_is_a_valid_playbook(noetl):
     assert ran.code == 0, ran.out
 
 
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """The command and all below it, by the words that people type."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for word, one in command.commands.items():
+            yield from leaves(one, f"{name} {word}")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(noetl, name):
     ran = noetl(name, "--help")
 
     assert ran.code == 0
     assert COMMANDS[name] in ran.out
-    assert f"noetl {name}" in ran.out.partition("Example")[2]
+    for words, command in leaves(import_module(f"noetl.cli.{name}").command, name):
+        example = (command.help or "").partition("Example")[2]
+        assert f"noetl {words}" in example, f"`noetl {words} --help` shows no example"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -166,7 +178,7 @@ def _seconds(*command: str) -> float:
         (["fmt", "--diff=all", "a.yaml"], "does not take a value"),
         (["migrate"], "Missing argument 'FILE...'"),
         (["migrate", "--write", "--check", "a.yaml"], "choose one of --write and --check"),
-        (["migrate", "a.yaml", "b.yaml"], "these are 2 files, and standard output takes one"),
+        (["migrate", "a.yaml", "b.yaml"], "there are 2 files, and standard output takes one"),
         (["schema", "x"], "unexpected extra argument"),
         (["schema", "--json"], "No such option '--json'"),
         (["schema", "--", "-"], "unexpected extra argument"),

@@ -17,7 +17,7 @@ def test_hooks_are_registered_listed_shown_and_deleted(noetl, tmp_path: Path):
     assert "hooks/github   POST /hooks/hooks/github  hmac  → hooks/echo" in listed
     assert "hooks/shipped  POST /hooks/hooks/shipped  none  → signal order.shipped" in listed
     shown = noetl("hooks", "show", "hooks/github")
-    assert 'the credential "shared" is not there' in shown.err
+    assert 'the credential "shared" is missing' in shown.err
     assert json.loads(noetl("hooks", "list", "--json", "--prefix", "hooks/s").out)["hooks"]
     assert noetl("hooks", "delete", "hooks/github").code == 0
     gone = noetl("hooks", "show", "hooks/github")

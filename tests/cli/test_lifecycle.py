@@ -59,7 +59,7 @@ def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard
     yard.noetl("register", "hello.yaml", "--server", url)
     ran = yard.noetl("execute", "tried/hello", "--wait", "--server", url)
 
-    assert "is running already" in again
+    assert "is already running" in again
     assert "`noetl server stop` stops it" in again
     assert ran.startswith("hi\n")
     assert [(one["name"], one["ready"]) for one in _running(yard, "server")] == [("server", url)]
@@ -166,7 +166,7 @@ def test_whoever_closes_an_open_server_is_told_how_to_come_in_again(yard: Yard):
     )
 
     assert made.returncode == 0, made.stderr
-    assert "commands need a token from now on" in made.stderr
+    assert "commands need an API token from now on" in made.stderr
     assert "a token" in yard.noetl("executions", "list", "--server", url, code=1)
     yard.noetl("server", "stop")
 

@@ -155,7 +155,7 @@ def test_the_document_has_every_line_with_its_place(place):
     [
         (("--grep", "("), 2, '"(" is not a regular expression'),
         (("--step", "eech"), 1, 'has no step "eech". Did you mean "each"?'),
-        (("--follow", "--json"), 2, "give one of them"),
+        (("--follow", "--json"), 2, "give only one of them"),
     ],
 )
 def test_a_mistake_is_named(place, arguments, code, said):

@@ -34,7 +34,7 @@ def test_a_failed_execution_is_forked_with_another_ctx_and_compared(tmp_path, no
     critical = noetl("executions", "show", "last", "--critical", "--json")
 
     assert plan.code == 0
-    assert "1 call reused, 1 of the record again" in plan.out
+    assert "1 call reused, 1 repeated" in plan.out
     assert forked.code == 0, forked.err
     assert json.loads(forked.out)["ctx"] == {"seen": 6}
     assert (tmp_path / "calls").read_text().split() == ["end"]
@@ -98,16 +98,16 @@ def test_a_wrong_use_is_told_what_to_do_next(tmp_path, noetl):
 
     for words, code, said in (
         (("executions", "fork", "last"), 2, "`noetl executions events ID` lists them"),
-        (("executions", "fork", "last", "--failed", "--iteration", "1"), 2, "give one"),
+        (("executions", "fork", "last", "--failed", "--iteration", "1"), 2, "give only one"),
         (("executions", "fork", "last", "--at", "3", "--step", "end"), 2, "without --at"),
-        (("executions", "fork", "last", "--failed"), 1, "--at SEQ goes on from any event"),
+        (("executions", "fork", "last", "--failed"), 1, "--at SEQ continues from any event"),
         (("executions", "fork", "last", "--failed", "--step", "x"), 1, "no loop of step"),
         (("executions", "list", "-timeout"), 2, "list -- -timeout"),
         (("executions", "why", "last", "--step", "middle"), 1, "Its steps: start, end."),
         (("executions", "export", "last", "-o", "no/where"), 2, "no/where cannot be written"),
         (("test", "chain.yaml"), 2, "is a playbook"),
         (("test", "chain.yaml", "--against", "other/path"), 2, "`noetl executions list`"),
-        (("test", "--from", "last"), 2, "stays as it is"),
+        (("test", "--from", "last"), 2, "was not changed"),
         (("test", "--from", "last", "-o", "no/where.test.yaml"), 2, "cannot be written"),
         (("ui", "chain.yaml"), 2, "`noetl executions export ID -o FILE`"),
     ):

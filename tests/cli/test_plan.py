@@ -56,7 +56,7 @@ def test_the_picture_is_plain_ascii_without_a_terminal(noetl, orders):
     assert "for each id in workload.ids  (parallel, 8 in flight)" in ran.out
     assert "unreachable, no token can get here:\no  lost" in ran.out
     assert "pg  postgres_credential  used by fetch" in ran.out
-    assert "1 warning; `noetl validate` shows" in ran.err
+    assert "1 warning; `noetl validate` lists" in ran.err
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -165,7 +165,7 @@ def test_a_failed_execution_is_still_one_json_document(place):
         (["run"], "Missing argument"),
         (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["run", "."], "this is a directory; name one file"),
-        (["run", "tests/helo"], 'no playbook of that path is registered. Did you mean "tests/hel'),
+        (["run", "tests/helo"], 'no registered playbook with that path. Did you mean "tests/hel'),
         (["run", "wrong.yaml"], "wrong.yaml:2:7: "),
         (["run", "hello.yaml", "--set", "name"], '"name" is not KEY=VALUE'),
         (["run", "hello.yaml", "--set", "=1"], "is not KEY=VALUE"),
@@ -431,7 +431,7 @@ def test_on_a_terminal_an_interrupted_execution_is_offered(place):
     kill(process)
 
     terminal = Terminal(place, "run", "slow.yaml")
-    terminal.until("was interrupted. Go on with it? [Y/n]")
+    terminal.until("was interrupted. Continue it? [Y/n]")
     terminal.type("y\n")
     terminal.until("completed in")
 

@@ -117,7 +117,7 @@ def test_a_name_that_no_step_waits_for_is_kept_and_pointed_out(place, begun):
     kept = place.run("signal", "last", "--name", "itme").stderr
     taken = place.run("signal", "last", "--name", "item").stderr
 
-    assert "it is kept, because no step waits for itme just now." in kept
+    assert "it is kept, because no step waits for itme at the moment." in kept
     assert 'Did you mean "item"?' in kept
     assert "kept" not in taken
 

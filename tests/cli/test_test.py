@@ -343,7 +343,7 @@ def test_an_execution_that_waits_for_ever_is_found_out(tests_of):
     assert done.code == 1
     assert "✓ waits" in done.out
     assert "✗ does not wait" in done.out
-    assert "RUNNING: nothing more can happen by itself; `signals` say" in done.out
+    assert "RUNNING: nothing more can happen without an event; `signals`" in done.out
 
 
 def test_a_signal_that_is_refused_breaks_the_test_off(judged):

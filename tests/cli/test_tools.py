@@ -50,9 +50,9 @@ def test_a_kind_that_does_not_exist_is_answered_with_the_nearest(noetl):
     ("name", "message"),
     [
         ("http", "already"),
-        ("Weather", "not a name"),
-        ("../x", "not a name"),
-        ("my-tool", "not a name"),
+        ("Weather", "cannot name"),
+        ("../x", "cannot name"),
+        ("my-tool", "cannot name"),
     ],
 )
 def test_a_name_that_will_not_do_is_refused(noetl, tmp_path, name, message):

@@ -325,7 +325,7 @@ def test_an_open_server_listens_on_its_own_machine_only(tmp_path):
 
 def test_an_open_server_answers_to_names_of_its_machine_only(tmp_path):
     with serving(tmp_path) as server:
-        assert "everybody on this machine" in server.log.read_text()
+        assert "every user of this machine" in server.log.read_text()
         assert server.ask("GET", "/api/executions", headers={"Host": "evil.example"}).status == 403
         assert server.ask("GET", "/api/executions", headers={"Host": "localhost:1"}).status == 200
 

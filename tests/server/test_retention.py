@@ -98,7 +98,7 @@ def test_the_command_holds_prunes_and_deletes(tmp_path):
     (tmp_path / "hello.yaml").write_text(HELLO)
     for _ in range(3):
         noetl(tmp_path, "run", "hello.yaml")
-    assert "nothing says how long" in noetl(tmp_path, "executions", "prune", code=2)
+    assert "no rule says how long" in noetl(tmp_path, "executions", "prune", code=2)
     noetl(tmp_path, "executions", "hold", "last", "--note", "for the audit")
     assert "for the audit" in noetl(tmp_path, "executions", "holds")
     said = noetl(tmp_path, "executions", "prune", "--keep", "1ms", "--dry-run")

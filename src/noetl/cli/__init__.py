@@ -1,6 +1,6 @@
 """The `noetl` command. Data goes to stdout, everything else to stderr.
 
-Exit codes: 0 it worked, 1 the command failed, 2 the command line or a playbook is wrong.
+Exit codes: 0 success, 1 the command failed, 2 the command line or a playbook is wrong.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the `noetl` command."""
-    # What is loaded stays: to look for cycles among it every few hundred objects takes long.
+    # Imported modules stay in memory: collecting garbage every few hundred objects would cost a
+    # lot.
     gc.set_threshold(10_000, 20, 20)
     from noetl.cli.commands import noetl
     from noetl.errors import NoetlError
 
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal's encoding lacks must not end the command.
+        # A character that the terminal cannot encode must not end the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:

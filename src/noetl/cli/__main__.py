@@ -1,4 +1,4 @@
-"""`python -m noetl.cli`: the command, where its script is not on the path."""
+"""`python -m noetl.cli`: the command, for when its script is not on the path."""
 
 from noetl.cli import main
 

@@ -1,4 +1,4 @@
-"""`noetl access`: who may use a server."""
+"""`noetl access`: users, API tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ role_option = click.option(
     multiple=True,
     required=True,
     metavar="ROLE",
-    help=f"What they may do: {', '.join(ROLES)}; and roles of your own, which forms ask for. May be"
-    " repeated.",
+    help=f"{', '.join(ROLES)}, or a role of your own for forms. May be repeated.",
 )
 
 
@@ -30,9 +29,9 @@ role_option = click.option(
 def command() -> None:
     """Manage users and API tokens of a server, and read its audit log.
 
-    Users sign in with a password; programs, and so these commands, show a token (NOETL_TOKEN).
-    While there are none, a server listens on its own machine only, and lets everybody in. The
-    first one must be an admin: begin with a token for yourself.
+    Users sign in with a password; programs, and so these commands, send an API token (NOETL_TOKEN).
+    A server without users and tokens listens on its own machine only, and gives every caller full
+    access. The first one must be an admin: begin with a token for yourself.
 
     \b
     Examples:
@@ -49,7 +48,13 @@ def command() -> None:
 
 @command.group("user")
 def user() -> None:
-    """Users, who sign in with a password."""
+    """Manage users, who sign in with a password.
+
+    \b
+    Examples:
+      noetl access user add ada --role author
+      noetl access user list
+    """
 
 
 @user.command("add")
@@ -58,9 +63,13 @@ def user() -> None:
 @click.option("--email", default="", help="For people.")
 @acts
 async def add_user(api: Api, name: str, roles: tuple[str, ...], email: str) -> None:
-    """Create a user, or give them another password and other roles.
+    """Create a user, or change the password and roles of one.
 
-    The password is asked for, or read from standard input.
+    The command asks for the password, or reads it from standard input.
+
+    \b
+    Example:
+      noetl access user add ada --role author --email ada@example.com
     """
     from noetl.api.routes.access import PUT_USER, NewUser
 
@@ -69,8 +78,8 @@ async def add_user(api: Api, name: str, roles: tuple[str, ...], email: str) -> N
     say(f'user "{name}" may sign in as {", ".join(roles)}')
     if api.settings.server_url is not None and api.settings.token is None:
         say(
-            "the server was open and is not any more: commands need a token from now on. Sign in"
-            " for one (POST /api/auth/login), or make one on its database while it is stopped:"
+            "the server is no longer open: commands need an API token from now on. Sign in"
+            " for one (POST /api/auth/login), or create one on its database while it is stopped:"
             " `noetl access token create NAME --role admin`."
         )
 
@@ -88,7 +97,12 @@ def _password() -> str:
 @json_option
 @looks
 async def list_users(api: Api, as_json: bool) -> None:
-    """List users."""
+    """List users.
+
+    \b
+    Example:
+      noetl access user list
+    """
     from noetl.api.routes.access import USERS
 
     found = await api.call(USERS)
@@ -105,7 +119,12 @@ async def list_users(api: Api, as_json: bool) -> None:
 @click.argument("name")
 @acts
 async def remove_user(api: Api, name: str) -> None:
-    """Remove a user; all sessions end."""
+    """Remove a user, and end all their sessions.
+
+    \b
+    Example:
+      noetl access user remove ada
+    """
     from noetl.api.routes.access import DELETE_USER
 
     await api.call(DELETE_USER, name=name)
@@ -117,15 +136,26 @@ async def remove_user(api: Api, name: str) -> None:
 
 @command.group("token")
 def token() -> None:
-    """API tokens, which programs sign in with."""
+    """Manage API tokens, with which programs sign in.
+
+    \b
+    Examples:
+      noetl access token create ci --role author --expires 90d
+      noetl access token list
+    """
 
 
 @token.command("create")
 @click.argument("name")
 @role_option
-@click.option("--expires", metavar="TIME", help="After this time it is worth nothing, e.g. 90d.")
 @click.option(
-    "--pool", "pools", multiple=True, help="A worker with it works for this pool; may be repeated."
+    "--expires", metavar="TIME", help="How long it is valid, e.g. 90d. Default: until revoked."
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    help="Workers with it may only use this pool; may be repeated.",
 )
 @json_option
 @acts
@@ -137,13 +167,21 @@ async def create_token(
     pools: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Create a token. It goes to stdout, now and never again."""
+    """Create an API token and print it.
+
+    It is printed only once: NoETL stores no copy of it.
+
+    \b
+    Examples:
+      noetl access token create ci --role author --expires 90d
+      noetl access token create workers --role worker --pool default
+    """
     from noetl.api.routes.access import CREATE_TOKEN, NewToken
     from noetl.model.duration import seconds
 
     span = seconds(expires) if expires is not None else None
     if expires is not None and not span:
-        raise click.BadParameter(f'--expires is a time span like 12h or 90d, not "{expires}".')
+        raise click.BadParameter(f'--expires is a duration like 12h or 90d, not "{expires}".')
     new = NewToken(name=name, roles=roles, expires_in=span, pools=pools)
     made = await api.call(CREATE_TOKEN, body=new)
     if as_json:
@@ -156,7 +194,12 @@ async def create_token(
 @json_option
 @looks
 async def list_tokens(api: Api, as_json: bool) -> None:
-    """List tokens; what they are is not shown."""
+    """List API tokens, without their secrets.
+
+    \b
+    Example:
+      noetl access token list
+    """
     from noetl.api.routes.access import TOKENS
 
     found = await api.call(TOKENS)
@@ -174,7 +217,12 @@ async def list_tokens(api: Api, as_json: bool) -> None:
 @click.argument("name")
 @acts
 async def revoke_token(api: Api, name: str) -> None:
-    """Revoke a token: it is refused from now on."""
+    """Revoke an API token. The server refuses it from now on.
+
+    \b
+    Example:
+      noetl access token revoke ci
+    """
     from noetl.api.routes.access import DELETE_TOKEN
 
     await api.call(DELETE_TOKEN, name=name)
@@ -185,7 +233,12 @@ async def revoke_token(api: Api, name: str) -> None:
 @json_option
 @looks
 async def audit(api: Api, as_json: bool) -> None:
-    """Who looked at or changed what, newest first."""
+    """Print the audit log: who read or changed what, newest first.
+
+    \b
+    Example:
+      noetl access audit --json
+    """
     from noetl.api.routes.access import AUDIT
 
     found = await api.call(AUDIT)

@@ -1,4 +1,4 @@
-"""`noetl bench`: our own performance figures, on the machine where it counts."""
+"""`noetl bench`: performance figures of this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from noetl.errors import BadRequest
 
 @click.command()
 @click.option(
-    "--runs", type=click.IntRange(1), default=5, metavar="N", help="Tries each; 5 if not."
+    "--runs",
+    type=click.IntRange(1),
+    default=5,
+    metavar="N",
+    help="Runs of each workload. Default 5.",
 )
-@click.option("--only", metavar="NAMES", help="Some of w1 to w7, with commas: --only w1,w3.")
+@click.option("--only", metavar="NAMES", help="Comma-separated workloads, w1 to w7.")
 @click.option(
     "--db", metavar="URL", help="The database to measure. Default: a new file, removed afterwards."
 )
@@ -30,10 +34,11 @@ def command(runs: int, only: str | None, db: str | None, as_json: bool) -> None:
     """Measure how fast executions run on this machine.
 
     The whole system runs in this process, on a new SQLite database in the working directory, and
-    flushes every commit: the disk counts as much as the processor. It takes about a minute; let
-    nothing else run meanwhile. Figures are medians. What they mean stands beside them.
+    flushes every commit: the disk counts as much as the processor. It takes about a minute; run
+    nothing else meanwhile. The figures are medians, each with its meaning.
 
-    A database given with --db keeps what was run. Give one that was made for this.
+    A database given with --db keeps the executions of the benchmark. Use one that exists only for
+    this.
 
     \b
     Examples:
@@ -57,7 +62,7 @@ def _chosen(only: str | None) -> tuple[str, ...]:
     for name in chosen:
         if name not in WORKLOADS:
             raise click.UsageError(
-                f'--only names workloads with commas between; there is no "{name}".'
+                f'--only is a comma-separated list of workloads; there is no "{name}".'
                 f" They are: {', '.join(WORKLOADS)}."
             )
     return chosen
@@ -69,7 +74,9 @@ async def _measure(db: str | None, runs: int, chosen: tuple[str, ...]) -> dict[s
         db = await _unused(db)
         disk = _disk(db)
     if not os.access(disk, os.W_OK):
-        raise BadRequest(f"{disk} cannot be written to. Measure in a directory on the disk to use.")
+        raise BadRequest(
+            f"{disk} is not writable. Run the benchmark in a directory on the disk to measure."
+        )
     with tempfile.TemporaryDirectory(prefix=".noetl-bench-", dir=disk) as name:
         folder = Path(name)
         url = db or f"sqlite:///{folder / 'bench.db'}"
@@ -78,7 +85,7 @@ async def _measure(db: str | None, runs: int, chosen: tuple[str, ...]) -> dict[s
 
 
 async def _unused(db: str) -> str:
-    """The URL of a database in which nothing would go on that is not ours."""
+    """The URL of a database, checked to hold no unfinished executions."""
     from noetl import wiring
 
     settings = local_settings(db)
@@ -86,14 +93,16 @@ async def _unused(db: str) -> str:
         others = len(await system.store.records.unfinished())
     if others:
         raise BadRequest(
-            f"{counted(others, 'execution')} in that database would go on while we measure."
-            " Give --db a database that was made for this, or leave it out."
+            f"{counted(others, 'execution')} in that database would run during the measurement."
+            " Give --db a database that exists only for this, or omit it."
         )
     return settings.database_url
 
 
 def _disk(url: str) -> Path:
-    """Where the flush is measured: beside the file. That of a server is out of our reach."""
+    """The directory in which a flush is measured: that of the file. A server's disk is out of
+    reach.
+    """
     from noetl.wiring import is_server
 
     return Path.cwd() if is_server(url) else Path(url.removeprefix("sqlite:///")).parent

@@ -1,8 +1,8 @@
-"""How commands reach the API: on a server or on a database, by the same routes.
+"""How commands reach the API: on a server or on a database, through the same routes.
 
-A command is an async function that is given an `Api`. `looks` and `acts` make it one: they add
---db and --server, open the API and close it. Looking works beside whoever writes a database;
-acting reaches the process that holds it, or is done here if none does.
+A command is an async function that takes an `Api`. The decorators `looks` and `acts` add --db and
+--server, open the API and close it. Reading works beside a process that writes the database; acting
+calls the process that holds it, or is done here if none does.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 LAST = "last"
 PAGE = 1000
 LOOK_SECONDS = 0.2
-"""How often a database is looked at that another process writes."""
+"""How often to poll a database that another process writes."""
 WAIT_SECONDS = 20.0
-"""So long a question for news waits, where news is heard of."""
+"""How long a long poll waits, where the API supports it."""
 
 
 class Api:
@@ -50,13 +50,15 @@ class Api:
         self.client = client
         self.call = client.call
         self.system = system
-        """What stands behind it, if that is in this process and may change something."""
+        """The services behind it, if they are in this process and may write."""
         self.is_run = is_run
-        """Whether somebody could be running executions: a server, or whoever has the database."""
+        """Whether a process could be running executions: a server, or the holder of the
+        database.
+        """
         self.patience = patience
 
     async def find(self, written: str) -> str:
-        """The execution that people mean: its id, the beginning or end of it, or `last`."""
+        """The id that people mean: the whole id, its beginning or end, or `last`."""
         from noetl.api.routes.executions import LIST, STATUS, Which
         from noetl.errors import NotFound
 
@@ -77,12 +79,11 @@ class Api:
             if found:
                 some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
                 raise NotFound(
-                    f'"{written}" could be any of {some}. Write more of the id.'
+                    f'"{written}" matches several executions: {some}. Write more of the id.'
                 ) from None
             where = f" on {self.client.url}" if self.settings.server_url is not None else ""
             raise NotFound(
-                f"there is no execution {written}{where}."
-                " `noetl executions list` shows those there are."
+                f"there is no execution {written}{where}. `noetl executions list` lists all."
             ) from None
         return written
 
@@ -95,7 +96,7 @@ class Api:
         return plain(found)
 
     async def text(self, path: str, version: int) -> str | None:
-        """What the catalog has of a playbook."""
+        """The text of a playbook in the catalog."""
         from noetl.api.routes.catalog import RESOURCE, Wanted
         from noetl.errors import NotFound
 
@@ -105,7 +106,7 @@ class Api:
             return None
 
     async def body(self, execution_id: str, key: str) -> bytes:
-        """What a reference stands for, as JSON. Raises NotFound."""
+        """The body that a reference names, as JSON. Raises NotFound."""
         from noetl.api.routes.results import GET
 
         pieces = self.client.pieces(GET, execution_id=execution_id, key=key)
@@ -134,7 +135,7 @@ class Api:
         return await self.call(EVENTS, execution_id=execution_id, query=query)
 
     async def events(self, execution_id: str, *, types: tuple[str, ...]) -> AsyncIterator[EventRow]:
-        """Everything of these types that has happened so far."""
+        """All events of these types so far."""
         from noetl.control.documents import restored
 
         after, more = 0, True
@@ -145,12 +146,12 @@ class Api:
             after, more = page.next_after, page.more
 
     async def left_to_do(self, execution_id: str) -> str:
-        """What people have to do for the execution to go on, if anything."""
+        """The command that people must run for the execution to continue, if any."""
         from noetl.api.routes.executions import STATUS
 
         status = await self.call(STATUS, execution_id=execution_id)
         if status.status == "PAUSED":
-            return f"; it is paused, and `noetl executions resume {execution_id}` lets it go on"
+            return f"; it is paused, and `noetl executions resume {execution_id}` continues it"
         if status.end_time is None and not self.is_run():
             return f"; no process runs it: `noetl executions resume {execution_id}` continues it"
         return ""
@@ -161,12 +162,12 @@ def user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return ""  # a container may run under a number that nobody gave a name to
+        return ""  # A container may run under a user id without a name.
 
 
 @asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[Api]:
-    """The API, to look at what there is."""
+    """The API, for reading."""
     from noetl import wiring
 
     is_server = settings.server_url is not None
@@ -182,7 +183,7 @@ async def looking(settings: Settings) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def acting(settings: Settings) -> AsyncIterator[Api]:
-    """The API, to change something."""
+    """The API, for changes."""
     from noetl import wiring
 
     async with wiring.reached(settings, user_name()) as (client, system):
@@ -193,7 +194,8 @@ async def acting(settings: Settings) -> AsyncIterator[Api]:
 @asynccontextmanager
 async def holding(settings: Settings) -> AsyncIterator[Api]:
     """The API of a database that this process holds, to run executions here. Raises StoreBusy if
-    another process holds it."""
+    another process holds it.
+    """
     from noetl import wiring
 
     async with wiring.embedded(settings, work=False) as system:
@@ -202,12 +204,12 @@ async def holding(settings: Settings) -> AsyncIterator[Api]:
 
 
 def looks(run: Run) -> Callable[..., None]:
-    """A command that looks, with --db and --server."""
+    """Makes a command that only reads; adds --db and --server."""
     return _command(run, looking)
 
 
 def acts(run: Run) -> Callable[..., None]:
-    """A command that changes something, with --db and --server."""
+    """Makes a command that changes something; adds --db and --server."""
     return _command(run, acting)
 
 

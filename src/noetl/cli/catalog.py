@@ -1,4 +1,4 @@
-"""`noetl catalog`: the playbooks that are registered."""
+"""`noetl catalog`: the registered playbooks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--prefix", default="", help="Only paths that begin so.")
+@click.option("--prefix", default="", help="Only paths that begin with this.")
 @json_option
 @looks
 async def list_command(api: Api, prefix: str, as_json: bool) -> None:
-    """The newest version of every playbook."""
+    """List the newest version of every playbook.
+
+    \b
+    Example:
+      noetl catalog list --prefix shop/
+    """
     from noetl.api.routes.catalog import LIST, ListCatalog
 
     found = (await api.call(LIST, body=ListCatalog(path_prefix=prefix))).entries
@@ -38,18 +43,23 @@ async def list_command(api: Api, prefix: str, as_json: bool) -> None:
         "entries",
         found,
         lambda entry: (entry.path, f"version {entry.version}", one_line(entry.description)),
-        "nothing is registered; `noetl register FILE` does that",
+        "no playbook is registered; `noetl register FILE` registers one",
         as_json=as_json,
     )
 
 
 @command.command("show")
 @click.argument("path")
-@click.option("--version", type=click.IntRange(1), help="By default the newest.")
+@click.option("--version", type=click.IntRange(1), help="Default: the newest.")
 @json_option
 @looks
 async def show_command(api: Api, path: str, version: int | None, as_json: bool) -> None:
-    """The text of a playbook, as it was registered."""
+    """Print the text of a playbook, as it was registered.
+
+    \b
+    Example:
+      noetl catalog show shop/orders --version 2 > orders.yaml
+    """
     from noetl.api.routes.catalog import RESOURCE, Wanted
     from noetl.control.documents import plain
 

@@ -72,7 +72,7 @@ workflow:
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is asked for, and teaches when it is not."""
+    """A group that imports a command only when it is called, and shows an example in its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -102,7 +102,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             from noetl.cli.exits import INTERRUPTED
 
-            click.echo(err=True)  # what follows does not begin behind the ^C of the terminal
+            click.echo(err=True)  # start a new line after the terminal's ^C
             ctx.exit(INTERRUPTED)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

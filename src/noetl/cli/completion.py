@@ -1,7 +1,7 @@
-"""`noetl completion`: completion for shells, with execution ids and tool kinds.
+"""`noetl completion`: shell completion, including execution ids and tool kinds.
 
-Shells ask at every press of the tab key, so the answer is quick and quiet: where executions cannot
-be looked up, none are offered, and the command itself says why when it runs.
+Shells call this at every press of the tab key, so it is quick and quiet: if executions cannot be
+looked up, none are offered, and the command itself reports why when it runs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SHELLS = ("bash", "zsh", "fish")
 
 IDS_SHOWN = 50
 PATIENCE = 2.0
-"""Seconds that a server may take; somebody sits at the terminal."""
+"""Seconds that a server may take; a person is waiting at the terminal."""
 
 
 def kinds_beginning_with(
     context: click.Context, parameter: click.Parameter, beginning: str
 ) -> list[CompletionItem]:
-    """Tool kinds, each with what it does."""
+    """Tool kinds, each with its summary."""
     from click.shell_completion import CompletionItem
 
     from noetl import wiring
@@ -50,7 +50,7 @@ def executions_beginning_with(
     try:
         found += asyncio.run(_executions(context.params.get("db"), context.params.get("server")))
     except (NoetlError, OSError, TimeoutError):
-        found = found[:1]  # completion must not print; the command itself will say what is wrong
+        found = found[:1]  # completion must not print; the command itself reports the error
     return [CompletionItem(name, help=said) for name, said in found if name.startswith(beginning)]
 
 
@@ -69,11 +69,11 @@ async def _executions(db: str | None, server: str | None) -> list[tuple[str, str
 def command(shell: str | None) -> None:
     """Print the completion script for a shell.
 
-    It completes commands, options, execution ids and tool kinds. Without SHELL it is for the shell
-    that SHELL in the environment names.
+    It completes commands, options, execution ids and tool kinds. Without an argument it is for the
+    shell named by the environment variable SHELL.
 
     \b
-    Examples, each for the file that the shell reads at its start:
+    Examples, each for the startup file of the shell:
       eval "$(noetl completion bash)"       # ~/.bashrc
       eval "$(noetl completion zsh)"        # ~/.zshrc
       noetl completion fish | source        # ~/.config/fish/config.fish

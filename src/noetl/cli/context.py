@@ -1,6 +1,6 @@
 """`noetl context`: names for servers, so that commands need no --server.
 
-They stand in a file of one person, with addresses and tokens, that nobody else may read.
+They are stored, with addresses and tokens, in a file that only the user can read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from noetl.errors import BadSetting
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a server is, and what we show to it."""
+    """The address of a server, and the token for it."""
 
     url: str
     token: str | None = None
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All servers that have a name, and the one in use."""
+    """All named servers, and the one in use."""
 
     current: str | None = None
     servers: dict[str, Server] = {}
@@ -37,23 +37,23 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def place() -> Path:
-    """The file, where such files belong."""
+    """The path of the file, in the user's configuration folder."""
     base = os.environ.get("XDG_CONFIG_HOME", "").strip()
     return (Path(base) if base else Path.home() / ".config") / "noetl" / "contexts.json"
 
 
 def contexts() -> Contexts:
-    """What is in the file; nothing if there is none."""
+    """The content of the file; empty if there is none."""
     try:
         return msgspec.json.decode(place().read_bytes(), type=Contexts)
     except (FileNotFoundError, NotADirectoryError, RuntimeError):
-        return Contexts()  # none were added, or there is no home to keep them in
+        return Contexts()  # none were added, or there is no home directory
     except (OSError, msgspec.MsgspecError) as error:
-        raise BadSetting(f"{place()} cannot be read: {error}. Correct it or remove it.") from None
+        raise BadSetting(f"{place()} cannot be read: {error}. Correct or remove it.") from None
 
 
 def keep(found: Contexts) -> None:
-    """Write the file, all of it or nothing."""
+    """Write the file atomically."""
     path = place()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
@@ -66,8 +66,8 @@ def keep(found: Contexts) -> None:
 def command() -> None:
     """Name servers, and choose the one that commands talk to.
 
-    While a server is in use, `run`, `executions`, `register` and the others act there. --db,
-    --server and the environment go before.
+    While a server is in use, `run`, `executions`, `register` and the other commands act on it. The
+    options --db and --server and environment variables take precedence.
 
     \b
     Examples:
@@ -82,10 +82,17 @@ def command() -> None:
 @click.argument("name")
 @click.argument("url")
 @click.option(
-    "--token", is_flag=True, help="Ask for a token, or read it from standard input, and keep it."
+    "--token",
+    is_flag=True,
+    help="Ask for an API token, or read it from standard input, and store it.",
 )
 def add_command(name: str, url: str, token: bool) -> None:
-    """Save a server under a name."""
+    """Save a server under a name.
+
+    \b
+    Example:
+      noetl context add prod https://noetl.example.com --token
+    """
     from noetl.settings import HTTP
 
     try:
@@ -111,10 +118,16 @@ def _asked() -> str:
 @click.argument("name", required=False)
 @click.option("--none", is_flag=True, help="Use no server: the database in this directory.")
 def use_command(name: str | None, none: bool) -> None:
-    """Use this server from now on."""
+    """Use a server from now on.
+
+    \b
+    Examples:
+      noetl context use prod
+      noetl context use --none
+    """
     known = contexts()
     if (name is None) != none:
-        raise click.UsageError("say which server, or --none.")
+        raise click.UsageError("name a server, or give --none.")
     if name is not None:
         _must_be_known(name, known)
     keep(msgspec.structs.replace(known, current=name))
@@ -124,7 +137,12 @@ def use_command(name: str | None, none: bool) -> None:
 @command.command("remove")
 @click.argument("name")
 def remove_command(name: str) -> None:
-    """Remove a server, and its token."""
+    """Remove a server and its token.
+
+    \b
+    Example:
+      noetl context remove prod
+    """
     known = contexts()
     _must_be_known(name, known)
     servers = {other: one for other, one in known.servers.items() if other != name}
@@ -140,14 +158,19 @@ def _must_be_known(name: str, known: Contexts) -> None:
     if name not in known.servers:
         hint = did_you_mean(name, known.servers)
         raise click.BadParameter(
-            f'no server is called "{name}".{hint} `noetl context list` shows those there are.'
+            f'no server is called "{name}".{hint} `noetl context list` lists all.'
         )
 
 
 @command.command("list")
 @json_option
 def list_command(as_json: bool) -> None:
-    """The servers that have a name; tokens are never shown."""
+    """List named servers, without tokens.
+
+    \b
+    Example:
+      noetl context list
+    """
     known = contexts()
     rows = [
         {
@@ -165,13 +188,18 @@ def list_command(as_json: bool) -> None:
         mark = "*" if row["current"] else " "
         print_line(printable(f"{mark} {row['name']}  {row['url']}"))
     if not rows:
-        say("no server has a name; `noetl context add NAME URL` gives one")
+        say("no server has a name; `noetl context add NAME URL` adds one")
 
 
 @command.command("current")
 @json_option
 def current_command(as_json: bool) -> None:
-    """The server that commands talk to. Exits with 1 if there is none."""
+    """Print the server in use. Exits with 1 if there is none.
+
+    \b
+    Example:
+      noetl context current
+    """
     from noetl.cli.options import settings_for
 
     url = settings_for(None).server_url

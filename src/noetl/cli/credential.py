@@ -1,4 +1,4 @@
-"""`noetl credential`: secrets for playbooks, sealed in the database."""
+"""`noetl credential`: secrets for playbooks, encrypted in the database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ BYTES_MAX = 1024 * 1024
 def command() -> None:
     """Store the secrets that playbooks use.
 
-    They are encrypted in the database, with NOETL_SECRET_KEY or with a key file beside it that
-    is made once; keep a copy of that. A playbook names them under `keychain` or in `auth`.
+    They are encrypted in the database, with NOETL_SECRET_KEY or with a key file that NoETL creates
+    beside the database; back that file up. A playbook names credentials under `keychain` or in
+    `auth`.
 
     \b
     Examples:
@@ -37,16 +38,18 @@ def command() -> None:
 @command.command("set")
 @click.argument("name")
 @click.argument("fields", nargs=-1, metavar="[KEY[=VALUE]]...")
-@click.option("--type", "kind", default=None, help="What it is, e.g. postgres, bearer.")
-@click.option("--description", default="", help="A word for people.")
+@click.option("--type", "kind", default=None, help="The type, e.g. postgres or bearer.")
+@click.option("--description", default="", help="A note for people.")
 @click.option(
     "--for",
     "playbooks",
     metavar="PATH",
     multiple=True,
-    help="Playbooks that may use it, e.g. 'shop/*'; may be repeated. '*': all. Else as before.",
+    help="Only these playbooks may use it, e.g. 'shop/*'; may be repeated. '*': all.",
 )
-@click.option("--from-file", metavar="FILE", help="Take the fields from a JSON file; - is stdin.")
+@click.option(
+    "--from-file", metavar="FILE", help="Read the fields from a JSON file; - is standard input."
+)
 @acts
 async def set_command(
     api: Api,
@@ -59,18 +62,23 @@ async def set_command(
 ) -> None:
     """Store a credential, or replace it.
 
-    A KEY without a value is asked for and not shown; without a terminal it is read from standard
-    input, one line for each such key. So secrets need not stand in the list of processes.
+    The command asks for each KEY without a value, and does not show what you type; without a
+    terminal it reads one line per such key from standard input. So secrets need not appear in the
+    process list. Without --for, a replaced credential keeps its playbooks.
+
+    \b
+    Example:
+      noetl credential set shop_db --type postgres host=db.example.com user=etl password
     """
     from noetl.api.routes.credentials import LIST, PUT, NewCredential
 
     document = _from_file(from_file) if from_file is not None else {}
     data = document.get("data", {})
     if not isinstance(data, dict):
-        raise click.BadParameter('"data" in the file is a JSON object of fields.')
+        raise click.BadParameter('"data" in the file must be a JSON object of fields.')
     data = {**data, **_fields(fields)}
     if not data:
-        raise click.UsageError(f"which fields? For instance: noetl credential set {name} password")
+        raise click.UsageError(f"name the fields, e.g. noetl credential set {name} password")
     found_kind = kind or str(document.get("type") or "generic")
     about = description or str(document.get("description") or "")
     new = NewCredential(
@@ -86,7 +94,9 @@ def _fields(written: tuple[str, ...]) -> dict[str, str]:
     for item in written:
         key, equals, value = item.partition("=")
         if not key or key in found:
-            raise click.BadParameter(f'"{key or "=…"}": each field has a name and comes once.')
+            raise click.BadParameter(
+                f'"{key or "=…"}": each field needs a name and may appear once.'
+            )
         found[key] = value if equals else _asked(key)
     return found
 
@@ -101,7 +111,7 @@ def _asked(key: str) -> str:
 
 
 def _from_file(name: str) -> dict[str, Any]:
-    """`{type, data}` as the API takes it, or just the fields."""
+    """`{type, data}` as in the API, or only the fields."""
     import msgspec
 
     try:
@@ -124,7 +134,12 @@ def _from_file(name: str) -> dict[str, Any]:
 @json_option
 @looks
 async def list_command(api: Api, as_json: bool) -> None:
-    """List stored credentials, without secrets."""
+    """List stored credentials, without secrets.
+
+    \b
+    Example:
+      noetl credential list
+    """
     from noetl.api.routes.credentials import LIST
 
     print_list(
@@ -142,7 +157,12 @@ async def list_command(api: Api, as_json: bool) -> None:
 @json_option
 @acts
 async def show_command(api: Api, name: str, reveal: bool, as_json: bool) -> None:
-    """One credential: its fields, secrets hidden unless --reveal."""
+    """Show the fields of a credential, without secrets.
+
+    \b
+    Example:
+      noetl credential show shop_db
+    """
     from noetl.api.routes.credentials import GET, HowMuch
     from noetl.control.documents import plain
 
@@ -159,7 +179,7 @@ async def show_command(api: Api, name: str, reveal: bool, as_json: bool) -> None
 
 
 def _hidden(key: str, value: Any) -> Any:
-    """What says where and who may be seen; what lets one in may not."""
+    """Hosts and names are shown; secrets are not."""
     from noetl.secrets.masking import OPEN_FIELDS
 
     is_open = key in OPEN_FIELDS and not (isinstance(value, str) and "@" in value)
@@ -170,7 +190,12 @@ def _hidden(key: str, value: Any) -> Any:
 @click.argument("name")
 @acts
 async def delete_command(api: Api, name: str) -> None:
-    """Remove a credential."""
+    """Remove a credential.
+
+    \b
+    Example:
+      noetl credential delete shop_db
+    """
     from noetl.api.routes.credentials import DELETE
 
     await api.call(DELETE, name=name)

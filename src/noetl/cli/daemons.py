@@ -18,14 +18,14 @@ FOLDER = Path(".noetl")
 LOOK_SECONDS = 0.05
 QUIET_SECONDS = 3.0
 START_SECONDS = 45.0
-"""So long we wait until it is ready. A worker without a server goes on trying after that."""
+"""How long to wait until it is ready. A worker without a server keeps trying after that."""
 LINES_SHOWN = 5
 STOP_SECONDS = 60.0
 READY_FD = "_NOETL_READY_FD"
 
 
 class Daemon(NamedTuple):
-    """A process that runs in the background under a name."""
+    """A named background process."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Daemon(NamedTuple):
         return FOLDER / f"{self.name}.log"
 
     def pid(self) -> int | None:
-        """Its process id, while it runs."""
+        """Its process id while it runs."""
         try:
             pid = int(self.pid_file.read_text().strip())
         except (OSError, ValueError):
@@ -50,15 +50,15 @@ class Daemon(NamedTuple):
         return pid if _is_ours(pid) else None
 
     def ready(self) -> str:
-        """What it said when it was ready: the URL of a server, the name of a worker."""
+        """What it reported when it was ready: the URL of a server, or the name of a worker."""
         return self._said()[0]
 
     def sandbox(self) -> str:
-        """What a worker keeps code and programs of tasks in, as it said."""
+        """How a worker isolates the code and programs of tasks, as it reported."""
         return self._said()[1]
 
     def labels(self) -> str:
-        """What a worker says of itself."""
+        """The labels of a worker."""
         return self._said()[2]
 
     def _said(self) -> tuple[str, str, str]:
@@ -70,32 +70,32 @@ class Daemon(NamedTuple):
         return ready, sandbox, labels
 
     def forget(self) -> None:
-        """It does not run any more."""
+        """Delete the files of a process that no longer runs."""
         self.pid_file.unlink(missing_ok=True)
         self.ready_file.unlink(missing_ok=True)
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether that process runs and is one of ours: a pid may have been given to another."""
+    """Whether that process runs and is one of ours: the pid may have been reused."""
     try:
         os.kill(pid, 0)
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except ProcessLookupError:
         return False
     except FileNotFoundError:
-        return not Path("/proc/self").exists()  # no /proc here: the signal has to be enough
+        return not Path("/proc/self").exists()  # without /proc, the signal has to be enough
     except OSError:
         return False
     return b"noetl" in command and Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
 
 
 def start(daemon: Daemon, arguments: list[str]) -> int:
-    """Start it in the background and wait until it says that it is ready."""
+    """Start it in the background and wait until it reports that it is ready."""
     pid = daemon.pid()
     if pid is not None:
         kind, _, pool = daemon.name.partition("-")
         stop_it = f"noetl {kind} stop" + (f" --pool {pool}" if pool else "")
-        say(f"{daemon.name} is running already (pid {pid}); `{stop_it}` stops it")
+        say(f"{daemon.name} is already running (pid {pid}); `{stop_it}` stops it")
         return FAILED
     FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
     daemon.forget()
@@ -112,14 +112,15 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
             env={**os.environ, READY_FD: str(write_end)},
         )
     os.close(write_end)
-    with _private(daemon.pid_file, "wb") as file:  # now: whoever tires of waiting can stop it
+    # Written now, so that it can be stopped while it starts.
+    with _private(daemon.pid_file, "wb") as file:
         file.write(f"{process.pid}\n".encode())
     with os.fdopen(read_end, "rb") as ready:
         is_decided, _, _ = select.select([ready], [], [], QUIET_SECONDS)
         if not is_decided:
             say(f"waiting until {daemon.name} is ready; its log is {daemon.log_file}")
             is_decided, _, _ = select.select([ready], [], [], START_SECONDS)
-        # A few lines when it is ready; nothing, and the end, when it could not start.
+        # A few lines when it is ready; end of file without any if it could not start.
         lines = ready.read().decode().splitlines() if is_decided else ["it is not ready yet"]
     if not lines:
         process.wait()
@@ -138,7 +139,7 @@ def start(daemon: Daemon, arguments: list[str]) -> int:
 
 
 def _private(path: Path, mode: str) -> IO[bytes]:
-    """A file that nobody else reads, also if somebody else could read it before."""
+    """A file that only the user can read, also if others could read it before."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, 0o600)
@@ -149,7 +150,7 @@ def _private(path: Path, mode: str) -> IO[bytes]:
 
 
 def _show_log(daemon: Daemon, since: int) -> None:
-    """What it said last."""
+    """Print the last lines of its log."""
     with daemon.log_file.open("rb") as log:
         log.seek(since)
         for line in log.read().decode(errors="replace").splitlines()[-LINES_SHOWN:]:
@@ -157,7 +158,7 @@ def _show_log(daemon: Daemon, since: int) -> None:
 
 
 def tell_ready(text: str, *more: str) -> None:
-    """Say to whoever started us in the background that we are ready; see `Daemon`."""
+    """Report to the process that started us in the background that we are ready; see `Daemon`."""
     number = os.environ.pop(READY_FD, None)
     if number is not None:
         with os.fdopen(int(number), "wb") as pipe:
@@ -184,7 +185,7 @@ def stop(daemon: Daemon) -> int:
 
 
 def status(daemons: list[Daemon], *, as_json: bool) -> int:
-    """Which of them run. Exit code 1 if none does."""
+    """Print which of them run. Exit code 1 if none does."""
     found = [(daemon, daemon.pid()) for daemon in daemons]
     running = [(daemon, pid) for daemon, pid in found if pid is not None]
     if as_json:
@@ -206,10 +207,10 @@ def status(daemons: list[Daemon], *, as_json: bool) -> int:
             parts = [f"running, pid {pid}", one.ready(), kept, labels, f"log {one.log_file}"]
             print_line(f"{one.name:<{width}}  {', '.join(filter(None, parts))}")
         if not running:
-            say("nothing runs in the background here")
+            say("nothing was started in the background from this directory")
     return OK if running else FAILED
 
 
 def daemons(kind: str) -> list[Daemon]:
-    """Those of a kind that were started from this directory."""
+    """The processes of a kind that were started from this directory."""
     return [Daemon(path.stem) for path in sorted(FOLDER.glob(f"{kind}*.pid"))]

@@ -1,4 +1,4 @@
-"""`noetl db`: the database that executions are kept in."""
+"""`noetl db`: upgrade and check the database."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ def command() -> None:
 def migrate_command(db: str | None) -> None:
     """Upgrade the database to the schema of this version.
 
-    That happens in place: all of it, or nothing.
+    The upgrade happens in place and atomically.
 
-    Servers and `noetl run` do this by themselves when they start. Do it beforehand where it takes
-    long, or where they may not change tables.
+    Servers and `noetl run` upgrade the database when they start. Use this command beforehand if the
+    upgrade takes long, or if they may not change tables.
+
+    \b
+    Example:
+      noetl db migrate --db postgresql://noetl@db.example.com/noetl
     """
     asyncio.run(_migrate(local_settings(db)))
     say("the database has the schema of this version")
@@ -50,18 +54,22 @@ async def _migrate(settings: Settings) -> None:
 @command.command("check")
 @db_option
 def check_command(db: str | None) -> None:
-    """Read everything, and report what is damaged.
+    """Read the whole database, and report damage.
 
     It changes nothing and may run beside servers. One line per finding; exit code 1 if there are
-    any. An execution that is damaged is not served; the others are not affected.
+    any. A damaged execution is not served; others are not affected.
+
+    \b
+    Example:
+      noetl db check
     """
     found = asyncio.run(_check(local_settings(db)))
     for problem in found:
         print_line(printable(problem))
     if found:
-        say(f"{counted(len(found), 'finding')}. Restore these from a backup, or run them anew.")
+        say(f"{counted(len(found), 'finding')}. Restore these from a backup, or run them again.")
         sys.exit(FAILED)
-    say("everything is what was written")
+    say("no damage was found")
 
 
 async def _check(settings: Settings) -> list[str]:

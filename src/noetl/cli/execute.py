@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path")
-@click.option("--version", type=click.IntRange(1), help="By default the newest.")
+@click.option("--version", type=click.IntRange(1), help="Default: the newest.")
 @set_option
 @payload_option
 @label_option
-@click.option("--wait", is_flag=True, help="Follow it to its end, and exit as `run` would.")
-@click.option("--key", help="Your own name for this start: the same again starts nothing new.")
+@click.option("--wait", is_flag=True, help="Follow it to its end, and exit like `noetl run`.")
+@click.option("--key", help="A key of your own: starting again with it starts nothing new.")
 @json_option
 @db_option
 @server_option
@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """Start a registered playbook on a server.
 
-    The id of the execution goes to stdout; with --wait, its result. With --db it is started by the
-    process that holds that database, or by this one.
+    It prints the id of the execution; with --wait, its result. With --db the process that holds
+    that database starts it, or this one.
 
     \b
     Examples:
@@ -113,6 +113,6 @@ async def _execute(
             say(f"{started.path} is started{await api.left_to_do(execution_id)}")
             return OK
         is_server = settings.server_url is not None
-        where = f"on {api.client.url}" if is_server else "in the process that has the database"
+        where = f"on {api.client.url}" if is_server else "in the process that holds the database"
         say(f"{started.path} runs {where}; `noetl executions follow {execution_id}` shows it")
         return OK

@@ -1,4 +1,4 @@
-"""What the exit codes mean. Scripts rely on them, so they stand in one place."""
+"""The exit codes. Scripts rely on them, so they are defined in one place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected
 
 OK = 0
 FAILED = 1
-"""The command could not do its work, or `--check` found something to do."""
+"""The command failed, or `--check` found something to do."""
 WRONG = 2
-"""What we were given is wrong: the command line, a setting, a file or a playbook."""
+"""The input is wrong: the command line, a setting, a file or a playbook."""
 
 INTERRUPTED = 130
-"""Somebody pressed Ctrl-C, as shells say it."""
+"""Ctrl-C, as shells report it."""
 
 
 def exit_code(error: NoetlError) -> int:
-    """Whose fault it was, as an exit code."""
+    """The exit code for an error: whether the input or the command failed."""
     return WRONG if isinstance(error, BadRequest | BadSetting | PlaybookRejected) else FAILED

@@ -1,4 +1,4 @@
-"""From the names on the command line to texts, and safely back into files."""
+"""Reads the files named on the command line, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _PLAYBOOK = re.compile(
 
 
 class Source(NamedTuple):
-    """A text and where it came from."""
+    """A text and its origin."""
 
     name: str
-    """As people know it; fit to be printed."""
+    """The name as people know it, safe to print."""
     path: Path | None
     """None: standard input."""
     text: str
 
 
 class Unreadable(NamedTuple):
-    """A name that gave us no text, and why."""
+    """A name that yielded no text, and why."""
 
     name: str
     reason: str
 
 
 def sources(names: Sequence[str]) -> Iterator[Source | Unreadable]:
-    """Every text the names stand for, each once, in order; directories are searched."""
+    """Every text that the names stand for, each once, in order; directories are searched."""
     seen: set[Path] = set()
     for name in dict.fromkeys(names):
         if name == STDIN:
@@ -121,13 +121,13 @@ def _decoded(name: str, path: Path | None, content: bytes) -> Source | Unreadabl
 
 
 def _meant(missing: object) -> str:
-    """The playbook beside it whose name is nearly that."""
+    """A similarly named playbook in the same directory."""
     from noetl.model.spelling import nearest
 
     path = Path(os.fsdecode(missing)) if isinstance(missing, str | bytes | os.PathLike) else None
     if path is None or not path.parent.is_dir():
         return ""
-    # Without their endings: those alone make any two names look alike.
+    # Without extensions: those alone make any two names look alike.
     beside = {one.stem: one for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")}
     near = beside.get(path.stem) or beside.get(nearest(path.stem, beside))
     return f" (did you mean {click.format_filename(near)}?)" if near else ""
@@ -144,14 +144,14 @@ def _reason(error: OSError) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Give the file this text, all at once: whoever looks sees the old text or the new one.
+    """Replace the content of the file atomically.
 
-    Raises OSError, with the file untouched, when that cannot be done. Mode and owner stay; a
+    Raises OSError, with the file untouched, if that is not possible. Mode and owner are kept; a
     symbolic link stays one.
     """
     real = Path(os.path.realpath(path))
     before = real.stat()
-    # Replacing needs only a writable directory; a file marked read-only is meant to be left.
+    # Replacing needs only a writable directory, so respect a file marked read-only.
     if not before.st_mode & 0o222 or not os.access(real, os.W_OK):
         raise PermissionError(13, "it is read-only", str(path))
     descriptor, temporary = tempfile.mkstemp(

@@ -16,13 +16,13 @@ from noetl.errors import PlaybookRejected
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
 def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
     """Format playbooks; comments are kept.
 
-    Files are rewritten in place, each all at once. A FILE may be a directory, which is searched
-    for playbooks, or - to format standard input to standard output.
+    Files are rewritten in place, atomically. A FILE may be a directory, which is searched for
+    playbooks, or - to format standard input to standard output.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""An execution shown until it has ended, wherever it runs: `run`, `execute`, `resume` and `follow`.
+"""Follows an execution until it ends, wherever it runs: `run`, `execute`, `resume` and `follow`.
 
-`to_end` is for executions that a command started: Ctrl-C cancels them, and where no server and no
+`to_end` is for executions that a command started: Ctrl-C cancels them, and if no server and no
 other process runs them, this process does. `follow` only watches.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from noetl.model.events import TaskDone
 
 LAST_EVENT = "playbook.processed"
-"""Nothing is recorded of an execution after it."""
+"""The last event of an execution."""
 QUIET_SECONDS = 3.0
-"""So long nothing happens before we ask what it waits for."""
+"""How long nothing may happen before we ask what it waits for."""
 LOOKS_BETWEEN_CHECKS = 5
 OUTPUT_SHOWN = 4_000
 FAILURES_SHOWN = 3
@@ -41,9 +41,9 @@ Tell = Callable[[str], None]
 async def to_end(
     api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
 ) -> int:
-    """Show an execution that was started from here until it has ended; the exit code.
+    """Show an execution that this command started until it ends. Returns the exit code.
 
-    Of a `file` that was run from here, people know the lines.
+    For a `file` that this command runs, errors name its lines.
     """
     if api.system is None:
         return await _to_end(api, execution_id, as_json=as_json, file=file)
@@ -65,7 +65,7 @@ async def working_here(api: Api, chosen: set[str]) -> AsyncIterator[None]:
 
 
 async def _root(api: Api, execution_id: str) -> str:
-    """The execution that people started, of which this one is a part."""
+    """The top-level execution that this one is part of."""
     from noetl.api.routes.executions import GET
 
     while parent := (await api.call(GET, execution_id=execution_id)).parent_execution_id:
@@ -92,18 +92,19 @@ async def _to_end(
 
 
 async def follow(api: Api, execution_id: str) -> int:
-    """Show an execution until it has ended, or until nobody runs it any more. Ctrl-C ends the
-    showing and nothing else."""
+    """Show an execution until it ends, or until no process runs it any more. Ctrl-C only stops the
+    display.
+    """
     locator, console = _locator(api), _console()
     if console is None:
-        # Until something happens there is nothing else to say.
+        # Printed at once, because the first event may take long.
         now = await api.document(execution_id)
         say(f"following execution {execution_id} ({now['path']}, {now['status'].lower()})")
     await _show(api, execution_id, locator, console)
     document = await api.document(execution_id)
     if document["end_time"] is None:
         say(
-            "no process is running it any more: it was interrupted."
+            "no process is running it: it was interrupted."
             f" `noetl executions resume {execution_id}` continues it."
         )
         return FAILED
@@ -111,7 +112,7 @@ async def follow(api: Api, execution_id: str) -> int:
 
 
 async def follow_quietly(api: Api, execution_id: str, path: str) -> int:
-    """Say what is new of one execution among several, until it has ended; the exit code."""
+    """Print the news of one execution among several until it ends. Returns the exit code."""
     from noetl.api.routes.moments import STATE
 
     name, locator = f"{path} {execution_id}", _locator(api)
@@ -156,8 +157,7 @@ async def _until_over(
     after: int = 0,
     tell: Tell = say,
 ) -> None:
-    """Keep up with it until it has ended, or nobody runs it; while no worker takes what it has to
-    do, say so."""
+    """Follow it until it ends, or no process runs it; report when no worker takes its commands."""
     from noetl.control.documents import restored
 
     types = (*NEWS, LAST_EVENT) if telling is not None else (LAST_EVENT,)
@@ -183,7 +183,7 @@ async def _until_over(
                 say(f"{text}; `noetl worker start --server {api.client.url}` starts one")
             told |= unserved
         elif looks % LOOKS_BETWEEN_CHECKS == 1 and not api.is_run():
-            # Whoever had it may have stored its end just before letting go.
+            # The process may have stored the end just before it released the database.
             rest = await api.page(execution_id, after=after, types=types)
             if not rest.events:
                 return
@@ -201,7 +201,7 @@ async def _cancelled_by_ctrl_c(
     cancelling: list[asyncio.Task[None]] = []
 
     def tell(text: str) -> None:
-        """Above the live view, if there is one."""
+        """Print above the live view, if there is one."""
         if console is None:
             say(text)
         else:
@@ -237,7 +237,7 @@ async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
 
 
 async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_json: bool) -> int:
-    """Print how it ended; the exit code."""
+    """Print how it ended. Returns the exit code."""
     from noetl.cli.views.results import print_document, print_value
 
     execution_id = document["execution_id"]
@@ -272,7 +272,9 @@ async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_j
 async def print_output(
     api: Api, execution_id: str, *, shown: bool = False, source: SourceLines = NOWHERE
 ) -> None:
-    """What failed tasks printed, unless it was `shown` before, and where their code broke."""
+    """Print what failed tasks printed, unless it was `shown` before, and where their code
+    failed.
+    """
     from noetl.model.events import TaskDone, decode
 
     last: dict[tuple[str, str, int | None], TaskDone] = {}

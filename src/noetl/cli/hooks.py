@@ -1,4 +1,4 @@
-"""`noetl hooks`: what others may call, and what that does."""
+"""`noetl hooks`: URLs that other systems call to start playbooks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.calls import looks
-from noetl.cli.options import json_option
-from noetl.cli.output import one_line, print_json, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, does, path_argument, print_head
+from noetl.cli.output import one_line, print_line, say
+from noetl.cli.trigger_documents import add_delete, add_list, add_show, does, print_head
 
 if TYPE_CHECKING:
-    from noetl.cli.calls import Api
+    from noetl.model.hook_answers import HookDocument
 
 
 @click.group()
 def command() -> None:
     """Playbooks started by HTTP calls: list, show, delete.
 
-    A hook is a document of `kind: Hook`; `noetl register FILE` puts it to work. Whoever it is for
+    A hook is a document of `kind: Hook`; `noetl register FILE` activates it. The sender
     calls `POST /hooks/PATH` of a server.
 
     \b
@@ -32,23 +30,12 @@ def command() -> None:
 add_list(
     command,
     "hooks",
-    "Every hook, with what it does.",
+    "List hooks, and what each does.",
     lambda one: (f"POST {one.url}", one.verify, f"→ {does(one)}"),
 )
 
 
-@command.command("show")
-@path_argument
-@json_option
-@looks
-async def show_command(api: Api, path: str, as_json: bool) -> None:
-    """A hook, and what became of its last deliveries."""
-    from noetl.api.routes.hooks import GET
-
-    one = await api.call(GET, path=path)
-    if as_json:
-        print_json(one)
-        return
+def _print(one: HookDocument) -> None:
     print_head(one)
     print_line(f"url      POST {one.url}")
     print_line(f"does     {does(one)}")
@@ -57,7 +44,8 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
         words = (told.time, told.outcome, told.execution_id, one_line(told.reason))
         print_line("  ".join(word for word in words if word))
     for name in one.missing_credentials:
-        say(f'the credential "{name}" is not there; `noetl credential set {name}` makes it')
+        say(f'the credential "{name}" is missing; `noetl credential set {name}` stores it')
 
 
-add_delete(command, "hooks", "Delete it: nothing is taken any more.")
+add_show(command, "hooks", "Show a hook, and the outcome of its deliveries.", _print, "deliveries")
+add_delete(command, "hooks", "Delete it: it accepts no more deliveries.")

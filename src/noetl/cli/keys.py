@@ -1,4 +1,4 @@
-"""`noetl keys`: the key that credentials are encrypted with."""
+"""`noetl keys`: the key that encrypts credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Rotate the key that encrypts credentials.
 
-    It is NOETL_SECRET_KEY, or else a file beside the database that is made once.
+    The key is NOETL_SECRET_KEY, or a file beside the database that NoETL creates.
 
     \b
     Example:
@@ -30,11 +30,15 @@ def command() -> None:
 async def rotate_command(api: Api) -> None:
     """Encrypt every stored credential with a new key.
 
-    A key file gets a new key, and loses the old one when nothing needs it any more. With
-    NOETL_SECRET_KEY, write the new key before the old one with a comma between, start the servers
-    again, rotate, and then take the old one away.
+    A key file gets a new key, and loses the old one when it is no longer needed. With
+    NOETL_SECRET_KEY, write the new key in front of the old one, separated by a comma; restart the
+    servers; rotate; then remove the old key.
+
+    \b
+    Example:
+      noetl keys rotate
     """
     from noetl.api.routes.credentials import ROTATE
 
     moved = (await api.call(ROTATE)).rotated
-    say(f"{counted(moved, 'credential')} put under the new key")
+    say(f"{counted(moved, 'credential')} encrypted with the new key")

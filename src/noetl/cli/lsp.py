@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BODY_MAX = 16 * 1024 * 1024
 _KINDS = {"key": 10, "value": 12, "step": 6, "name": 6, "filter": 3, "test": 3, "function": 3}
-"""Of completions: property, value, variable, function."""
+"""Kinds of completion items: property, value, variable, function."""
 _SEVERITIES = {"error": 1, "warning": 2}
 NOT_INITIALIZED, NO_METHOD, INVALID = -32002, -32601, -32600
 
@@ -39,7 +39,7 @@ def command() -> None:
 
 
 class Server:
-    """The texts that an editor has open, and the answers to its questions."""
+    """The texts that an editor has open, and the answers to its requests."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Server:
         }
 
     def serve(self, given: BinaryIO, out: BinaryIO) -> int:
-        """Until the editor says that it is over; the exit code."""
+        """Serve until the editor ends it. Returns the exit code."""
         while (message := read_message(given)) is not None:
             if message.get("method") == "exit":
                 return 0 if self._is_shut_down else 1
@@ -70,7 +70,7 @@ class Server:
         return 1
 
     def heard(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """What a message is answered with, notifications included."""
+        """The answers to a message, notifications included."""
         method, given = message.get("method"), message.get("params") or {}
         if not isinstance(method, str) or not isinstance(given, dict):
             return []
@@ -101,7 +101,7 @@ class Server:
                 case _:
                     return []
         except (KeyError, TypeError, IndexError):
-            return []  # a notification has no answer, not even an error
+            return []  # a notification gets no answer, not even an error
 
     def _initialize(self, given: dict[str, Any]) -> Any:
         from noetl.version import __version__
@@ -123,7 +123,7 @@ class Server:
     def _changed(self, uri: str, text: str) -> list[dict[str, Any]]:
         self._texts[uri] = text
         if "kind:" in text and "Playbook" not in text:
-            return [_diagnostics(uri, [])]  # YAML of something else
+            return [_diagnostics(uri, [])]  # some other YAML
         problems = self._compile(text).problems
         found = [_diagnostic(problem, text) for problem in problems]
         return [_diagnostics(uri, found)]
@@ -155,7 +155,7 @@ class Server:
         try:
             made = self._format(text)
         except NoetlError:
-            return []  # what is wrong with it is among the problems
+            return []  # its errors are among the problems
         if made == text:
             return []
         end = {"line": len(text.splitlines()) + 1, "character": 0}
@@ -163,7 +163,7 @@ class Server:
 
 
 def _column(line: str, units: int) -> int:
-    """Characters before a place that editors count in units of UTF-16."""
+    """The column in characters; editors count in units of UTF-16."""
     count = 0
     for number, letter in enumerate(line):
         if count >= units:
@@ -205,7 +205,7 @@ def _diagnostics(uri: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_message(given: BinaryIO) -> dict[str, Any] | None:
-    """The next message; None at the end, or for what is none."""
+    """The next message; None at the end, or for invalid input."""
     import msgspec
 
     length = None

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a file would change.")
 def command(files: tuple[str, ...], write: bool, check: bool) -> None:
     """Rewrite older dialects of playbooks to the current one.
 
-    Without an option the rewritten text of one FILE goes to standard output. What was changed,
-    and what has no exact equivalent and therefore stays, is reported on standard error. A FILE
-    may be a directory, which is searched for playbooks, or - for standard input.
+    Without an option the rewritten text of one FILE goes to standard output. Changes, and forms
+    without an exact equivalent, which stay as they are, are reported on standard error. A FILE may
+    be a directory, which is searched for playbooks, or - for standard input.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def command(files: tuple[str, ...], write: bool, check: bool) -> None:
     texts = list(sources(files))
     if len(texts) > 1 and not (write or check):
         raise click.UsageError(
-            f"these are {len(texts)} files, and standard output takes one."
+            f"there are {len(texts)} files, and standard output takes one."
             " Choose --write to rewrite them in place, or --check."
         )
     migrate_text = migrator()

@@ -133,7 +133,7 @@ noetl run example.yaml
 
 
 def is_name(name: str) -> bool:
-    """Whether a kind may be called so: it is a key in YAML and a module in Python."""
+    """Whether this can name a kind: it is a key in YAML and a module in Python."""
     return re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) is not None
 
 

@@ -1,4 +1,4 @@
-"""`noetl notifications`: what is told of executions, and by which playbooks."""
+"""`noetl notifications`: playbooks that start when executions fail or wait."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.calls import looks
-from noetl.cli.options import json_option
-from noetl.cli.output import one_line, print_json, print_line, say
+from noetl.cli.output import one_line, print_line, say
 from noetl.cli.trigger_documents import (
     add_delete,
     add_list,
     add_pause,
-    path_argument,
+    add_show,
     print_head,
     state,
 )
 
 if TYPE_CHECKING:
-    from noetl.cli.calls import Api
     from noetl.model.notification_answers import NotificationItem
 
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Playbooks started when others fail or wait: list, pause.
 
-    A notification is a document of `kind: Notification`; `noetl register FILE` puts it to work on
+    A notification is a document of `kind: Notification`; `noetl register FILE` activates it on
     the servers of the database (`noetl server start`, `noetl dev`).
 
     \b
@@ -49,23 +46,12 @@ def _state(one: NotificationItem) -> str:
 add_list(
     command,
     "notifications",
-    "Every notification, with what it tells.",
+    "List notifications, and what each reports.",
     lambda one: (_tells(one), _state(one), f"→ {one.playbook}"),
 )
 
 
-@command.command("show")
-@path_argument
-@json_option
-@looks
-async def show_command(api: Api, path: str, as_json: bool) -> None:
-    """One notification, and what keeps it from telling."""
-    from noetl.api.routes.notifications import GET
-
-    one = await api.call(GET, path=path)
-    if as_json:
-        print_json(one)
-        return
+def _print(one: NotificationItem) -> None:
     print_head(one, state(one, one.status))
     print_line(f"tells    {_tells(one)}")
     for key, value in one.labels.items():
@@ -76,5 +62,6 @@ async def show_command(api: Api, path: str, as_json: bool) -> None:
         say(one.problem)
 
 
-add_pause(command, "notifications", "Pause it: nothing is told until it is resumed.")
-add_delete(command, "notifications", "Delete it: nothing is told any more.")
+add_show(command, "notifications", "Show a notification, and its last problem.", _print)
+add_pause(command, "notifications", "Pause it: it notifies no one until it is resumed.")
+add_delete(command, "notifications", "Delete it: it notifies no one any more.")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they say: settings, and which server is meant."""
+"""Options that several commands share, and the settings they lead to: which server or database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "http://127.0.0.1:8082"
 
 db_option = click.option(
-    "--db", metavar="URL", help="Where executions are kept. Default .noetl/noetl.db."
+    "--db", metavar="URL", help="The database: a file or postgresql://… Default .noetl/noetl.db."
 )
 server_option = click.option(
     "--server", metavar="URL", help="The server to use. Default NOETL_SERVER_URL, or the context."
@@ -29,7 +29,7 @@ set_option = click.option(
     "sets",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A value for the workload, e.g. --set days=3 or --set shop.url=http://…; YAML.",
+    help="A value for the workload, in YAML, e.g. --set days=3 or --set shop.url=http://…",
 )
 payload_option = click.option(
     "--payload", metavar="JSON", help="The workload as JSON, or @FILE with JSON in it."
@@ -47,7 +47,7 @@ execution_argument = click.argument(
 
 
 def labels_of(written: tuple[str, ...]) -> dict[str, str]:
-    """`--label NAME=VALUE`, any number of times."""
+    """Parse `--label NAME=VALUE`, given any number of times."""
     from noetl.model.labels import problems
 
     found: dict[str, str] = {}
@@ -62,7 +62,7 @@ def labels_of(written: tuple[str, ...]) -> dict[str, str]:
 
 
 def current_settings() -> Settings:
-    """The settings in force; says which variables look like settings and are none."""
+    """The current settings; warns about variables that look like settings and are none."""
     from noetl.settings import Settings, unknown_variables
 
     for remark in unknown_variables(os.environ):
@@ -71,9 +71,9 @@ def current_settings() -> Settings:
 
 
 def with_server(settings: Settings, *, server: str | None, db: str | None) -> Settings:
-    """The same settings with the server to talk to, or none if a database is meant.
+    """The same settings with the server to talk to, or with none for a database.
 
-    The nearest word counts: an option, then the environment, then `noetl context use`.
+    Precedence: an option, then the environment, then `noetl context use`.
     """
     from noetl.cli.context import contexts
     from noetl.settings import HTTP
@@ -100,23 +100,23 @@ def with_server(settings: Settings, *, server: str | None, db: str | None) -> Se
 
 
 def settings_for(db: str | None, server: str | None = None) -> Settings:
-    """The settings in force, with `--db` and `--server` over the environment.
+    """The current settings, with `--db` and `--server` over the environment.
 
-    They name a server if that is where to look and act, else a database.
+    They name a server if the command acts on one, otherwise a database.
     """
     if db is not None and server is not None:
-        raise click.UsageError("--db is a database, --server a server: give one of them.")
+        raise click.UsageError("--db is a database, --server a server: give only one of them.")
     settings = with_server(current_settings(), server=server, db=db)
     return settings if settings.server_url is not None else _on_database(settings, db)
 
 
 def local_settings(db: str | None) -> Settings:
-    """The settings in force, for a command that works on a database whatever else there is."""
+    """The current settings, for a command that always works on a database."""
     return _on_database(msgspec.structs.replace(current_settings(), server_url=None), db)
 
 
 def settings_for_server(server: str | None) -> Settings:
-    """The settings in force, for a command that needs a server; by default one on this machine."""
+    """The current settings, for a command that needs a server; by default one on this machine."""
     settings = with_server(current_settings(), server=server, db=None)
     if settings.server_url is None:
         settings = msgspec.structs.replace(settings, server_url=DEFAULT_SERVER)
@@ -129,7 +129,7 @@ def _on_database(settings: Settings, db: str | None) -> Settings:
     scheme, has_scheme, _ = settings.database_url.partition("://")
     if has_scheme and scheme not in ("sqlite", "postgresql"):
         raise BadSetting(
-            f"executions are kept in SQLite or PostgreSQL, not in {printable(scheme)}. Name a file"
+            f"NoETL uses SQLite or PostgreSQL, not {printable(scheme)}. Name a file"
             " (--db noetl.db) or a database (--db postgresql://user:password@host/database)."
         )
     return settings

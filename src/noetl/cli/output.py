@@ -1,4 +1,4 @@
-"""How we write to the two streams: documents byte for byte, lines without surprises."""
+"""Writing to stdout and stderr: documents byte for byte, lines without control characters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# C0 and C1 controls, and the characters that reorder text: data must not steer a terminal.
+# C0 and C1 controls, and characters that reorder text: data must not control a terminal.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text on one line, with anything that a terminal would obey written out."""
+    """The text on one line, with control characters escaped."""
     return _UNPRINTABLE.sub(_written_out, text)
 
 
@@ -29,25 +29,25 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with all white space drawn together."""
+    """The text with runs of white space collapsed."""
     return printable(" ".join(text.split()))
 
 
 def say(message: str) -> None:
-    """A remark for people, on stderr."""
+    """Print a remark for people, on stderr."""
     text = "\n".join(printable(line) for line in f"noetl: {message}".split("\n"))
-    # Not by click, which would write past a live view, and the next frame would wipe it out.
+    # Not with click, which would write past a live view; the next frame would erase it.
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def print_line(line: str) -> None:
-    """A line of data, on stdout."""
+    """Print a line of data, on stdout."""
     click.echo(line)
 
 
 class ProblemLine(NamedTuple):
-    """A problem in the form of the GNU coding standards, which editors understand."""
+    """A problem in the format of the GNU coding standards, which editors understand."""
 
     where: str
     severity: str
@@ -59,7 +59,7 @@ class ProblemLine(NamedTuple):
 
 
 def problem_line(name: str, problem: Problem) -> ProblemLine:
-    """`file:line:column: message [code]`; what is no error says so before the message."""
+    """`file:line:column: message [code]`; a warning says so before the message."""
     return ProblemLine(
         where=f"{printable(name)}:{problem.line}:{problem.column}: ",
         severity="" if problem.severity == "error" else f"{problem.severity}: ",
@@ -69,14 +69,14 @@ def problem_line(name: str, problem: Problem) -> ProblemLine:
 
 
 def print_text(text: str) -> None:
-    """A document on stdout, exactly these characters as UTF-8, whatever the terminal's encoding."""
+    """Print a document on stdout, exactly these characters as UTF-8, regardless of the terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8"))
     sys.stdout.buffer.flush()
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     import msgspec
 
     print_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
@@ -90,8 +90,9 @@ def print_list(
     *,
     as_json: bool,
 ) -> None:
-    """A list: one JSON document, or a line for each with its first cell set off; `none` is said
-    if it is empty."""
+    """Print a list: one JSON document, or a line for each row with its first cell highlighted.
+    `none` is printed if the list is empty.
+    """
     if as_json:
         print_json({name: found})
         return

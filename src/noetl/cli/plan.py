@@ -26,15 +26,14 @@ def _form(form: Form, help_text: str) -> Callable[[Callable[..., None]], Callabl
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@_form("dot", "Print the net for Graphviz.")
-@_form("mermaid", "Print the net as a Mermaid flowchart.")
+@_form("dot", "Print the graph for Graphviz.")
+@_form("mermaid", "Print the graph as a Mermaid flowchart.")
 @_form("json", "Print one JSON document.")
 def command(file: str, as_dot: bool, as_mermaid: bool, as_json: bool) -> None:
     """Draw what a playbook would run, without running it.
 
-    Shows steps in the order they are reached, what each runs, the ways between them with their
-    guards, the credentials needed, and steps that nothing leads to. FILE may be - for standard
-    input.
+    Shows the steps in the order they are reached, what each runs, the arcs between them with their
+    guards, the credentials needed, and unreachable steps. FILE may be - for standard input.
 
     \b
     Examples:
@@ -75,9 +74,9 @@ def _compiled(name: str) -> tuple[Net, str]:
     if compiled.net is None or errors:
         for problem in errors:
             click.echo(str(problem_line(text.name, problem)), err=True)
-        say(f"{text.name} has {counted(len(errors), 'error')}, so there is nothing to plan.")
+        say(f"{text.name} has {counted(len(errors), 'error')}, so it cannot be planned.")
         sys.exit(WRONG)
     if compiled.problems:
         remarks = counted(len(compiled.problems), "warning")
-        say(f"{text.name} has {remarks}; `noetl validate` shows them.")
+        say(f"{text.name} has {remarks}; `noetl validate` lists them.")
     return compiled.net, compiled.digest

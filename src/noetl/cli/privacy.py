@@ -1,10 +1,9 @@
-"""Hides what a process that runs tasks was given: the programs of tasks belong to the same user.
+"""Hides the environment and memory of a process from the tasks it runs as the same user.
 
-Their own environment is made for them, but the system shows them ours: under `/proc/<pid>/environ`
-to everyone of our user, and our memory to debuggers. So the block of memory that the environment
-came in is emptied, after a copy of it was made for ourselves, and the process is marked as one
-that nobody of the same user may look into. What the superuser runs can look everywhere: run
-workers as somebody else.
+Tasks get an environment of their own, but the kernel would show them ours: under
+`/proc/<pid>/environ` to every process of the same user, and our memory to debuggers. So this module
+copies the environment, clears the memory block that it came in, and marks the process as not
+inspectable by the same user. The superuser can inspect everything: do not run workers as root.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from pathlib import Path
 
 SET_DUMPABLE = 4
 _BEGIN, _END = 47, 48
-"""Places of env_start and env_end behind the name in /proc/self/stat (proc(5): 50 and 51)."""
+"""Indexes of env_start and env_end after the name in /proc/self/stat (proc(5): 50 and 51)."""
 
 
 def hide_process() -> None:
-    """To be called once, before the first task. Where there is no `/proc` nothing is shown."""
+    """Call this once, before the first task. A system without `/proc` exposes nothing."""
     if sys.platform != "linux":
         return
     _empty_environment_block()

@@ -1,4 +1,4 @@
-"""`noetl register`: playbooks and schedules into the catalog, credentials into the vault."""
+"""`noetl register`: puts documents into the catalog, and credentials into the database."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _TRIGGER = re.compile(
 async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
     """Register playbooks, triggers and credentials by name.
 
-    A playbook goes into the catalog under its `metadata.path`; the same text again is the same
-    version, another text is the next one. A schedule does, too, and is at work from then on, on
-    the servers of the database. A credential is a file of `kind: Credential`, or a JSON
-    file with name, type and data. Exits with 2 if any file is wrong; the others are kept.
+    A playbook is stored in the catalog under its `metadata.path`. The same text again yields the
+    same version; a changed text becomes the next one. Schedules, hooks, consumers and notifications
+    take effect at once, on the servers of the database. A credential is a file of `kind:
+    Credential`, or a JSON file with name, type and data. Exits with 2 if a file is wrong; the
+    others are registered.
 
     \b
     Examples:
@@ -43,7 +44,7 @@ async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
     """
     kept: list[dict[str, Any]] = []
     wrong = False
-    # Playbooks are there before what starts them.
+    # Playbooks come before the triggers that start them.
     for found in sorted(sources(files), key=_starts_others):
         one = await _keep(api, found)
         if one is None:
@@ -71,7 +72,7 @@ def _said(one: dict[str, Any]) -> str:
 
 
 async def _keep(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
-    """Keep one file; None, and said why, if it cannot be."""
+    """Register one file. Prints why and returns None if that fails."""
     if isinstance(found, Unreadable):
         say(f"{found.name}: {found.reason}.")
         return None

@@ -1,6 +1,4 @@
-"""What `fmt` and `migrate` share: bring a new text back to where the old one came from. And who is
-told about `migrate`.
-"""
+"""What `fmt` and `migrate` share: writing the new text back, and the hint to use `migrate`."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from noetl.errors import PlaybookRejected
 from noetl.model.problems import Problem
 
 OLDER_DIALECT = frozenset({"older-form", "removed-key", "unsupported-version", "root-hoisted"})
-"""Problems that people have who bring a playbook of an older dialect along."""
+"""Problems that are typical for a playbook in an older dialect."""
 
 
 def put_back(source: Source, text: str) -> int:
-    """Write a text into its file, or to stdout if it came from stdin. Gives the exit code."""
+    """Write a text to its file, or to stdout if it came from stdin. Returns the exit code."""
     if source.path is None:
         print_text(text)
         return OK
@@ -29,32 +27,32 @@ def put_back(source: Source, text: str) -> int:
     try:
         replace(source.path, text)
     except OSError as error:
-        say(f"{source.name} is left as it was: {error.strerror or error}.")
+        say(f"{source.name} was not changed: {error.strerror or error}.")
         return FAILED
     say(f"rewrote {source.name}")
     return OK
 
 
 def print_diff(source: Source, text: str) -> None:
-    """The change, as a unified diff that `patch` understands."""
+    """Print the change as a unified diff that `patch` understands."""
     # Not splitlines(): it also breaks at characters that patch does not take for a line end.
     old, new = list(StringIO(source.text, newline="\n")), list(StringIO(text, newline="\n"))
     name = printable(source.name)
     for line in difflib.unified_diff(old, new, name, name):
-        # The mark that diff and patch use for a file without a last line end.
+        # The mark that diff and patch use for a missing newline at the end of a file.
         end = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
         print_text(line + end)
 
 
 def report_rejected(source: Source, error: PlaybookRejected) -> None:
-    """Why a text cannot be rewritten."""
+    """Print why a text cannot be rewritten."""
     for problem in error.problems:
         click.echo(str(problem_line(source.name, problem)), err=True)
-    say(f"{source.name} is left as it was, because it cannot be read.")
+    say(f"{source.name} was not changed, because it cannot be parsed.")
 
 
 def older_dialect(name: str, text: str, problems: tuple[Problem, ...]) -> str | None:
-    """What to say before the problems of a playbook that `noetl migrate` would rewrite."""
+    """The hint to print before the problems of a playbook that `noetl migrate` would rewrite."""
     if not any(problem.code in OLDER_DIALECT for problem in problems):
         return None
     from noetl.wiring import migrator

@@ -1,4 +1,6 @@
-"""`noetl run`: a playbook to its end, the whole system in this process, or on a server."""
+"""`noetl run`: runs a playbook to its end, with the whole system in this process, or on a
+server.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Chosen(NamedTuple):
     digest: str
     path: str
     version: int | None
-    """None for a file that this process runs: the catalog does not have it."""
+    """None for a file that this process runs, which is not in the catalog."""
     inputs: tuple[FormField, ...]
     workload: dict[str, Any]
 
@@ -62,7 +64,7 @@ class Chosen(NamedTuple):
     "--resume/--new",
     "resume",
     default=None,
-    help="Go on with an interrupted execution of this playbook, or do not ask and start anew.",
+    help="Continue an interrupted execution of this playbook, or start a new one without asking.",
 )
 def command(
     target: str,
@@ -76,10 +78,9 @@ def command(
 ) -> None:
     """Run a playbook to its end, in this process or on a server.
 
-    Everything is recorded in a database below the working directory, so that an execution
-    survives whatever happens to this process: start the command again to go on with it.
-    The result goes to stdout, everything else to stderr. Exits with 1 if the execution fails,
-    with 130 if Ctrl-C cancelled it.
+    Everything is recorded in a database under the working directory, so the execution survives a
+    crash of this process: run the command again to continue it. The result goes to stdout,
+    everything else to stderr. Exits with 1 if the execution fails, with 130 if Ctrl-C cancelled it.
 
     \b
     Examples:
@@ -123,7 +124,8 @@ async def _run(
         point_out_misspelt(given, found.compiled.unwrap())
     is_here = settings.server_url is None
     if is_here:
-        wiring.check_task_network(settings)  # before an execution is kept that nothing could run
+        # before an execution is stored that this process could not run
+        wiring.check_task_network(settings)
     async with (holding if is_here else acting)(settings) as api:
         try:
             chosen = await _chosen(api, target, found)
@@ -132,7 +134,7 @@ async def _run(
                 given = asked_for(typed(given, sets, chosen.inputs), chosen.inputs, chosen.workload)
                 execution_id = await _started(api, chosen, found, given, labels)
             elif given:
-                say("going on with the workload it was started with; --new starts with another")
+                say("continuing with the workload it was started with; --new starts with another")
         except BadInputs as error:
             say_all(error)
             return WRONG
@@ -155,7 +157,7 @@ async def _started(
     from noetl.model.facts import Source
 
     if found is not None and api.system is not None:
-        # A file is run as it is, without becoming a version of the catalog.
+        # A file runs as it is, without becoming a version in the catalog.
         return await api.system.executions.start(
             *chosen[:3],
             given,
@@ -176,7 +178,7 @@ def is_file(target: str) -> bool:
 
 
 def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
-    """The playbook in a file; None, and said why, if there is none to run."""
+    """The playbook in a file. Prints why and returns None if it cannot be run."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
     from noetl.cli.rewrites import older_dialect
@@ -201,7 +203,9 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
 
 
 def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
-    """Names that are nearly those of the workload: such a value would be passed over in silence."""
+    """Warn about keys that resemble those of the workload: such a value would be silently
+    unused.
+    """
     from noetl.model.spelling import did_you_mean
 
     inputs = {one.name for one in net.executor.inputs}
@@ -230,13 +234,13 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
     except NotFound:
         known = [one.path for one in (await api.call(LIST, body=ListCatalog())).entries]
         raise NotFound(
-            f'there is no file "{target}", and no playbook of that path is registered.'
-            f"{did_you_mean(target, known)} `noetl catalog list` shows those there are."
+            f'there is no file "{target}", and no registered playbook with that path.'
+            f"{did_you_mean(target, known)} `noetl catalog list` lists all."
         ) from None
 
 
 async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
-    """A playbook of the catalog. Raises NotFound."""
+    """A registered playbook. Raises NotFound."""
     import msgspec
 
     from noetl.api.routes.catalog import RESOURCE, Wanted
@@ -247,11 +251,11 @@ async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
     return Chosen(one.digest, one.path, one.version, inputs, one.workload)
 
 
-# --- What was cut short ------------------------------------------------------------------------
+# --- Interrupted executions --------------------------------------------------------------------
 
 
 async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | None:
-    """An execution of this very playbook that was cut short, if people want to go on with it."""
+    """An interrupted execution of this very playbook, if the user wants to continue it."""
     from noetl.api.routes.executions import GET, LIST, RESUME, Resume, Which
     from noetl.model.execution_query import quoted
 
@@ -269,9 +273,9 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
                     f" and stays so. `noetl executions resume {execution_id}` continues it."
                 )
             continue
-        question = f"Execution {execution_id} of this playbook was interrupted. Go on with it?"
+        question = f"Execution {execution_id} of this playbook was interrupted. Continue it?"
         if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
-            say(f"going on with execution {execution_id}")
+            say(f"continuing execution {execution_id}")
             if row.status == "PAUSED":
                 await api.call(RESUME, execution_id=execution_id, body=Resume())
             return execution_id
@@ -282,17 +286,17 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
 
 
 class _Edited(Exception):
-    """--resume was given, and what was interrupted ran another version of the playbook."""
+    """--resume was given, but the interrupted execution ran another version of the playbook."""
 
 
 def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
-    """--resume found nothing to go on with: start anew only if a person says so."""
+    """--resume found nothing to continue: start a new execution only if a person confirms."""
     if edited is None:
         say(f"no execution of {chosen.path} was interrupted; starting a new one")
         return
     changed = (
-        f"the playbook was edited since execution {edited} was interrupted, and an execution goes"
-        f" on with the version it began with: `noetl executions resume {edited}`."
+        f"the playbook was edited since execution {edited} was interrupted, and an execution"
+        f" continues with the version it began with: `noetl executions resume {edited}`."
     )
     if not sys.stdin.isatty():
         raise _Edited(f"{changed} --new starts a new execution of the edited one.")
@@ -301,11 +305,11 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
         raise _Edited("nothing was started")
 
 
-# --- Playbooks beside it -----------------------------------------------------------------------
+# --- Playbooks in the same folder --------------------------------------------------------------
 
 
 async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
-    """Playbooks that this one calls and that lie beside it: the catalog gets them as they are."""
+    """Register playbooks in the same folder that this one calls."""
     from noetl import wiring
     from noetl.dsl.walk import called_playbooks
     from noetl.errors import NotFound, PlaybookRejected
@@ -318,7 +322,7 @@ async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
         path = wanted.pop()
         done.add(path)
         if path not in neighbours:
-            continue  # The catalog may have it; if not, the step that calls it will say so.
+            continue  # The catalog may have it; if not, the step that calls it reports that.
         compiled = compile_text(neighbours[path])
         try:
             wanted |= called_playbooks(compiled.unwrap())
@@ -334,7 +338,7 @@ async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
 
 
 async def _registered(api: Api, text: str, compiled: Compiled) -> int:
-    """Keep a playbook in the catalog; its version. What was compiled here is not compiled again."""
+    """Register a playbook, without compiling it again. Returns its version."""
     from noetl.api.routes.catalog import REGISTER, Register
 
     if api.system is not None:
@@ -343,17 +347,17 @@ async def _registered(api: Api, text: str, compiled: Compiled) -> int:
 
 
 def beside(folder: Path) -> dict[str, str]:
-    """The playbook files in a folder: the path that each gives itself, with its text."""
+    """The playbook files in a folder: the path that each declares, with its text."""
     files = [file for file in sorted(folder.glob("*.y*ml")) if ".test." not in file.name]
     return {path: text for file in files for path, text in _named(file)}
 
 
 def _named(file: Path) -> Iterator[tuple[str, str]]:
-    """The path that a playbook file gives itself, with its text."""
+    """The path that a playbook file declares, with its text."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeError):
-        return  # not ours to complain about: nobody named this file
+        return  # not worth a message: the user did not name this file
     match = re.search(r"^\s*path:\s*[\"']?([^\s\"'}]+)", text, re.MULTILINE)
     inline = re.search(r"metadata:.*\bpath:\s*[\"']?([^\s\"'},]+)", text)
     for found in (inline, match):

@@ -1,4 +1,4 @@
-"""`noetl schedules`: what is started when, what became of each time, and how to change that."""
+"""`noetl schedules`: when playbooks start, and the outcome of each time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from noetl.cli.trigger_documents import (
     add_delete,
     add_list,
     add_pause,
+    add_show,
     path_argument,
     print_head,
     state,
@@ -20,14 +21,14 @@ from noetl.cli.trigger_documents import (
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
-    from noetl.model.schedule_answers import ScheduleItem, ScheduleTime
+    from noetl.model.schedule_answers import ScheduleDocument, ScheduleItem, ScheduleTime
 
 
 @click.group()
 def command() -> None:
     """Playbooks started at given times: list, pause, backfill.
 
-    A schedule is a document of `kind: Schedule`; `noetl register FILE` puts it to work on the
+    A schedule is a document of `kind: Schedule`; `noetl register FILE` activates it on the
     servers of the database (`noetl server start`, `noetl dev`).
 
     \b
@@ -46,49 +47,34 @@ def _when(one: ScheduleItem) -> str:
 
 
 def _state(one: ScheduleItem) -> str:
-    return state(one, f"next {one.next_time}" if one.next_time else "no time to come")
+    return state(one, f"next {one.next_time}" if one.next_time else "no more times")
 
 
 add_list(
     command,
     "schedules",
-    "Every schedule, with its next time.",
+    "List schedules, each with its next time.",
     lambda one: (_when(one), _state(one), f"→ {one.playbook}"),
 )
 
 
-@command.command("show")
-@path_argument
-@click.option(
-    "--times",
-    type=click.IntRange(0, 1000),
-    default=20,
-    show_default=True,
-    help="How many of the last times to show.",
-)
-@json_option
-@looks
-async def show_command(api: Api, path: str, times: int, as_json: bool) -> None:
-    """A schedule, its next times, and its last ones."""
-    from noetl.api.routes.schedules import GET, WhichTimes
-
-    found = await api.call(GET, path=path, query=WhichTimes(times=times))
-    if as_json:
-        print_json(found)
-        return
-    print_head(found, state(found, found.status))
+def _print(one: ScheduleDocument) -> None:
+    print_head(one, state(one, one.status))
     print_line(
-        f"starts   {found.playbook}"
-        + (f" version {found.playbook_version}" if found.playbook_version else "")
+        f"starts   {one.playbook}"
+        + (f" version {one.playbook_version}" if one.playbook_version else "")
     )
-    print_line(f"when     {_when(found)}")
-    print_line(f"overlap  {found.overlap}")
-    for execution_id in found.running:
+    print_line(f"when     {_when(one)}")
+    print_line(f"overlap  {one.overlap}")
+    for execution_id in one.running:
         print_line(f"running  {execution_id}")
-    for time in found.next_times:
+    for time in one.next_times:
         print_line(f"next     {time}")
-    for one in found.times:
-        print_line(_told(one))
+    for told in one.times:
+        print_line(_told(told))
+
+
+add_show(command, "schedules", "Show a schedule, its next and its last times.", _print, "times")
 
 
 def _told(one: ScheduleTime) -> str:
@@ -105,7 +91,12 @@ def _told(one: ScheduleTime) -> str:
 @json_option
 @looks
 async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
-    """The next times, in its local time."""
+    """Print the next times, in its time zone.
+
+    \b
+    Example:
+      noetl schedules next shop/nightly --count 10
+    """
     from noetl.api.routes.schedules import GET, WhichTimes
 
     found = await api.call(GET, path=path, query=WhichTimes(next=count, times=0))
@@ -115,15 +106,15 @@ async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
     for time in found.next_times:
         print_line(time)
     if found.status == "paused":
-        say("it is paused: none of these is started until it is resumed")
+        say("it is paused: none of these starts until it is resumed")
     if not found.next_times:
-        say("no time is to come")
+        say("it has no more times")
 
 
 add_pause(
     command,
     "schedules",
-    "Pause it: no time is started until it is resumed.",
+    "Pause it: it starts nothing until it is resumed.",
     lambda one: f"; its next time is {one.next_time or 'none'}",
 )
 
@@ -133,7 +124,12 @@ add_pause(
 @json_option
 @acts
 async def run_command(api: Api, path: str, as_json: bool) -> None:
-    """Start an execution now, even if it is paused."""
+    """Start an execution now, even if it is paused.
+
+    \b
+    Example:
+      noetl schedules run shop/nightly
+    """
     from noetl.api.routes.schedules import RUN
     from noetl.api.routes.trigger_documents import NamedDocument
 
@@ -153,10 +149,10 @@ async def run_command(api: Api, path: str, as_json: bool) -> None:
     "first",
     required=True,
     metavar="MOMENT",
-    help="The first moment: a day, or a moment in the schedule's local time.",
+    help="The first day, or moment in the schedule's time zone.",
 )
-@click.option("--to", "last", required=True, metavar="MOMENT", help="The last moment, or day.")
-@click.option("--dry-run", is_flag=True, help="Start nothing; say what would be.")
+@click.option("--to", "last", required=True, metavar="MOMENT", help="The last day or moment.")
+@click.option("--dry-run", is_flag=True, help="Start nothing; print what would be started.")
 @json_option
 @acts
 async def backfill_command(
@@ -164,8 +160,12 @@ async def backfill_command(
 ) -> None:
     """Start the times of a past period.
 
-    They run one after the other, oldest first; with `overlap: allow_all` all at once. What was
-    started before is not started again.
+    They run one after the other, oldest first; with `overlap: allow_all` all at once. A time
+    that was started before is not started again.
+
+    \b
+    Example:
+      noetl schedules backfill shop/nightly --from 2026-01-01 --to 2026-01-31 --dry-run
     """
     from noetl.api.routes.schedules import BACKFILL, Backfill
 
@@ -177,7 +177,7 @@ async def backfill_command(
         for time in found.times:
             print_line(time)
     would = "would be started" if dry_run else "will be started"
-    say(f"{counted(len(found.times), 'time')} {would}; {len(found.known)} were before")
+    say(f"{counted(len(found.times), 'time')} {would}; {len(found.known)} were started before")
 
 
-add_delete(command, "schedules", "Delete it: nothing is started by it any more.")
+add_delete(command, "schedules", "Delete it: it starts nothing any more.")

@@ -14,14 +14,16 @@ from noetl.model.triggers import KINDS
     type=click.Choice(KINDS, case_sensitive=False),
     default="Playbook",
     show_default=True,
-    help="Of which kind of document.",
+    help="The kind of document.",
 )
-@click.option("--tests", is_flag=True, help="The schema of test files (`noetl test`) instead.")
+@click.option(
+    "--tests", is_flag=True, help="Print the schema of test files (`noetl test`) instead."
+)
 def command(kind: str, tests: bool) -> None:
     """Print the JSON Schema of playbooks, for editors.
 
-    With it an editor completes keys, shows help and marks mistakes while you type. It knows
-    the tool kinds that are installed here.
+    With it an editor completes keys, shows help and marks mistakes while you type. It includes the
+    tool kinds that are installed here.
 
     \b
     Example, for VS Code with the YAML extension:

@@ -38,7 +38,7 @@ port_option = click.option(
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="0: any free one.",
+    help="0 means any free port.",
 )
 detach_option = click.option("--detach", is_flag=True, help="Run in the background.")
 
@@ -51,10 +51,15 @@ detach_option = click.option("--detach", is_flag=True, help="Run in the backgrou
 def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
-    What is being answered then is answered to the end.
+    Requests under way are then completed.
 
-    The server decides; workers do (`noetl worker start`). While no user and no token is
-    configured it listens on this machine only, and lets everybody on it in.
+    The server schedules; workers run the tasks (`noetl worker start`). Without users and API tokens
+    it listens on this machine only, and gives every caller full access.
+
+    \b
+    Examples:
+      noetl server start
+      noetl server start --host 0.0.0.0 --db postgresql://noetl@db.example.com/noetl
     """
     if detach:
         from noetl.cli.daemons import Daemon, start
@@ -66,7 +71,12 @@ def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
 
 @command.command("stop")
 def stop_command() -> None:
-    """Ask the server in the background to end, and wait until it has."""
+    """Stop the server in the background, and wait until it has ended.
+
+    \b
+    Example:
+      noetl server stop
+    """
     from noetl.cli.daemons import Daemon, stop
 
     sys.exit(stop(Daemon("server")))
@@ -75,26 +85,31 @@ def stop_command() -> None:
 @command.command("status")
 @json_option
 def status_command(as_json: bool) -> None:
-    """Whether a server runs in the background. Exits with 1 if not."""
+    """Show whether a server runs in the background. Exits with 1 if not.
+
+    \b
+    Example:
+      noetl server status
+    """
     from noetl.cli.daemons import daemons, status
 
     sys.exit(status(daemons("server"), as_json=as_json))
 
 
 def run(settings: Settings, host: str, port: int, *, work: bool, opens: bool = False) -> None:
-    """Serve in this process; with `opens`, show the web UI in a browser if there is one."""
+    """Serve in this process; with `opens`, open the web UI in a browser if there is one."""
     from noetl import logs
     from noetl.cli.privacy import hide_process
 
     logs.set_up(settings.log)
     hide_process()
-    # Tools run on the loop that they are tested on, in every process that runs tools.
+    # Tools run on the event loop that they are tested on, in every process that runs tools.
     with asyncio.Runner(loop_factory=None if work else _fast_loop()) as runner:
         runner.run(_serve(settings, host, port, work=work, opens=opens))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster event loop, where it is installed."""
+    """The faster event loop, if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -111,7 +126,7 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
         bound = served.listener.getsockname()[1]
         url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
         if served.is_open:
-            say("no users are configured: everybody on this machine may do everything")
+            say("no users are configured: every user of this machine has full access")
 
         def ready() -> None:
             say(f"serving at {url}{', with a worker' if work else ''}; Ctrl-C ends it")
@@ -126,7 +141,7 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
 
 
 def open_browser(url: str) -> None:
-    """Show that page, where a person sits in front of a screen. Nothing waits for it."""
+    """Open that page, if a person sits at a screen. Does not wait for it."""
     import os
     import threading
     import webbrowser

@@ -1,4 +1,4 @@
-"""`noetl settings`: every environment variable we read, and what it is set to."""
+"""`noetl settings`: every environment variable that NoETL reads, and its value."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from noetl.settings import TABLE, Setting, unknown_variables
 def command(as_json: bool) -> None:
     """Print every setting with its value, default and meaning.
 
-    Settings are environment variables. Secrets are never shown, only whether they are set.
-    Exits with 2 if a value cannot be used.
+    Settings are environment variables. Secrets are never shown, only whether they are set. Exits
+    with 2 if a value is invalid.
 
     \b
     Example:
@@ -66,7 +66,7 @@ def _as_data(setting: Setting) -> dict[str, Any]:
 def _drawn(rows: list[dict[str, Any]]) -> Iterator[Drawn]:
     for row in rows:
         if row["problem"] is not None:
-            value, role = "cannot be used, see below", "warning"
+            value, role = "invalid, see below", "warning"
         else:
             value, role = _written(row["value"], row["unit"]), "guard" if row["is_set"] else ""
         origin = f"  (default {_written(row['default'], row['unit'])})" if row["is_set"] else ""

@@ -1,4 +1,4 @@
-"""`noetl signal`: tell an execution that something happened outside."""
+"""`noetl signal`: send an external event to an execution."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 @click.argument(
     "execution", metavar="[ID]", required=False, shell_complete=executions_beginning_with
 )
-@click.option("--match", metavar="CONDITION", help="To all that wait for it and match this.")
-@click.option("--path", help="To all of this playbook that wait for it.")
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="To all that have this label."
+    "--match", metavar="CONDITION", help="Send it to all waiting executions that match this."
+)
+@click.option("--path", help="Send it to all waiting executions of this playbook.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Send it to all waiting executions with this label.",
 )
 @click.option("--name", default="message.received", show_default=True, help="What happened.")
-@click.option("--data", metavar="JSON", help="What is to be known about it, or @FILE with JSON.")
+@click.option("--data", metavar="JSON", help="The data of the event as JSON, or @FILE with JSON.")
 @click.option("--step", help="Only for this step; otherwise for every step that waits.")
-@click.option("--id", "signal_id", help="Your own id for it: the same again changes nothing.")
+@click.option("--id", "signal_id", help="An id of your own: sending it again changes nothing.")
 @acts
 async def command(
     api: Api,
@@ -43,11 +49,11 @@ async def command(
 ) -> None:
     """Send an event to a waiting execution.
 
-    Steps with `eval_mode: on_event` wait for events like this. One that comes before its step
+    Steps with `eval_mode: on_event` wait for such events. An event that arrives before its step
     waits is kept until it does. `noetl executions why` shows what an execution waits for.
 
-    Without an ID it goes to every execution that waits for it by now: those for which --match
-    holds, a condition on their workload, ctx and labels; of --path; with --label.
+    Without an ID the event goes to every execution that waits for it at the moment and matches
+    --match (a condition on its workload, ctx and labels), --path and --label.
 
     \b
     Examples:
@@ -58,15 +64,15 @@ async def command(
     given = json_text(data, "--data") if data is not None else None
     chosen = match or path or labels
     if bool(execution) == bool(chosen):
-        raise click.UsageError("say which: an ID, or one of --match, --path and --label.")
+        raise click.UsageError("name the executions: an ID, or one of --match, --path and --label.")
     if execution is None:
         if step is not None:
-            raise click.UsageError("--step goes with an ID.")
+            raise click.UsageError("--step needs an ID.")
         await _signal_matching(api, match or "", path, labels, name, given, signal_id)
         return
     execution_id = await api.find(execution)
     await deliver(api, execution_id, name, given, step=step, signal_id=signal_id)
-    say(f"execution {execution_id} has heard {name}{await api.left_to_do(execution_id)}")
+    say(f"execution {execution_id} received {name}{await api.left_to_do(execution_id)}")
     await _tell_if_kept(api, execution_id, name)
 
 
@@ -92,7 +98,7 @@ async def _signal_matching(
     heard = await api.call(SEND_MATCHING, body=body)
     for execution_id in heard.execution_ids:
         print_line(execution_id)
-    say(f"{counted(len(heard.execution_ids), 'execution')} heard {name}")
+    say(f"{counted(len(heard.execution_ids), 'execution')} received {name}")
 
 
 async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:
@@ -104,7 +110,7 @@ async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:
         names.get(one.waits_for, set[str]()).update(one.events or ())
     if name in names["listener"] and not {name, "*"} & names["event"]:
         hint = did_you_mean(name, names["event"])
-        say(f"it is kept, because no step waits for {name} just now.{hint}")
+        say(f"it is kept, because no step waits for {name} at the moment.{hint}")
 
 
 async def deliver(
@@ -116,7 +122,7 @@ async def deliver(
     step: str | None,
     signal_id: str | None = None,
 ) -> None:
-    """Have the event recorded. Asking twice records it once."""
+    """Send the event. Repeated sends record it once."""
     import secrets
 
     from noetl.api.routes.external import SEND_EVENT, External

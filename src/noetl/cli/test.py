@@ -1,4 +1,4 @@
-"""`noetl test`: playbooks against what they should do, with stand-ins for tools."""
+"""`noetl test`: tests of playbooks, with stand-ins for tools."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ENDINGS = (".test.yaml", ".test.yml")
 
 
 class Judged(NamedTuple):
-    """A test that was run."""
+    """A test and its outcome."""
 
     file: str
     name: str
     story: Story
     differences: list[Difference]
     source: SourceLines
-    """Where code stands that failed."""
+    """Where the code of tasks is in the playbook file."""
 
     @property
     def passed(self) -> bool:
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option("-k", "only", metavar="TEXT", default="", help="Only tests with this in their name.")
+@click.option("-k", "only", metavar="TEXT", default="", help="Only tests whose name contains this.")
 @click.option(
     "--against",
     metavar="EXECUTIONS",
@@ -52,7 +52,7 @@ class Judged(NamedTuple):
     type=click.IntRange(1, 100),
     default=20,
     show_default=True,
-    help="With --against: at most so many, the newest.",
+    help="With --against: compare at most this many, the newest.",
 )
 @click.option("--from", "source", metavar="ID", help="Write a test from an execution or recording.")
 @click.option("-o", "output", metavar="FILE", help="With --from: the file to write.")
@@ -74,16 +74,16 @@ def command(
 ) -> None:
     """Run tests of playbooks, with stand-ins for tools and virtual time.
 
-    A FILE names a playbook and tests of it: a workload, what its tools answer, and what must
-    hold in the end. A directory is searched for files whose names end in .test.yaml. Tests run
-    on the real engine, but waiting takes no time. Exits with 1 if a test fails, with 2 if a file
-    is wrong.
+    A FILE names a playbook and its tests: a workload, what the tools answer, and what must hold at
+    the end. A directory is searched for files whose names end in .test.yaml. Tests run on the real
+    engine, but waiting takes no time. Exits with 1 if a test fails, with 2 if a file is wrong.
 
-    With --against the FILE is a playbook, and recorded outcomes stand in for its tools: which of
-    these executions would have gone another way, and where? Exits with 1 if one would.
+    With --against the FILE is a playbook. The command reports which recorded executions would have
+    gone another way under it, and where; recorded outcomes replace the tools. Exits with 1 if there
+    are any.
 
-    With --from a test file is written that says again what the tools of an execution answered, and
-    that passes.
+    With --from the command writes a test file that replays what the tools of an execution answered,
+    and that passes.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def command(
         made = asyncio.run(_from_run(settings_for(db, server), source, output, playbook))
         files = (made,)
     elif output is not None or playbook is not None:
-        raise click.UsageError("-o and --playbook go with --from.")
+        raise click.UsageError("-o and --playbook need --from.")
     if not files:
         raise click.UsageError("name the FILEs with the tests, or a directory of them.")
     if against is not None:
@@ -152,7 +152,7 @@ async def _against(settings: Settings, name: str, against: str, last: int, *, as
     if not found.executions:
         say(
             f"no recorded execution matches {printable(against)}."
-            " `noetl executions list` shows those there are."
+            " `noetl executions list` lists all."
         )
         return WRONG
     if not as_json:
@@ -170,7 +170,7 @@ async def _against(settings: Settings, name: str, against: str, last: int, *, as
 async def _from_run(
     settings: Settings, written: str, output: str | None, playbook: str | None
 ) -> str:
-    """Write the test file; its name."""
+    """Write the test file. Returns its name."""
     import os
 
     from noetl.api.routes.executions import EXPORT
@@ -193,7 +193,7 @@ async def _from_run(
     name = first.path.rpartition("/")[2]
     target = Path(output or f"{name}.test.yaml")
     if output is None and target.exists():
-        raise BadRequest(f"{target} is there already, and stays as it is. -o FILE names another.")
+        raise BadRequest(f"{target} already exists and was not changed. -o FILE names another.")
     beside = target.parent / f"{target.name.removesuffix('.yaml').removesuffix('.test')}.yaml"
     if playbook is None and first.source is not None and Path(first.source.name).is_file():
         playbook = first.source.name
@@ -223,7 +223,7 @@ def _write(target: Path, text: str) -> None:
 
 
 def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | None:
-    """The tests by file; None, and said why, if something is wrong with any of them."""
+    """The tests by file. Prints why and returns None if something is wrong with any of them."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, source
     from noetl.cli.run import beside
@@ -245,7 +245,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
         is_right = False
         if _is_playbook(text.text):
             say(
-                f"{printable(name)} is a playbook, not a file with tests. `noetl test --from ID`"
+                f"{printable(name)} is a playbook, not a test file. `noetl test --from ID`"
                 " writes tests of it from an execution; --against compares it with executions."
             )
             continue
@@ -300,7 +300,7 @@ async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> Asyn
 
 
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
-    """Where the code stands that failed, in the file of the playbook and in those it calls."""
+    """Where the failed code is, in the playbook file and in those it calls."""
     from noetl import wiring
     from noetl.cli.views.source_lines import of_execution
 
@@ -316,11 +316,11 @@ async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> Sou
     return await of_execution(Records(), wiring.compiler(settings), story.execution)
 
 
-# --- Showing what came of it -------------------------------------------------------------------
+# --- Printing the outcome ----------------------------------------------------------------------
 
 
 def _show(judged: Judged) -> None:
-    """One line, and below it whatever is not as it should be."""
+    """Print one line, and below it every failed expectation."""
     from noetl.cli.views.lines import length
 
     mark = _mark(judged.passed)
@@ -341,7 +341,7 @@ def _show(judged: Judged) -> None:
 
 
 def _placed(judged: Judged) -> dict[str, str]:
-    """Messages of errors as recorded → with the file and its lines."""
+    """Error messages as recorded → with file and line."""
     document = judged.story.execution
     told = judged.source.told(dict(document))
     errors = [(document["error"], told["error"])] + [
@@ -371,7 +371,7 @@ def _written(value: Any, placed: dict[str, str] | None = None) -> str:
 
 
 def _story(story: Story) -> Iterator[str]:
-    """What happened, with the virtual time at which it did."""
+    """The events of the test, with their virtual time."""
     from noetl.cli.views.lines import length, plain_line
 
     begun = story.events[0].at if story.events else 0.0
@@ -385,10 +385,10 @@ def _story(story: Story) -> Iterator[str]:
 def _last_word(story: Story) -> str:
     status = story.execution["status"]
     if story.complaints:
-        return "the test was broken off"
+        return "the test was interrupted"
     if status in ("COMPLETED", "FAILED", "CANCELLED"):
         return str(status)
-    return f"{status}: nothing more can happen by itself; `signals` say what the world does"
+    return f"{status}: nothing more can happen without an event; `signals` can send one"
 
 
 def _conclude(judged: list[Judged], only: str, *, as_json: bool) -> int:

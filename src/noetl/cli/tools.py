@@ -1,4 +1,4 @@
-"""`noetl tools`: which tool kinds there are, what each takes, and how to begin one's own."""
+"""`noetl tools`: the tool kinds, their fields, and how to create your own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ def command() -> None:
 @command.command("list")
 @json_option
 def list_command(as_json: bool) -> None:
-    """List every installed tool kind: ours, and those of plug-ins."""
+    """List every installed tool kind: built-in ones and plug-ins.
+
+    \b
+    Example:
+      noetl tools list
+    """
     from noetl import wiring
     from noetl.tools.registry import OURS
 
@@ -54,10 +59,15 @@ def list_command(as_json: bool) -> None:
 @click.argument("kind", shell_complete=kinds_beginning_with)
 @json_option
 def show_command(kind: str, as_json: bool) -> None:
-    """Show the fields that a task of this KIND may write, and an example.
+    """Show the fields of a tool KIND, and an example.
 
-    Where its libraries are an extra, the command that installs them is named. With --json the
-    fields come as JSON Schema.
+    If its libraries are an extra, the command that installs them is shown. With --json the fields
+    come as JSON Schema.
+
+    \b
+    Examples:
+      noetl tools show http
+      noetl tools show postgres --json
     """
     from noetl import wiring
     from noetl.model.spelling import did_you_mean
@@ -130,7 +140,7 @@ WORDS = {
 
 
 def form_of(field: dict[str, Any]) -> str:
-    """What may be written, in words, from a piece of JSON Schema."""
+    """The type of a field in words, from its JSON Schema."""
     if "enum" in field:
         return " | ".join(str(value) for value in field["enum"])
     if "anyOf" in field:
@@ -144,29 +154,35 @@ def form_of(field: dict[str, Any]) -> str:
 @command.command("new")
 @click.argument("name")
 @click.option(
-    "--into", default=".", metavar="DIR", help="Where to write it; the current directory if not."
+    "--into", default=".", metavar="DIR", help="Where to write it. Default: the current directory."
 )
 def new_command(name: str, into: str) -> None:
-    """Write a package with a tool kind NAME that works.
+    """Write a package with a working tool kind NAME.
 
-    Its test holds it to the contract that every kind keeps. Change what it does, run its test, and
-    install it where your workers run.
+    Its test holds it to the contract of all kinds. Change what it does, run its test, and install
+    it where your workers run.
+
+    \b
+    Example:
+      noetl tools new weather --into plugins/
     """
     from noetl import wiring
     from noetl.cli.newtool import files_of, is_name
 
     if not is_name(name):
-        raise click.BadParameter(f'"{name}" is not a name of a kind: small letters, digits and _.')
+        raise click.BadParameter(
+            f'"{name}" cannot name a kind: use lower-case letters, digits and _.'
+        )
     if name in wiring.tool_kinds():
-        raise click.BadParameter(f'there is a tool kind "{name}" already.')
+        raise click.BadParameter(f'there is already a tool kind "{name}".')
     package = Path(into) / f"noetl-{name.replace('_', '-')}"
     if package.exists():
-        raise click.BadParameter(f"{package} exists already; nothing is overwritten.")
+        raise click.BadParameter(f"{package} already exists; nothing was overwritten.")
     for place, text in files_of(name).items():
         (package / place).parent.mkdir(parents=True, exist_ok=True)
         (package / place).write_text(text, encoding="utf-8")
         print_line(str(package / place))
     say(
-        f"a tool kind that works. Next:\n  cd {package}\n  pip install --editable '.[test]'\n"
+        f"a working tool kind. Next:\n  cd {package}\n  pip install --editable '.[test]'\n"
         f"  python -m pytest\n  noetl run example.yaml"
     )

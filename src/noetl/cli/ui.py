@@ -1,4 +1,4 @@
-"""`noetl ui`: look at a recording of an execution, offline."""
+"""`noetl ui`: view a recording of an execution, offline."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(file: str, port: int, no_open: bool) -> None:
     """Show a recorded execution in the web UI, without a server.
 
-    FILE is what `noetl executions export` wrote. The web UI shows it on this machine, read-only,
-    by the routes that a server has; in a terminal it opens the browser. Ctrl-C ends it.
+    FILE comes from `noetl executions export`. The web UI shows it on this machine, read-only; in a
+    terminal the command opens the browser. Ctrl-C ends it.
 
     \b
     Example:

@@ -21,12 +21,12 @@ from noetl.model.problems import Problem
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What ends a line for the YAML reader, whose line numbers these are; Python knows more.
+# Line ends as the YAML reader counts them; Python knows more.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 class Checked(NamedTuple):
-    """A file, its text where it could be read, and what is wrong with it."""
+    """A file, its text if it could be read, and its problems."""
 
     name: str
     text: str | None
@@ -44,9 +44,9 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
     """Report every problem of playbooks, with line and column.
 
     A FILE may be a directory, which is searched for playbooks, or - for standard input. Schedules
-    and other documents are checked as what their `kind` says.
-    Each problem is one line, `file:line:column: message [code]`, so that editors can jump
-    to it; on a terminal the place is shown below. Exits with 2 if any problem is an error.
+    and other documents are checked according to their `kind`. Each problem is one line,
+    `file:line:column: message [code]`, so that editors can jump to it; a terminal shows the place
+    below it. Exits with 2 if any problem is an error.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
         if file.text is not None and (hint := older_dialect(file.name, file.text, file.problems)):
             say(hint)
         if file.text is None:
-            pass  # told on stderr; there is no line to point at
+            pass  # reported on stderr; there is no line to point at
         elif console is not None:
             _show(file.name, file.text, file.problems, console)
         else:
@@ -119,7 +119,7 @@ def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
 
 
 def _show(name: str, text: str, problems: tuple[Problem, ...], console: Console) -> None:
-    """Problems with the lines they are about."""
+    """Print problems with the lines they refer to."""
     from noetl.cli.views.excerpt import excerpt
 
     paint = Brush(console)

@@ -1,4 +1,4 @@
-"""Values as people give them: `--set`, `--payload`, and answers to questions on a terminal."""
+"""Values from people: `--set`, `--payload`, and answers to questions on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noetl.model.net import FormField
 
 TYPED = frozenset({"text", "choice", "date", "datetime", "secret", "file"})
-"""Types whose values are the texts that people type."""
+"""Types whose values are the text that people type."""
 
 
 def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
 
 
 def pairs(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """What `--set` says: dotted path and value of each."""
+    """The dotted path and value of each `--set`."""
     found = []
     for item in sets:
         key, equals, text = item.partition("=")
@@ -40,15 +40,16 @@ def pairs(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
 def typed(
     given: dict[str, Any], sets: tuple[str, ...], inputs: tuple[FormField, ...]
 ) -> dict[str, Any]:
-    """The same, with what `--set` gives to typed inputs taken as it was typed: an input that is a
-    text keeps `1.10` and `true` as texts."""
+    """The same, with `--set` values of typed inputs taken as they were typed: a text input keeps
+    `1.10` and `true` as text.
+    """
     as_typed = {one.name for one in inputs if one.type in TYPED}
     texts = {key.strip(): text for key, _, text in (item.partition("=") for item in sets)}
     return {**given, **{key: text for key, text in texts.items() if key in as_typed}}
 
 
 def asked_for(given: dict[str, Any], inputs: tuple[FormField, ...], own: Any) -> dict[str, Any]:
-    """The same, with inputs that are missing asked for, if there is a terminal to ask on."""
+    """The same, after asking for missing inputs, if there is a terminal."""
     from noetl.model.fields import missing
 
     wanted = missing(inputs, {**own, **given})
@@ -59,7 +60,7 @@ def asked_for(given: dict[str, Any], inputs: tuple[FormField, ...], own: Any) ->
 
 
 def ask(question: FormField) -> Any:
-    """Put one question until the answer fits."""
+    """Ask a question until the answer fits."""
     from noetl.model.fields import Unfit, fitted, wanted
 
     if question.help:
@@ -86,7 +87,7 @@ def _text(value: Any) -> str:
 
 
 def field_values(form: tuple[FormField, ...], written: tuple[str, ...]) -> dict[str, Any]:
-    """`FIELD=VALUE`: texts, which the field's type makes what they are; JSON for json."""
+    """`FIELD=VALUE`, converted by the type of the field; JSON for json."""
     types = {field.name: field.type for field in form}
     values: dict[str, Any] = {}
     for item in written:
@@ -100,7 +101,7 @@ def field_values(form: tuple[FormField, ...], written: tuple[str, ...]) -> dict[
 
 
 def say_all(error: BadInputs) -> None:
-    """Every input that is missing or does not fit, a line each."""
+    """Print every missing or unsuitable input, one per line."""
     say("nothing was started:")
     for problem in error.problems or (str(error),):
         click.echo(f"  {one_line(problem)}", err=True)

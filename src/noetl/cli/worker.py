@@ -1,4 +1,4 @@
-"""`noetl worker`: a process that takes commands from a server and runs them."""
+"""`noetl worker`: a process that leases commands from a server and runs them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ pool_option = click.option(
 
 
 def _known_kinds(context: click.Context, option: click.Parameter, written: str) -> str:
-    """Kinds that nobody has would be waited for in vain."""
+    """An unknown kind would be waited for in vain."""
     from noetl.tools.registry import tools
 
     wanted = [kind.strip() for kind in written.split(",") if kind.strip()]
     unknown = [kind for kind in wanted if kind not in tools()]
     if unknown:
         raise click.BadParameter(
-            f"there is no kind {', '.join(unknown)} here; `noetl tools list` names those there are."
+            f"there is no kind {', '.join(unknown)} here; `noetl tools list` lists all."
         )
     return ",".join(wanted)
 
@@ -63,27 +63,29 @@ def _good_labels(context: click.Context, option: click.Parameter, written: tuple
 
 @command.command("start")
 @pool_option
-@click.option("--slots", type=click.IntRange(1, 1000), help="Commands at once. [default: 64]")
+@click.option(
+    "--slots", type=click.IntRange(1, 1000), help="Commands it runs at the same time. [default: 64]"
+)
 @click.option(
     "--kinds",
     default="",
     callback=_known_kinds,
-    help="Tool kinds it runs, with commas. [default: all]",
+    help="Comma-separated tool kinds it runs. [default: all]",
 )
 @click.option(
     "--label",
     "labels",
     multiple=True,
     callback=_good_labels,
-    help="What it says of itself, as name=value; steps may ask for it. May be repeated.",
+    help="A label that steps can require, as name=value. May be repeated.",
 )
-@click.option("--name", default=None, help="What it is called in records; must be unique.")
+@click.option("--name", default=None, help="Its name in records; must be unique.")
 @click.option(
     "--grace",
     type=click.FloatRange(0),
     default=GRACE_SECONDS,
     show_default=True,
-    help="Seconds that running work has to finish after SIGTERM, before it is handed back.",
+    help="How many seconds running commands may take after SIGTERM before they are handed back.",
 )
 @server_option
 @detach_option
@@ -97,10 +99,15 @@ def start_command(
     server: str | None,
     detach: bool,
 ) -> None:
-    """Take commands and run them, until SIGTERM or Ctrl-C.
+    """Run the commands of a server, until SIGTERM or Ctrl-C.
 
-    It then takes nothing new, finishes what is running, and ends; what is not finished within
-    --grace seconds is handed back and goes on elsewhere.
+    It then takes no new commands, finishes those it has, and ends. Commands that are not finished
+    within --grace seconds are handed back and continue elsewhere.
+
+    \b
+    Examples:
+      noetl worker start --server http://127.0.0.1:8082
+      noetl worker start --pool gpu --slots 4 --label zone=eu --detach
     """
     settings = settings_for_server(server)
     if detach:
@@ -135,7 +142,12 @@ def _daemon_name(pool: str) -> str:
 @command.command("stop")
 @pool_option
 def stop_command(pool: str) -> None:
-    """Ask the worker in the background to end, and wait until it has."""
+    """Stop the worker in the background, and wait until it has ended.
+
+    \b
+    Example:
+      noetl worker stop --pool gpu
+    """
     from noetl.cli.daemons import Daemon, stop
 
     sys.exit(stop(Daemon(_daemon_name(pool))))
@@ -144,7 +156,12 @@ def stop_command(pool: str) -> None:
 @command.command("status")
 @json_option
 def status_command(as_json: bool) -> None:
-    """Which workers run in the background. Exits with 1 if none does."""
+    """Show which workers run in the background. Exits with 1 if none does.
+
+    \b
+    Example:
+      noetl worker status
+    """
     from noetl.cli.daemons import daemons, status
 
     sys.exit(status(daemons("worker"), as_json=as_json))

@@ -1,7 +1,7 @@
-"""The workloads that our own speed is measured by, W1–W7, each with what it is meant to show.
+"""The workloads W1–W7 that measure NoETL's speed, and what each one shows.
 
-They run the whole system in this process, every commit flushed to disk. `noetl bench` prints what
-they yield, and so does whoever measures a working tree: the figures are always of the same code.
+They run the whole system in this process, with every commit flushed to disk. `noetl bench` prints
+their figures, and the benchmarks of a working tree run the same code.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ CALLS = LOOP.replace(
 HELLO = HEAD + "workflow:\n  - step: start\n    tool: {kind: noop, result: hello}\n"
 
 SHORT_RUNS_MAX = 3
-"""What takes seconds is repeated less often: it varies less, too."""
+"""Workloads that take seconds are repeated less often: they also vary less."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much the workloads do. Figures of other sizes say nothing about one another."""
+    """The sizes of the workloads. Figures of different sizes are not comparable."""
 
     steps: int = 100
     iterations: int = 1_000
@@ -59,7 +59,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """A system to be measured, a directory on the disk that counts, and how often to try."""
+    """The system to measure, a directory on its disk, and how often to run."""
 
     system: Services
     folder: Path
@@ -68,7 +68,7 @@ class Bench(msgspec.Struct, frozen=True):
 
 
 def chain(steps: int) -> str:
-    """Steps one after the other."""
+    """A playbook of consecutive steps."""
     lines = [HEAD + "workflow:"]
     for index in range(steps):
         name = "start" if index == 0 else f"s{index}"
@@ -78,12 +78,12 @@ def chain(steps: int) -> str:
 
 
 def of_length(loop: str, iterations: int) -> str:
-    """The same loop over so many elements."""
+    """The same loop over this many elements."""
     return loop.replace("n: 1000", f"n: {iterations}")
 
 
 async def run(system: Services, text: str, count: int = 1) -> float:
-    """Seconds until so many executions of a playbook, started at once, have ended."""
+    """Seconds until this many executions of a playbook, started at once, have ended."""
     compiled = system.catalog.check(text)
     net = compiled.unwrap()
     await system.orchestrator.programs.keep(net, compiled.digest)
@@ -99,7 +99,7 @@ async def run(system: Services, text: str, count: int = 1) -> float:
 
 
 async def median(runs: int, measure: Callable[[], Awaitable[float]]) -> float:
-    """What it takes when it is not the first time."""
+    """The median time, without the first run."""
     await measure()
     return statistics.median([await measure() for _ in range(runs)])
 
@@ -160,7 +160,7 @@ async def long_loop(bench: Bench) -> dict[str, float]:
 
 
 class Workload(NamedTuple):
-    """What is run, in words, and how it is measured."""
+    """What a workload runs, in words, and how it is measured."""
 
     about: str
     measure: Callable[[Bench], Awaitable[dict[str, float]]]
@@ -191,7 +191,7 @@ MEANINGS = {
     "w7_memory_growth_mb": "how much larger the process is after that loop",
     "memory_after_mb": "this process, at its largest",
 }
-"""Every figure there is, in the order they are printed, and what it means."""
+"""Every figure, in the order of printing, and its meaning."""
 
 
 async def figures(
@@ -203,7 +203,7 @@ async def figures(
     sizes: Sizes | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Run the chosen workloads on a database; `tell` hears which one is next."""
+    """Run the chosen workloads on a database; `tell` is called with the next one."""
     from noetl import wiring
     from noetl.settings import Settings
 
@@ -220,11 +220,11 @@ async def figures(
     return found
 
 
-# --- What surrounds them -----------------------------------------------------------------------
+# --- The machine -------------------------------------------------------------------------------
 
 
 def flush_ms(folder: Path) -> float:
-    """What one small flush to this disk takes."""
+    """How long one small flush to this disk takes, in milliseconds."""
     times = []
     with (folder / "flush").open("wb") as file:
         for _ in range(30):
@@ -239,7 +239,7 @@ def flush_ms(folder: Path) -> float:
 def cold_start(folder: Path) -> float:
     """Seconds from the shell prompt to the end of a hello-world, on a database of its own.
 
-    With the settings that everybody begins with: those in force here may name a server.
+    It uses default settings, because the current ones may name a server.
     """
     (folder / "hello.yaml").write_text(HELLO)
     command = [sys.executable, "-m", "noetl.cli", "run", "hello.yaml", "--new", "--db", "hello.db"]
@@ -252,7 +252,7 @@ def cold_start(folder: Path) -> float:
 
 
 def resident_mb() -> float:
-    """What this process has in memory now; where the system does not tell, its largest so far."""
+    """The current memory of this process; if the system does not tell, its peak."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return largest_mb()
@@ -260,13 +260,13 @@ def resident_mb() -> float:
 
 
 def largest_mb() -> float:
-    """The most that this process ever had in memory. macOS counts bytes, others kilobytes."""
+    """The peak memory of this process. macOS counts bytes, other systems kilobytes."""
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def machine() -> dict[str, str | int]:
-    """Where and when this was measured."""
+    """The machine and the date of the measurement."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "system": platform.platform(terse=True),

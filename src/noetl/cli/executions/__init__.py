@@ -1,4 +1,4 @@
-"""`noetl executions`: look at what ran and what runs, and act on it."""
+"""`noetl executions`: inspect executions and act on them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import click
 from noetl.cli.executions import actions, inspection, retention
 
 SECTIONS = {
-    "Look": inspection.COMMANDS,
+    "Inspect": inspection.COMMANDS,
     "Act": actions.COMMANDS,
     "Keep and remove": retention.COMMANDS,
 }
 
 
 class Sections(click.Group):
-    """There are too many commands to be read as one list."""
+    """Lists the commands in sections, because there are many."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -28,8 +28,8 @@ class Sections(click.Group):
 def command() -> None:
     """List, inspect, cancel, resume and rerun executions.
 
-    An ID may be shortened to a beginning or an end that no other has, or be the word `last`.
-    Looking works while another process runs executions; acting reaches that process.
+    An ID may be abbreviated to a unique beginning or end, or be the word `last`. Reading works
+    while another process runs executions; acting calls that process.
 
     \b
     Examples:

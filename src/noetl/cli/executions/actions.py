@@ -1,4 +1,4 @@
-"""Commands that act on executions: stop them, let them go on, answer them, run them again."""
+"""Commands that act on executions: stop, continue, answer or rerun them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 
 @click.command("cancel")
 @execution_argument
-@click.option("--reason", default="", help="Why; kept with the execution.")
+@click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
 async def cancel_command(api: Api, execution: str, reason: str) -> None:
-    """Cancel an execution. What it runs just now is interrupted.
+    """Cancel an execution, and interrupt its running calls.
 
-    A playbook with `compensate_on: [cancel]` undoes what is done first; cancelling again stops
+    A playbook with `compensate_on: [cancel]` first undoes what was done; cancelling again stops
     that, too.
+
+    \b
+    Example:
+      noetl executions cancel 4711 --reason "wrong file"
     """
     from noetl.api.routes.executions import CANCEL, Cancel
 
@@ -46,34 +50,42 @@ async def cancel_command(api: Api, execution: str, reason: str) -> None:
         say(f"execution {execution_id} is cancelled")
         return
     rest = await api.left_to_do(execution_id)
-    say(f"execution {execution_id} is being cancelled: it undoes what is done{rest}")
+    say(f"execution {execution_id} is being cancelled: it undoes what was done{rest}")
 
 
 @click.command("pause")
 @execution_argument
-@click.option("--reason", default="", help="Why; kept with the execution.")
+@click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
 async def pause_command(api: Api, execution: str, reason: str) -> None:
     """Pause an execution: nothing new begins until it is resumed.
 
-    Calls that run just now end. The command comes back when every worker that has work of it has
-    confirmed that. Sub-playbooks are executions of their own, and go on.
+    Running calls continue to their end. The command returns once every worker that runs its calls
+    has confirmed the pause. Sub-playbooks are executions of their own, and continue.
+
+    \b
+    Example:
+      noetl executions pause 4711 --reason "the shop is down"
     """
     from noetl.api.routes.executions import PAUSE, Pause
 
     execution_id = await api.find(execution)
     paused = await api.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
     for worker in paused.unconfirmed:
-        say(f"worker {worker} has not confirmed the pause; it may begin something yet")
-    say(f"execution {execution_id} is paused; `noetl executions resume` lets it go on")
+        say(f"worker {worker} has not confirmed the pause; it may still begin something")
+    say(f"execution {execution_id} is paused; `noetl executions resume` continues it")
 
 
 @click.command("answer")
 @execution_argument
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
-@click.option("--step", help="Which step, if several wait for an answer.")
+@click.option("--step", help="The step to answer, if several wait.")
 @click.option(
-    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="The same as FIELD=VALUE."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="The same as the argument FIELD=VALUE.",
 )
 @acts
 async def answer_command(
@@ -81,8 +93,7 @@ async def answer_command(
 ) -> None:
     """Answer the form of a waiting step.
 
-    On a terminal the fields of its form are asked for one by one, unless FIELD=VALUE answers
-    them.
+    On a terminal the command asks for each field of the form that no FIELD=VALUE answers.
 
     \b
     Examples:
@@ -108,11 +119,11 @@ async def answer_command(
         values = {field.name: ask(field) for field in asking[chosen]}
     await deliver(api, execution_id, "approval.received", values, step=chosen)
     rest = await api.left_to_do(execution_id)
-    say(f'step "{chosen}" of execution {execution_id} has its answer{rest}')
+    say(f'step "{chosen}" of execution {execution_id} received its answer{rest}')
 
 
 def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
-    """Which step is answered, of those that wait with a form."""
+    """The step to answer, among those that wait with a form."""
     from noetl.errors import Conflict, SignalRefused
 
     if step is not None and step in asking:
@@ -132,13 +143,17 @@ def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
 
 @click.command("resume")
 @execution_argument
-@click.option("--detach", is_flag=True, help="Only lift the pause; do not run it here.")
+@click.option("--detach", is_flag=True, help="Only end the pause; do not run it here.")
 @json_option
 @acts
 async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
     """Resume a paused or interrupted execution.
 
-    If a process is running it, that process continues it. Otherwise it runs here, to its end.
+    The process that runs it continues it. If there is none, it runs here, to its end.
+
+    \b
+    Example:
+      noetl executions resume last
     """
     from noetl.api.routes.executions import RESUME, Resume
     from noetl.cli.follow import to_end
@@ -147,12 +162,12 @@ async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) 
     await api.call(RESUME, execution_id=execution_id, body=Resume())
     if not detach and not api.is_run():
         return await to_end(api, execution_id, as_json=as_json)
-    where = "in the process that has the database"
+    where = "in the process that holds the database"
     if api.settings.server_url is not None:
         where = f"on {api.settings.server_url}"
     elif not api.is_run():
-        where = "when something runs next"
-    say(f"execution {execution_id} goes on {where}")
+        where = "when a process runs executions of this database"
+    say(f"execution {execution_id} continues {where}")
     return OK
 
 
@@ -161,12 +176,16 @@ async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) 
 def resume_all_command(db: str | None) -> None:
     """Resume every interrupted execution, and run it to its end.
 
-    Ctrl-C stops this process and leaves them as they are. Paused executions stay paused.
+    Ctrl-C stops this process and leaves the executions as they are. Paused executions stay paused.
+
+    \b
+    Example:
+      noetl executions resume-all
     """
     try:
         sys.exit(asyncio.run(_resume_all(local_settings(db))))
     except KeyboardInterrupt:
-        say("stopped; what has not ended can be resumed again")
+        say("stopped; executions that have not ended can be resumed again")
         sys.exit(INTERRUPTED)
 
 
@@ -189,7 +208,7 @@ async def _resume_all(settings: Settings) -> int:
         if not chosen:
             say("no execution was interrupted")
             return OK
-        say(f"going on with {counted(len(chosen), 'execution')}")
+        say(f"continuing {counted(len(chosen), 'execution')}")
         async with working_here(api, {row.execution_id for row in chosen}):
             watched = [follow_quietly(api, row.execution_id, row.path) for row in chosen]
             return max(await asyncio.gather(*watched))
@@ -202,29 +221,31 @@ async def _resume_all(settings: Settings) -> int:
     "seq",
     type=click.IntRange(1),
     metavar="SEQ",
-    help="The event that is to happen again, with all that follows.",
+    help="Repeat this event and everything after it.",
 )
-@click.option("--failed", is_flag=True, help="Only the failed iterations of a loop happen again.")
+@click.option("--failed", is_flag=True, help="Repeat only the failed iterations of a loop.")
 @click.option(
     "--iteration",
     type=click.IntRange(0),
     metavar="N",
-    help="Only this iteration of a loop happens again.",
+    help="Repeat only this iteration of a loop.",
 )
 @click.option(
     "--step",
     metavar="STEP",
     help="With --failed or --iteration: the step with the loop, if there are several.",
 )
-@click.option("--version", type=click.IntRange(1), help="Go on with this version of the playbook.")
+@click.option(
+    "--version", type=click.IntRange(1), help="Continue with this version of the playbook."
+)
 @click.option(
     "--set",
     "sets",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Write to ctx first: --set total=3 or --set ctx.order.id=7.",
+    help="Write to ctx first, e.g. --set total=3 or --set ctx.order.id=7.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say which calls would be reused.")
+@click.option("--dry-run", is_flag=True, help="Only print which calls would be reused.")
 @json_option
 @acts
 async def fork_command(
@@ -241,9 +262,9 @@ async def fork_command(
 ) -> int:
     """Start a new execution from an event of another one.
 
-    What was recorded before the event counts: none of those calls is made again. `noetl executions
-    events ID` shows the numbers. Of a loop, one iteration or all that failed can be repeated; the
-    others count.
+    Everything recorded before the event still counts: none of those calls is made again. `noetl
+    executions events ID` lists the numbers of events. In a loop, one iteration or all failed ones
+    can be repeated; the others still count.
 
     \b
     Examples:
@@ -258,12 +279,14 @@ async def fork_command(
 
     is_loop = failed or iteration is not None
     if failed and iteration is not None:
-        raise click.UsageError("--failed repeats all that failed, --iteration one: give one.")
+        raise click.UsageError(
+            "--failed repeats all failed iterations, --iteration one: give only one of them."
+        )
     if step is not None and (seq is not None or not is_loop):
         raise click.UsageError("--step names the loop for --failed or --iteration, without --at.")
     if seq is None and not is_loop:
         raise click.UsageError(
-            "say what is to happen again: --at SEQ, an event and all that follows"
+            "say what to repeat: --at SEQ, an event and everything after it"
             " (`noetl executions events ID` lists them), or --failed, the failed iterations of a"
             " loop."
         )
@@ -279,7 +302,7 @@ async def fork_command(
     if forked.execution_id is not None:
         reused = counted(plan.reused, "call")
         where = f"a loop of {plan.source}" if is_loop else f"event {plan.seq} of {plan.source}"
-        say(f"goes on from {where}; {reused} reused")
+        say(f"continues from {where}; {reused} reused")
         return await to_end(api, forked.execution_id, as_json=as_json)
     if as_json:
         print_json(plan)
@@ -289,7 +312,7 @@ async def fork_command(
 
 
 async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: bool) -> int:
-    """An event of the last run of the loop that is meant. Raises NotFound and BadRequest."""
+    """An event in the last run of the loop in question. Raises NotFound and BadRequest."""
     from noetl.api.routes.moments import TIMELINE, WhichRuns
     from noetl.errors import BadRequest, NotFound
     from noetl.model.spelling import did_you_mean
@@ -318,8 +341,8 @@ async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: 
     if not chosen:
         what = "no iteration of a loop has failed" if failed else "no loop has run"
         raise NotFound(
-            f"in execution {execution_id} {what}. `noetl executions show {execution_id}` says what"
-            " happened; --at SEQ goes on from any event."
+            f"in execution {execution_id} {what}. `noetl executions show {execution_id}` shows what"
+            " happened; --at SEQ continues from any event."
         )
     if len(chosen) > 1:
         what = "loops have failed iterations" if failed else "loops have run"
@@ -332,18 +355,20 @@ async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: 
 
 def _print_plan(plan: ForkPlanDocument) -> None:
     print_line(
-        f"events 1 to {plan.reused_upto} of {plan.source} count; it goes on from"
+        f"events 1 to {plan.reused_upto} of {plan.source} count; it continues from"
         f" {', '.join(plan.goes_on) or 'nothing'}"
     )
-    print_line(f"{counted(plan.reused, 'call')} reused, {plan.again} of the record again:")
+    print_line(f"{counted(plan.reused, 'call')} reused, {plan.again} repeated:")
     for one in plan.calls:
         which = f" (iterations {', '.join(map(str, one.iterations))})" if one.iterations else ""
-        print_line(f"  {one.step}.{one.task}: {one.reused} reused, {one.again} again{which}")
+        print_line(f"  {one.step}.{one.task}: {one.reused} reused, {one.again} repeated{which}")
 
 
 @click.command("rerun")
 @execution_argument
-@click.option("--from", "step", metavar="STEP", help="Keep the results before this step.")
+@click.option(
+    "--from", "step", metavar="STEP", help="Start at this step, and keep the results before it."
+)
 @set_option
 @payload_option
 @json_option
@@ -358,9 +383,14 @@ async def rerun_command(
 ) -> int:
     """Run the same playbook again, as a new execution.
 
-    It runs here and to its end, or on the server in use, or in the process that has the database.
-    It gets the workload of the old one, with --set and --payload over it. With --from it starts at
-    that step, with everything that was there when the old one last came to it.
+    It runs here, to its end, or on the server in use, or in the process that holds the database. It
+    gets the workload of the old execution, with --set and --payload merged over it. With --from it
+    starts at that step, with the data that the old execution had when it last reached it.
+
+    \b
+    Examples:
+      noetl executions rerun last
+      noetl executions rerun 4711 --from load --set days=7
     """
     from noetl.api.routes.executions import RERUN, Rerun
     from noetl.cli.follow import to_end

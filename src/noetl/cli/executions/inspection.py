@@ -1,4 +1,4 @@
-"""Commands that look at executions: what there are, what one did, and what it waits for."""
+"""Commands that inspect executions: list them, show what one did, and what it waits for."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ def _span(context: click.Context, parameter: click.Parameter, since: str | None)
     from noetl.model.duration import seconds
 
     if since is not None and seconds(since) is None:
-        raise click.BadParameter(f'--since is a time span like 1h, 30m or 2d, not "{since}".')
+        raise click.BadParameter(f'--since is a duration like 1h, 30m or 2d, not "{since}".')
     return since
 
 
 since_option = click.option(
-    "--since", metavar="TIME", callback=_span, help="Only those started since, e.g. 1h, 30m, 2d."
+    "--since",
+    metavar="TIME",
+    callback=_span,
+    help="Only those started since then, e.g. 1h, 30m, 2d.",
 )
 
 
 class QueryCommand(click.Command):
-    """A command that takes a query: terms of it may begin with a minus."""
+    """A command that takes a query, whose terms may begin with a minus."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from noetl.model.execution_query import KEYS, LABEL
@@ -64,9 +67,9 @@ class QueryCommand(click.Command):
 @click.option(
     "--status",
     type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only these. What was interrupted counts as running.",
+    help="Only these. Interrupted executions count as running.",
 )
-@click.option("--path", help="Only executions of this playbook; * stands for anything.")
+@click.option("--path", help="Only executions of this playbook; * matches anything.")
 @click.option(
     "--label",
     "labels",
@@ -90,9 +93,8 @@ async def list_command(
 ) -> None:
     """List executions, newest first.
 
-    With a QUERY, those that match it.
-    A query has terms that must all hold; a comma means or, a minus before a term not. A word
-    without a key is looked for in the path, the error and the id.
+    A QUERY selects them by terms that must all hold. A comma means or; a minus before a term
+    negates it. A word without a key is searched for in the path, the error and the id.
 
     \b
       status:failed,paused   also waiting, active, ended
@@ -139,7 +141,12 @@ async def list_command(
 @json_option
 @looks
 async def labels_command(api: Api, label: str, since: str | None, as_json: bool) -> None:
-    """Count executions by the value of a label."""
+    """Count executions by the value of a label.
+
+    \b
+    Example:
+      noetl executions labels team --since 7d
+    """
     from noetl.api.routes.executions import LABELS, Labelled
 
     found = await api.call(LABELS, name=label, query=Labelled(since=since))
@@ -154,11 +161,19 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
 
 @click.command("show")
 @execution_argument
-@click.option("--critical", is_flag=True, help="The step runs that decided how long it took.")
+@click.option(
+    "--critical", is_flag=True, help="Also show the step runs that determined its duration."
+)
 @json_option
 @looks
 async def show_command(api: Api, execution: str, critical: bool, as_json: bool) -> None:
-    """Show steps, result or error, and what failed tasks printed."""
+    """Show steps, result or error, and what failed tasks printed.
+
+    \b
+    Examples:
+      noetl executions show last
+      noetl executions show 4711 --critical
+    """
     from noetl import wiring
     from noetl.cli.follow import print_output
     from noetl.cli.views.executions import execution_rows, shortened, show
@@ -205,8 +220,8 @@ async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
 async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
     """Compare two executions.
 
-    The first difference, all others, and the times of steps side by side. They are aligned by step,
-    run, iteration, task and attempt. Exits with 1 if they differ.
+    Prints the first difference, all others, and the times of steps side by side. Step runs are
+    aligned by step, run, iteration, task and attempt. Exits with 1 if they differ.
 
     \b
     Examples:
@@ -227,7 +242,7 @@ async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
             print_line(f"         A  {_short(one.a)}")
             print_line(f"         B  {_short(one.b)}")
     if found.same:
-        print_line("they did the same and came to the same")
+        print_line("they did the same, with the same results")
     if found.more:
         say("there are more differences; --json has the first 500")
     for step in found.steps:
@@ -254,8 +269,8 @@ def _short(value: object) -> str:
 async def result_command(api: Api, execution: str, step: str | None, as_json: bool) -> None:
     """Print the whole result of an execution or a step.
 
-    Text comes as it is, anything else as JSON; with --json text is JSON, too. A value of any size
-    is printed; a long list of results is read and printed part by part.
+    Text is printed as it is, anything else as JSON; with --json text is JSON, too. A long list of
+    results is read and printed part by part, so its size does not matter.
 
     \b
     Examples:
@@ -280,17 +295,23 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
     if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
         raise NotFound(
             f"{what} has no result: its status is {found['status'].lower()}."
-            f" `noetl executions show {execution_id}` says more."
+            f" `noetl executions show {execution_id}` shows more."
         )
     await print_value(found["result"], execution_id, api.body, as_json=as_json)
 
 
 @click.command("events")
 @execution_argument
-@click.option("--type", "types", multiple=True, metavar="NAME", help="Only these, e.g. task.done.")
-@click.option("--step", help="Only those of this step.")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only those after this number.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="NAME",
+    help="Only events of this type, e.g. task.done.",
+)
+@click.option("--step", help="Only events of this step.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
+@click.option("--limit", type=click.IntRange(1), help="At most this many.")
 @json_option
 @looks
 async def events_command(
@@ -302,7 +323,13 @@ async def events_command(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """List everything that happened to an execution, in order."""
+    """List all events of an execution, in order.
+
+    \b
+    Examples:
+      noetl executions events last
+      noetl executions events last --step load --type task.done --json
+    """
     from noetl.cli.views.lines import event_line
     from noetl.control.documents import restored
     from noetl.model.answers import EventPage
@@ -326,16 +353,16 @@ async def events_command(
 @click.command("logs")
 @execution_argument
 @click.option("--step", help="Only what this step printed.")
-@click.option("--grep", metavar="RE", help="Only lines that this regular expression finds.")
-@click.option("--follow", is_flag=True, help="Go on until the execution has ended.")
+@click.option("--grep", metavar="RE", help="Only lines that match this regular expression.")
+@click.option("--follow", is_flag=True, help="Keep printing until the execution ends.")
 @json_option
 @looks
 async def logs_command(
     api: Api, execution: str, step: str | None, grep: str | None, follow: bool, as_json: bool
 ) -> None:
-    """Print what its tasks printed, line by line behind the step.
+    """Print the output of its tasks, each line with its step.
 
-    Of a task that prints very much the beginning and the end are kept. Secrets are masked.
+    If a task prints very much, only the beginning and the end are kept. Secrets are masked.
 
     \b
     Examples:
@@ -345,7 +372,9 @@ async def logs_command(
     from noetl.cli.views.lines import speaker
 
     if follow and as_json:
-        raise click.UsageError("--json prints one document, --follow goes on: give one of them.")
+        raise click.UsageError(
+            "--json prints one document, --follow keeps printing: give only one of them."
+        )
     execution_id = await api.find(execution)
     entries: list[LogEntry] = []
     page: Logs | None = None
@@ -373,7 +402,7 @@ async def logs_command(
 async def _logs(
     api: Api, execution_id: str, step: str | None, grep: str | None, *, follow: bool
 ) -> AsyncIterator[Logs]:
-    """Page after page; at the end of what there is, with `follow`, the next when it is there."""
+    """Page after page; with `follow`, waits for the next one at the end."""
     from noetl.api.routes.executions import LOGS, WhichLogs
     from noetl.model.state import TERMINAL
 
@@ -393,21 +422,20 @@ async def _logs(
                 f" `noetl executions resume {execution_id}` continues it."
             )
             return
-        # Whoever had it may have stored its end just before letting go: one more look tells.
+        # The process may have stored the end just before it released the database: look once more.
         is_run = api.is_run()
         wait = api.patience if is_run else 0.0
 
 
 @click.command("export")
 @execution_argument
-@click.option("-o", "output", metavar="FILE", help="Default: ID.noetl. - is standard output.")
+@click.option("-o", "output", metavar="FILE", help="Default: ID.noetl; - is standard output.")
 @looks
 async def export_command(api: Api, execution: str, output: str | None) -> None:
-    """Write an execution into one file.
+    """Write an execution to one file.
 
-    It has the log, the playbook and the results.
-
-    `noetl ui FILE` shows it on any machine, without a server. Secrets are masked as in the log.
+    It holds the log, the playbook and the results. `noetl ui FILE` shows it on any machine, without
+    a server. Secrets are masked as in the log.
 
     \b
     Example:
@@ -437,9 +465,13 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
 @execution_argument
 @looks
 async def follow_command(api: Api, execution: str) -> int:
-    """Watch an execution until it has ended.
+    """Watch an execution until it ends.
 
-    Another process or a server runs it. Exits as `noetl run` would.
+    Another process or a server runs it. Exits like `noetl run`.
+
+    \b
+    Example:
+      noetl executions follow last
     """
     from noetl.cli.follow import follow
 
@@ -449,17 +481,19 @@ async def follow_command(api: Api, execution: str) -> int:
 @click.command("why")
 @execution_argument
 @click.option("--step", metavar="STEP", help="Why this step ran, or why it did not.")
-@click.option("--at", "seq", type=click.IntRange(1), metavar="SEQ", help="As it was at this event.")
+@click.option(
+    "--at", "seq", type=click.IntRange(1), metavar="SEQ", help="At this event, instead of now."
+)
 @json_option
 @looks
 async def why_command(
     api: Api, execution: str, step: str | None, seq: int | None, as_json: bool
 ) -> None:
-    """Say what an execution waits for, or why a step ran.
+    """Show what an execution waits for, or why a step ran.
 
-    Which lease, timer, sub-playbook, token or event it is, who has it, and until when. With --step
-    the guards that decided are evaluated again on what they could read then, and the answer says
-    what they read.
+    Names the lease, timer, sub-playbook, token or event it waits for, who holds it, and until when.
+    With --step the guards that decided are evaluated again on the data of that moment, and the
+    answer shows the values they read.
 
     \b
     Examples:
@@ -472,7 +506,9 @@ async def why_command(
     from noetl.model.state import TERMINAL
 
     if step is None and seq is not None:
-        raise click.UsageError("--at goes with --step: why that step ran, or not, up to then.")
+        raise click.UsageError(
+            "--at needs --step: it explains why that step ran, or did not, up to that event."
+        )
     execution_id = await api.find(execution)
     query = WhichWhy(step=step, seq=seq)
     found = await api.call(WHY, execution_id=execution_id, query=query)

@@ -1,4 +1,4 @@
-"""Commands that say how long executions are kept, and remove them."""
+"""Commands that keep executions for longer, archive them, or remove them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 async def delete_command(api: Api, execution: str, yes: bool) -> None:
     """Remove an execution for good.
 
-    It must have ended, and all that it called goes with it. Its log, results and variables go
-    with it; the audit log keeps who did that.
+    It must have ended. Everything it called, and their logs, results and variables, are removed
+    with it; the audit log records who did that.
+
+    \b
+    Example:
+      noetl executions delete 4711
     """
     from noetl.api.routes.retention import DELETE
 
@@ -38,15 +42,15 @@ async def delete_command(api: Api, execution: str, yes: bool) -> None:
 
 @click.command("prune")
 @click.option("--keep", metavar="RULES", help="Instead of NOETL_KEEP: 90d,shop/=30d,failed=180d")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
 @json_option
 @acts
 async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove executions that ended long enough ago.
 
-    Each goes with all that it called. Servers do this by themselves where NOETL_KEEP says how
-    long executions are kept. What has not
-    ended, is held, or has results that a rerun stands on, stays.
+    Each is removed with everything it called. Servers do this regularly if NOETL_KEEP says how long
+    executions are kept. An execution that has not ended, is held, or has results that a rerun
+    reuses, is kept.
 
     \b
     Examples:
@@ -57,7 +61,7 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
 
     if keep is None and not (await api.call(SHOW)).keep:
         raise click.UsageError(
-            "nothing says how long executions are kept. Say it with --keep 90d, or set"
+            "no rule says how long executions are kept. Give one with --keep 90d, or set"
             " NOETL_KEEP where the server runs."
         )
     pruned = await api.call(PRUNE, body=Prune(keep=keep, dry_run=dry_run))
@@ -78,7 +82,12 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
 @click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
 @acts
 async def hold_command(api: Api, execution: str, note: str) -> None:
-    """Hold an execution: it is kept until it is released."""
+    """Hold an execution: it is kept until it is released.
+
+    \b
+    Example:
+      noetl executions hold 4711 --note "evidence for the audit"
+    """
     from noetl.api.routes.retention import HOLD, HoldIt
 
     execution_id = await api.find(execution)
@@ -90,19 +99,29 @@ async def hold_command(api: Api, execution: str, note: str) -> None:
 @execution_argument
 @acts
 async def release_command(api: Api, execution: str) -> None:
-    """Release an execution that is held."""
+    """Release an execution that is held.
+
+    \b
+    Example:
+      noetl executions release 4711
+    """
     from noetl.api.routes.retention import RELEASE
 
     execution_id = await api.find(execution)
     await api.call(RELEASE, execution_id=execution_id)
-    say(f"execution {execution_id} is not held any more")
+    say(f"execution {execution_id} is no longer held")
 
 
 @click.command("holds")
 @json_option
 @looks
 async def holds_command(api: Api, as_json: bool) -> None:
-    """List what is held, by whom and why."""
+    """List executions on hold, by whom and why.
+
+    \b
+    Example:
+      noetl executions holds
+    """
     from noetl.api.routes.retention import SHOW
 
     held = (await api.call(SHOW)).holds
@@ -119,10 +138,14 @@ async def holds_command(api: Api, as_json: bool) -> None:
 @execution_argument
 @acts
 async def archive_command(api: Api, execution: str) -> None:
-    """Record an execution in the archive.
+    """Write an execution to the archive.
 
-    It must have ended, and all that it called is recorded with it. NOETL_ARCHIVE_URL says where
-    that is. The execution is kept; `noetl ui` opens a recording.
+    It must have ended. Everything it called is archived with it, to the place that
+    NOETL_ARCHIVE_URL names. The execution is not removed; `noetl ui` opens a recording.
+
+    \b
+    Example:
+      noetl executions archive 4711
     """
     from noetl.api.routes.retention import ARCHIVE
 
@@ -138,7 +161,11 @@ async def archive_command(api: Api, execution: str) -> None:
 async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
     """List the recordings in the archive.
 
-    With PREFIX, those whose names begin with it.
+    PREFIX selects those whose names begin with it.
+
+    \b
+    Example:
+      noetl executions archived shop/orders/2026-11
     """
     from noetl.api.routes.retention import ARCHIVED, WhichArchived
 

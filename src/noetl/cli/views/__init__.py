@@ -1,1 +1,1 @@
-"""What people see: executions and playbooks in print and on a terminal."""
+"""How executions and playbooks are shown, in print and on a terminal."""

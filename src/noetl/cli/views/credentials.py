@@ -1,4 +1,4 @@
-"""Which secrets a playbook will ask for, so that they can be put in place before it runs."""
+"""Which credentials a playbook needs, so that they can be stored before it runs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from noetl.model.net import Net, Run, Step, Task, Value
 
 # `keychain.name` and `keychain['name']` inside a template.
 _KEYCHAIN = re.compile(r"""\bkeychain(?:\.|\[["'])([A-Za-z_][\w-]*)""")
-# Fields that carry the author's own data, where a key `auth` means nothing to us.
+# Fields with the author's own data, in which a key `auth` has no meaning for us.
 _DATA = frozenset({"args", "body", "data", "env", "form", "headers", "json", "params", "rows"})
 _TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential and who uses it."""
+    """A credential and its users."""
 
     name: str
-    """Its name, or the template that will yield one."""
+    """Its name, or the template that yields it."""
     kind: str | None
-    """As declared under `keychain`; None when it is not declared there."""
+    """The declared kind; None if `keychain` does not declare it."""
     declared: bool
     used_by: tuple[str, ...]
-    """Steps and workbook entries; empty when nobody seems to use it."""
+    """Steps and workbook entries; empty if none seems to use it."""
 
 
 def credentials_of(net: Net) -> tuple[Need, ...]:
-    """Everything the playbook declares under `keychain` or names in an `auth`."""
+    """Every credential that the playbook declares under `keychain` or names in an `auth`."""
     users: dict[str, dict[str, None]] = {entry.name: {} for entry in net.keychain}
     for step in net.steps:
         for name in (*step.needs.keychain, *_named_by_step(step)):
@@ -72,7 +72,7 @@ def _named_by_task(task: Task) -> Iterator[str]:
 
 
 def _in_config(value: Value) -> Iterator[str]:
-    """What stands under `auth` anywhere in a tool's config."""
+    """The values under `auth` anywhere in a tool's config."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key == "auth":

@@ -1,4 +1,6 @@
-"""A step in words: what it waits for, what it runs, what its rules do. One fact per row."""
+"""Describes a step in words: what it waits for, what it runs, what its rules do. One fact per
+row.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A piece of a row and the role it plays, from which a terminal takes its colour."""
+    """A piece of a row, with the role that determines its colour."""
 
     text: str
     role: str = ""
@@ -54,25 +56,25 @@ NAME_WIDTH_MAX = 24
 
 
 def expression(text: str) -> str:
-    """A template for reading: its braces left out where it is one expression."""
+    """A template for reading: without braces if it is one expression."""
     match = _ONE_EXPRESSION.fullmatch(text.strip())
     return one_line(match[1] if match else text)
 
 
 def guard(when: Condition | None) -> str:
-    """The condition of a rule or arc; nothing for one that always holds."""
+    """The condition of a rule or arc; empty if it always holds."""
     if when is None or when is True:
         return ""
     return "never" if when is False else f"if {expression(when)}"
 
 
 def amount(value: Amount) -> str:
-    """A number, or the expression that will yield one."""
+    """A number, or the expression that yields one."""
     return expression(value) if isinstance(value, str) else f"{value:g}"
 
 
 def seconds(value: Value) -> str:
-    """A time in the largest unit that keeps it short."""
+    """A duration in the largest unit that keeps it short."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {seconds(part)}" for key, part in value.items())
     if isinstance(value, str) or value is None or isinstance(value, bool):
@@ -84,7 +86,7 @@ def seconds(value: Value) -> str:
 
 
 def brief(value: Value) -> str:
-    """Any value, cut to what fits beside other things."""
+    """Any value, shortened to fit beside others."""
     if isinstance(value, str):
         text = expression(value)
     elif isinstance(value, list):
@@ -102,7 +104,7 @@ def brief(value: Value) -> str:
 
 
 def step_rows(step: Step) -> Iterator[Row]:
-    """Everything about a step but its ways out, in the order in which it happens."""
+    """Everything about a step except its arcs, in the order in which it happens."""
     if step.description:
         yield (Span(one_line(step.description), "prose"),)
     for admit in step.admit:
@@ -141,7 +143,7 @@ def _join(join: Join) -> str:
 
 
 def loop_row(loop: Loop) -> Row:
-    """Over what a step runs again and again, and how many at a time."""
+    """What a step loops over, and how many iterations run at the same time."""
     if loop.range is not None:
         start, stop, step = map(amount, (loop.range.start, loop.range.stop, loop.range.step))
         source = f"{start} to {stop}" + ("" if step == "1" else f" by {step}")
@@ -157,7 +159,7 @@ def loop_row(loop: Loop) -> Row:
     if loop.placement == "local" and loop.mode == "parallel":
         facts.append("on one worker")
     if loop.on_error == "continue":
-        facts.append("goes on after errors")
+        facts.append("continues after errors")
     facts += [f"{reducer} {key}" for key, reducer in loop.reduce.items()]
     return (
         Span("for each ", "word"),
@@ -201,7 +203,7 @@ def _life(step: Step) -> Iterator[Row]:
 
 
 def block_rows(block: Block) -> Iterator[Row]:
-    """What a workbook entry does."""
+    """The rows of a workbook entry."""
     if block.description:
         yield (Span(one_line(block.description), "prose"),)
     if block.loop is not None:
@@ -221,7 +223,7 @@ def _pipeline(tasks: tuple[Task, ...], home: str) -> Iterator[Row]:
 
 
 def shown_name(task: Task, home: str) -> str:
-    """The name its author gave it; nothing for the one that a lone task gets by itself."""
+    """The name given by the author; empty for the default name of a lone task."""
     return "" if task.name == f"{home}_task" else one_line(task.name)
 
 
@@ -237,19 +239,19 @@ _TELLING = (
     *("task", "path", "model", "tool_name", "resource", "image", "command", "commands"),
     *("cmd", "cmds", "table", "secret", "code", "script", "url"),
 )
-"""Fields of tools by which people recognise a call; the first one written is shown."""
+"""Fields by which people recognise a call; the first one present is shown."""
 
 
 @cache
 def tool_shapes() -> dict[str, ToolShape]:
-    """The installed kinds: each says itself what is to be told of its calls."""
+    """The installed kinds: each declares which fields to show of its calls."""
     from noetl.tools.registry import shapes
 
     return shapes()
 
 
 def summary(task: Task) -> str:
-    """The one thing about a call that people recognise it by."""
+    """The one field of a call by which people recognise it."""
     config = task.config
     tool = tool_shapes().get(task.kind)
     if tool is not None and tool.tells is not None:

@@ -1,4 +1,4 @@
-"""A net for other programs: Graphviz, Mermaid, JSON."""
+"""Exports a net for other programs: Graphviz, Mermaid, JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl.model.net import Loop, Net, Step, Task
 LABEL_CHARACTERS_MAX = 80
 
 
-# --- What both pictures say --------------------------------------------------------------------
+# --- Shared by both diagrams -------------------------------------------------------------------
 
 
 def _lines(step: Step) -> list[str]:
@@ -49,7 +49,7 @@ def _all_steps(graph: Graph) -> tuple[str, ...]:
 
 
 def _elsewhere(graph: Graph) -> dict[str, str]:
-    """Ids for targets that are known only at run time."""
+    """Ids for targets that are only known at run time."""
     found = dict.fromkeys(edge.target for edge in graph.edges if edge.target not in graph.steps)
     return {target: f"t{index}" for index, target in enumerate(found)}
 
@@ -100,7 +100,7 @@ def _dot_edge(edge: Edge, is_back: bool, is_lost: bool) -> str:
     elif edge.kind != "next":
         attributes.append("style=dotted")
     if is_back:
-        # Without this the whole picture is turned round to make the way back point down.
+        # Otherwise Graphviz turns the whole picture round to make the arc back point down.
         attributes += ["constraint=false", "color=purple"]
     return f" [{', '.join(attributes)}]" if attributes else ""
 
@@ -145,7 +145,9 @@ def mermaid(net: Net) -> str:
 
 
 def _mermaid_text(*lines: str) -> str:
-    """A quoted label. All that Mermaid, Markdown or HTML might act on becomes a character code."""
+    """A quoted label. Every character that Mermaid, Markdown or HTML might interpret becomes a
+    code.
+    """
     return '"' + "<br/>".join(map(_mermaid_escaped, map(one_line, lines))) + '"'
 
 

@@ -1,9 +1,8 @@
-"""A net drawn with lines of text: forks indent, joins come back, loops point up.
+"""Draws a net with lines of text: forks indent, joins return, loops point up.
 
-A step stands under the last step that every way to it passes (its dominator). So the two arms
-of a fork are drawn inside it and the step where they meet again is drawn after it, at its level.
-A drawing is a list of rows made of gutter and spans; colours and line breaks are somebody
-else's business (`paint`).
+A step is placed under the last step that every path to it passes (its dominator). So the two arms
+of a fork are drawn inside it, and the step where they join is drawn after it, at its level. A
+drawing is a list of rows, each with a gutter and spans; `paint` adds colours and line breaks.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SMALL = 8
 
 
 class Glyphs(NamedTuple):
-    """The strokes we draw with. All gutters are three columns wide."""
+    """The characters to draw with. All gutters are three columns wide."""
 
     step: str
     unreached: str
@@ -42,7 +41,7 @@ ASCII = Glyphs("*  ", "o  ", "|  ", "+- ", "`- ", "-> ", "^ ")
 
 
 class Drawn(NamedTuple):
-    """A row with the gutter before it, and the gutter before what is broken off its end."""
+    """A row with its gutter, and the gutter of its continuation lines."""
 
     lead: str
     hang: str
@@ -50,7 +49,7 @@ class Drawn(NamedTuple):
 
 
 def draw(net: Net, digest: str, glyphs: Glyphs = LINES) -> Iterator[Drawn]:
-    """The whole picture: heading, net, what the entry does not lead to, credentials."""
+    """The whole drawing: heading, net, unreachable steps, credentials."""
     graph = graph_of(net)
     yield from _heading(net, graph, digest)
     yield Drawn("", "")
@@ -83,7 +82,7 @@ def _heading(net: Net, graph: Graph, digest: str) -> Iterator[Drawn]:
 
 
 class _Tree:
-    """Draws the steps that the entry leads to."""
+    """Draws the steps reachable from the entry."""
 
     def __init__(self, graph: Graph, glyphs: Glyphs) -> None:
         self.graph = graph
@@ -109,7 +108,7 @@ class _Tree:
         self._arrange()
 
     def _before(self) -> dict[str, list[str]]:
-        """Where the tokens of a step come from, ways back left out."""
+        """The steps that lead to a step, without arcs back."""
         before: dict[str, list[str]] = {name: [] for name in self.graph.order}
         for name in self.graph.order:
             for edge in self.graph.out[name]:
@@ -140,7 +139,7 @@ class _Tree:
         return sorted(after, key=self.place.__getitem__)
 
     def level(self, first: str, gutter: str) -> Iterator[Drawn]:
-        """A step and all that follows it at the same depth."""
+        """A step and all that follow it at the same depth."""
         waiting = [first]
         while waiting:
             name = waiting.pop()
@@ -153,7 +152,7 @@ class _Tree:
                 yield Drawn((gutter + line).rstrip(), gutter)
 
     def _flows(self, name: str, following: str) -> bool:
-        """Something in the block of `name` leads to the step drawn next."""
+        """Whether something in the block of `name` leads to the step drawn next."""
         for source in self.before[following]:
             at: str | None = source
             while at is not None:
@@ -182,7 +181,9 @@ class _Tree:
                 yield _way(edge, self.graph, glyphs, stroke, below)
 
     def _is_plain_fall(self, edge: Edge, edges: tuple[Edge, ...], following: str | None) -> bool:
-        """The only way out, without guard, to the step drawn next: the line itself shows it."""
+        """Whether this is the only arc, without a guard, to the step drawn next: the line itself
+        shows it.
+        """
         return len(edges) == 1 and edge.target == following and not _inscription(edge)
 
 
@@ -200,14 +201,14 @@ def _headline(graph: Graph, name: str, lead: str, hang: str) -> Drawn:
 
 
 def _beside(gutter: str, row: Row) -> Drawn:
-    """A row of a step's description; what is broken off its end stands further in."""
+    """A row of a step's description; continuation lines are indented further."""
     if row[0] is INDENT:
         return Drawn(f"{gutter}  ", f"{gutter}    ", row[1:])
     return Drawn(gutter, f"{gutter}  ", row)
 
 
 def _inscription(edge: Edge) -> Row:
-    """What stands on an arc: the rule that asks for it, or its guard."""
+    """The text on an arc: its rule, or its guard."""
     spans = []
     if edge.kind == "compensate":
         spans.append(Span("to undo it", "word"))
@@ -238,7 +239,7 @@ def _target(edge: Edge, graph: Graph, glyphs: Glyphs) -> Span:
 
 
 def _alone(graph: Graph, name: str, glyphs: Glyphs) -> Iterator[Drawn]:
-    """A step that stands for itself, its ways out as mere references."""
+    """A step by itself, with its arcs as references."""
     edges = graph.out[name]
     line = glyphs.line if edges else glyphs.none
     yield _headline(graph, name, glyphs.unreached, line)

@@ -1,4 +1,4 @@
-"""A few words of the text around a problem, with a mark under the place."""
+"""An excerpt of the text around a problem, with a mark under the place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = re.compile(r"[\w.-]+|.", re.DOTALL)
 
 
 def excerpt(lines: list[str], line: int, column: int, width: int) -> Iterator[Drawn]:
-    """The line of a problem and a caret under its column; nothing if there is no such line."""
+    """The line of a problem and a caret under its column; empty if there is no such line."""
     if not 1 <= line <= len(lines):
         return
     number = str(line)
@@ -38,7 +38,7 @@ def _shown(text: str) -> str:
 
 
 def _window(before: str, marked: str, after: str, room: int) -> tuple[str, str, str]:
-    """Cut a long line so that the marked place stays in view."""
+    """Cut a long line so that the marked place stays visible."""
     while cell_len(marked) > room:
         marked = marked[:-1]
     space = room - max(cell_len(marked), 1)

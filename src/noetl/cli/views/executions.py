@@ -1,4 +1,4 @@
-"""Executions in print: the list, one of them, and what it waits for."""
+"""Prints executions: the list, one of them, and what it waits for."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def list_rows(found: list[ExecutionSummary], *, in_use: bool) -> Iterator[Drawn]
 
 
 def status_word(status: str, *, in_use: bool) -> str:
-    """The status; of one that should be running while nobody has the database, that it is not."""
+    """The status; for an execution that should be running while no process holds the database, that
+    it was interrupted.
+    """
     if status in ("PENDING", "RUNNING") and not in_use:
         return "interrupted"
     return status.lower()
@@ -93,7 +95,7 @@ def _remark(row: ExecutionSummary) -> str:
 
 
 async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
-    """The document with the beginning of each large result in place of its reference."""
+    """The document with the beginning of each large result instead of its reference."""
     owner = document["execution_id"]
     how = f"`noetl executions result {owner}"
     short = {**document, "result": await beginning(document["result"], owner, get)}
@@ -109,7 +111,7 @@ async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
 
 
 def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]:
-    """Everything people ask about one execution, from its `shortened` document."""
+    """The details of one execution, from its `shortened` document."""
     yield _fact("execution", document["execution_id"])
     version = f"  version {document['version']}" if document["version"] else ""
     yield _fact("playbook", f"{document['path']}{version}", "step")
@@ -191,7 +193,7 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
 
 
 def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
-    """What it waits for, and what it asks."""
+    """What it waits for, and its form."""
     from noetl.control.documents import event_words
 
     what = event_words(waiting["events"])

@@ -1,4 +1,4 @@
-"""Events in words: one line each, for people without a live view."""
+"""Describes events in words: one line each, for output without a live view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DETAIL_MAX = 160
 
 
 class Telling:
-    """What happens to an execution, one line each; it remembers when steps began."""
+    """The events of an execution, one line each; it remembers when steps began."""
 
     def __init__(self, execution_id: str, locator: Locator) -> None:
         self._execution_id = execution_id
@@ -27,7 +27,7 @@ class Telling:
         self._begun: dict[str, float] = {}
 
     async def line(self, row: EventRow) -> str | None:
-        """The line for an event; None for what would only be noise."""
+        """The line for an event; None for an event that would be noise."""
         from noetl.model.events import StepFailed, decode
 
         if row.type == "step.failed":
@@ -50,8 +50,9 @@ MORE_MAX = 200
 
 
 def more_about(error: dict[str, Any] | None) -> list[str]:
-    """What an error says beside its message, in a line or two: the body of an answer, the place in
-    a statement, the last words of a command, the execution that failed."""
+    """The details of an error beside its message, in a line or two: the body of an answer, the
+    place in a statement, the last output of a command, the execution that failed.
+    """
     details = (error or {}).get("details")
     if not isinstance(details, dict):
         return []
@@ -91,7 +92,7 @@ REASONS_SHOWN = 3
 
 
 def plain_line(row: EventRow, execution_id: str) -> str | None:
-    """What happened, for whoever follows an execution; None for what would only be noise."""
+    """The line for an event of an execution; None for an event that would be noise."""
     from noetl.model.events import decode
 
     make = _SAID.get(row.type)
@@ -105,7 +106,7 @@ def plain_line(row: EventRow, execution_id: str) -> str | None:
 
 
 def _listening(listens: Listening, execution_id: str) -> str:
-    """What a step waits for that waits for the world, and how to tell it."""
+    """What a waiting step waits for, and the command that sends it."""
     how = how_to_tell(listens.events, bool(listens.form), execution_id)
     return f"waits for {listened_for(listens.events)}" + (f"; {how}" if how else "")
 
@@ -116,14 +117,14 @@ def listened_for(events: Sequence[str]) -> str:
 
 
 def how_to_tell(events: Sequence[str], asks: bool, execution_id: str) -> str:
-    """The command that ends the wait; none if only time can."""
+    """The command that ends the wait; empty if only time can."""
     if asks:
         return f"`noetl executions answer {execution_id}` answers"
     return f"`noetl signal {execution_id} --name …` tells it" if events else ""
 
 
 def printed_lines(entry: LogEntry) -> list[str]:
-    """What a task printed, each line behind the step that did."""
+    """What a task printed, each line with its step."""
     who = speaker(entry.step, entry.task, entry.iteration)
     return [f"{who} | {printable(line)}" for line in entry.text.splitlines()]
 
@@ -145,7 +146,7 @@ def _retry(fact: Any) -> str:
 
 
 def _printed(fact: Any) -> str | None:
-    """What a task printed that was not shown before: as it runs, and when it ends."""
+    """What a task printed that was not shown before: while it runs, and when it ends."""
     from noetl.control.task_logs import text_of
 
     lines = "".join(f"\n  {line}" for line in text_of(fact).splitlines())
@@ -155,7 +156,9 @@ def _printed(fact: Any) -> str | None:
 
 
 def speaker(step: str, task: str, iteration: int | None) -> str:
-    """Who printed it: the step, the task unless it is its only one, the iteration in brackets."""
+    """The origin of a line: the step, the task unless it is the only one, the iteration in
+    brackets.
+    """
     name = step if task in (step, f"{step}_task") else f"{step}.{task}"
     return name if iteration is None else f"{name}[{iteration}]"
 
@@ -206,7 +209,7 @@ _SAID: dict[str, Callable[[Any], str | None]] = {
     "playbook.cancelled": lambda fact: f"cancelled{_because(fact.reason)}",
 }
 NEWS = tuple(_SAID)
-"""The types of events that people hear of."""
+"""The event types that are shown to people."""
 
 
 def _limits(full: tuple[str, ...]) -> str:
@@ -220,7 +223,7 @@ def _because(reason: str) -> str:
 
 
 def event_line(row: EventRow) -> str:
-    """Any event at all: number, time, name, step, and what else it says."""
+    """Any event: number, time, name, step, and its other fields."""
     import msgspec
 
     from noetl.model.events import decode
@@ -260,7 +263,7 @@ def _detail(value: Any) -> str:
 
 
 def clock_time(at: float | None, *, precise: bool = False) -> str:
-    """A moment as the clock on the wall has it; with its date unless it is today's."""
+    """A moment as local time, with its date unless that is today."""
     if at is None:
         return "-"
     moment = datetime.fromtimestamp(at).astimezone()
@@ -270,7 +273,7 @@ def clock_time(at: float | None, *, precise: bool = False) -> str:
 
 
 def length(seconds: float | None) -> str:
-    """A time span, short."""
+    """A duration, in short form."""
     if seconds is None:
         return "-"
     seconds = max(0.0, seconds)

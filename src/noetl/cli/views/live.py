@@ -1,4 +1,4 @@
-"""An execution on a terminal, as it happens: steps, loop bars, tries, time."""
+"""Shows an execution on a terminal as it happens: steps, loop bars, attempts, time."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 FRAMES_PER_SECOND = 10
 LOOK_SECONDS = 0.25
-"""How old what is drawn may be."""
+"""The maximum age of the displayed state."""
 LINES_KEPT_FREE = 4
-"""Of the window, for the heading and what stands around it."""
+"""Lines of the window kept free for the heading and its surroundings."""
 STEPS_AT_END = 200
 DEPTH_MAX = 3
 BAR_WIDTH = 24
@@ -53,7 +53,7 @@ COLOURS = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow", "PAUSED
 
 
 class Seen(NamedTuple):
-    """An execution as it was a moment ago."""
+    """An execution as of a moment ago."""
 
     document: dict[str, Any]
     waits: list[WaitDocument]
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
 async def show_live(
     api: Api, execution_id: str, locator: Locator, ended: Awaitable[object], console: Console
 ) -> None:
-    """Draw the execution until `ended` comes back."""
+    """Draw the execution until `ended` returns."""
     view = _View(api, execution_id, locator, console)
     over = asyncio.ensure_future(ended)
     await view.look()
@@ -90,10 +90,10 @@ class _View:
         self._spinner = Spinner("dots", style="cyan")
         self._retries: dict[str, dict[str, str]] = {}
         self._heard: dict[str, tuple[int, int]] = {}
-        """Up to which events retries and lines were heard of, by execution."""
+        """The last events seen, for retries and for output, by execution."""
 
     async def look(self) -> None:
-        """Ask what has become of it."""
+        """Read its current state."""
         self._seen = await self._look(self._execution_id, 0)
 
     async def _look(self, execution_id: str, depth: int) -> Seen:
@@ -109,7 +109,7 @@ class _View:
         return Seen(document, waits, children)
 
     async def _hear(self, execution_id: str) -> None:
-        """Which steps were tried again, and what tasks printed: it stays, above the view."""
+        """Print retries and output of tasks above the view, where they remain."""
         from noetl.api.routes.executions import LOGS, WhichLogs
 
         tried, printed = self._heard.get(execution_id, (0, 0))
@@ -159,7 +159,7 @@ class _View:
         return head
 
     def _hint(self, waits: list[WaitDocument]) -> list[Text]:
-        """How to tell a waiting step what it waits for."""
+        """The command that sends a waiting step what it waits for."""
         listening = [one for one in waits if one.waits_for == "event"]
         hints = {
             how_to_tell(one.events or (), bool(one.form), self._execution_id) for one in listening
@@ -229,7 +229,7 @@ def _remark(step: dict[str, Any], wait: str, retry: str, error: str) -> str:
 
 
 def _wait(waits: list[WaitDocument]) -> str:
-    """What a running step waits for; nothing while a worker has it."""
+    """What a running step waits for; empty while a worker has it."""
     kinds = {one.waits_for: one for one in waits}
     if "child" in kinds:
         return "waits for a sub-playbook"

@@ -1,4 +1,4 @@
-"""From drawn rows to characters: colours and line breaks on a terminal, plain text elsewhere."""
+"""Turns drawn rows into characters: colours and line breaks on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ STYLES = {
     "prose": "italic dim",
 }
 WIDTH_MIN = 20
-"""Of the text beside a gutter; in a narrower window lines run over."""
+"""The minimum width of the text beside a gutter; in a narrower window lines overflow."""
 
 
 def is_rich(stream: TextIO) -> bool:
-    """Whether colours and drawing characters are welcome there."""
+    """Whether the stream can show colours and drawing characters."""
     if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def plain(rows: Iterable[Drawn]) -> Iterator[str]:
-    """Rows as bare text, nothing cut, nothing broken."""
+    """Rows as plain text, without cuts and breaks."""
     for row in rows:
         text = row.lead + "".join(span.text for span in row.spans)
         yield text.replace("…", "...").rstrip()
 
 
 def coloured(rows: Iterable[Drawn], console: Console) -> Iterator[str]:
-    """Rows in colour, broken to the width of the terminal with their gutters kept."""
+    """Rows in colour, wrapped to the width of the terminal with their gutters kept."""
     paint = Brush(console)
     for row in rows:
         lead = row.lead
@@ -65,7 +65,7 @@ class Brush:
         from rich.style import Style
 
         self._styles = {role: Style.parse(text) for role, text in STYLES.items()}
-        # Our colours are among the first eight, which every terminal with colours has.
+        # Our colours are among the first eight, which every colour terminal has.
         self._system = ColorSystem.STANDARD if console.color_system is not None else None
 
     def __call__(self, text: str, role: str = "") -> str:
@@ -75,14 +75,14 @@ class Brush:
 
 
 def terminal() -> Console:
-    """What we know about the terminal on stdout."""
+    """The terminal on stdout."""
     from rich.console import Console
 
     return Console(file=sys.stdout)
 
 
 def _broken(spans: Row, width: int) -> Iterator[Row]:
-    """The row in pieces that fit, broken at spaces where there are any."""
+    """The row in pieces that fit, broken at spaces if there are any."""
     from rich.cells import cell_len
 
     if sum(cell_len(span.text) for span in spans) <= width:
@@ -107,7 +107,7 @@ def _broken(spans: Row, width: int) -> Iterator[Row]:
 
 
 def _trimmed(line: list[Span]) -> Row:
-    """Without the spaces at its end, which may stand beyond the edge."""
+    """Without trailing spaces, which may be beyond the edge."""
     while line and not line[-1].text.strip():
         line.pop()
     if not line:

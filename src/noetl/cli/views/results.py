@@ -1,8 +1,8 @@
-"""Results in print: values, never references, written one body at a time.
+"""Prints results: values, never references, one body at a time.
 
-Events and answers of the API carry a reference where a value is large. People and scripts want the
-value. A long list is kept in segments and printed segment by segment, so that printing it takes the
-memory of one of them.
+Events and answers of the API hold a reference instead of a large value. People and scripts want the
+value. A long list is stored in segments and printed segment by segment, which takes the memory of
+one segment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from noetl.model import refs
 from noetl.model.ids import ExecutionId
 
 Get = Callable[[ExecutionId, str], Awaitable[bytes]]
-"""Reads a body: of which execution, under which key."""
+"""Reads a body, given the execution and the key."""
 STEP = "  "
 ELEMENTS_SHOWN = 5
 
 
 async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False) -> None:
-    """The value on stdout: text as it is, unless JSON is wanted; anything else as JSON."""
+    """Print a value: text as it is, unless JSON is wanted; anything else as JSON."""
     if not as_json:
         found = await _found(value, owner, get)
         if found is not None and value["_ref"].get("schema_hint") == "str":
@@ -40,7 +40,7 @@ async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool
 
 
 async def print_document(document: dict[str, Any], get: Get) -> None:
-    """The document of an execution on stdout, with every result whole."""
+    """Print the document of an execution, with every result in full."""
     owner = document["execution_id"]
     steps = document["steps"]
 
@@ -60,13 +60,13 @@ def _write(piece: str) -> None:
     sys.stdout.buffer.write(piece.encode("utf-8"))
 
 
-# --- JSON, piece by piece ----------------------------------------------------------------------
+# --- JSON, chunk by chunk ----------------------------------------------------------------------
 
 
 async def json_text(
     value: Any, owner: ExecutionId, get: Get, margin: str = ""
 ) -> AsyncIterator[str]:
-    """The value as indented JSON; a part that stands in it by reference is read at its turn."""
+    """The value as indented JSON; a referenced part is read when it is reached."""
     found = await _found(value, owner, get)
     if found is not None and found[0].segments is not None:
         async for piece in _list(_elements(found[0], owner, get), owner, get, margin):
@@ -87,9 +87,9 @@ async def json_text(
 
 
 async def _found(value: Any, owner: ExecutionId, get: Get) -> tuple[refs.About, bytes] | None:
-    """What a reference says, and the first body that it stands for.
+    """The parsed reference, and the first body it names.
 
-    None for data, also for data that looks like a reference: nothing is kept under its key.
+    None for data, including data that looks like a reference but whose key names no body.
     """
     what = refs.about(value, refs.UNSEALED)
     if what is None or what.is_file:
@@ -151,7 +151,7 @@ async def _each(elements: list[Any]) -> AsyncIterator[Any]:
 
 
 async def _elements(what: refs.About, owner: ExecutionId, get: Get) -> AsyncIterator[Any]:
-    """The elements of a list in segments, with one segment in memory at a time."""
+    """The elements of a segmented list, with one segment in memory at a time."""
     cut = what.segments
     assert cut is not None
     for start in range(0, cut.length, cut.width):
@@ -161,15 +161,15 @@ async def _elements(what: refs.About, owner: ExecutionId, get: Get) -> AsyncIter
 
 
 def _indented(body: bytes, margin: str) -> str:
-    # No string in JSON holds a line break, so every line may be moved to the right.
+    # No string in JSON holds a line break, so every line can be indented.
     return msgspec.json.format(body, indent=len(STEP)).decode().replace("\n", f"\n{margin}")
 
 
-# --- In one line -------------------------------------------------------------------------------
+# --- On one line -------------------------------------------------------------------------------
 
 
 async def beginning(value: Any, owner: ExecutionId, get: Get) -> Any:
-    """The value with the beginning of each large part in its place, to be shown in one line."""
+    """The value with the beginning of each large part in its place, to be shown on one line."""
     what = refs.about(value, refs.UNSEALED)
     if what is not None and not what.is_file:
         if what.segments is None:

@@ -1,7 +1,7 @@
-"""Lines of a task's code as lines of the playbook that it stands in.
+"""Maps lines of a task's code to lines of its playbook.
 
-The net carries no places. Of a file that was run the record of its start has them; else they are
-found when something is shown, in the text that the catalog has of the version that was run.
+The net holds no positions. For a file, the start event of the execution records them; otherwise
+they are looked up when something is shown, in the catalog's text of the version that ran.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _IN_CODE = re.compile(r'File "<code>", line (\d+)')
 CHILDREN_DEEP = 5
-"""So far down failed executions are looked at."""
+"""How deep failed child executions are followed."""
 _AT_END = re.compile(r"\(line (\d+)\)$")
 
 
 class SourceLines(NamedTuple):
-    """Where the code of each task begins."""
+    """The first line of each task's code."""
 
     name: str = ""
     """The file, or path and version in the catalog."""
@@ -36,10 +36,10 @@ class SourceLines(NamedTuple):
     """Executions that failed below this one, by their ids."""
 
     def _offset(self, step: str, task: str | None) -> int | None:
-        """What to add to a line of the task's code; None where that is unknown."""
+        """The offset of a task's code in the file; None if it is unknown."""
         found = self.first.get(f"{step}.{task}")
         if found is None:
-            # Of a workbook entry the record names the step that called it.
+            # For a workbook entry the event names the step that called it.
             lines = {
                 line
                 for label, line in self.first.items()
@@ -74,7 +74,7 @@ class SourceLines(NamedTuple):
             return text  # a line of something else, such as SQL
         offset = self._offset(step, None)
         if offset is None:
-            # Of a workbook entry the message names the entry.
+            # For a workbook entry the message names the entry.
             entries = {label.partition(".")[0] for label in self.first}
             named = [name for name in entries if f"{name}: " in text]
             offset = self._offset(named[0], None) if len(named) == 1 else None
@@ -99,7 +99,9 @@ class SourceLines(NamedTuple):
         return {**document, "error": error, "steps": steps}
 
     def _loop(self, step: dict[str, Any]) -> dict[str, Any]:
-        """The loop of a step, if it has one; of why its iterations failed only the text is kept."""
+        """The loop of a step, if it has one; of the reasons for failed iterations only the text is
+        kept.
+        """
         loop = step.get("loop")
         if not loop:
             return {}
@@ -115,7 +117,7 @@ NOWHERE = SourceLines()
 
 
 class Looking(Protocol):
-    """Wherever executions and the catalog can be read."""
+    """Reads executions and the catalog."""
 
     async def document(self, execution_id: str) -> dict[str, Any]: ...
 
@@ -128,7 +130,7 @@ async def of_execution(
     document: Mapping[str, Any],
     below: int = CHILDREN_DEEP,
 ) -> SourceLines:
-    """Where the code of an execution stands, and of those below it; nowhere if nothing failed."""
+    """Where the code of an execution is, and of those below it; empty if nothing failed."""
     if not _has_failures(document):
         return NOWHERE
     own = document.get("source")
@@ -147,7 +149,7 @@ async def of_execution(
             try:
                 inner = await records.document(child)
             except NotFound:
-                continue  # it was asked for and could not be started, or it is kept no longer
+                continue  # it could not be started, or it was removed
             children[child] = await of_execution(records, compile_text, inner, below - 1)
     failure = (document["error"] or {}).get("details")
     return found._replace(
@@ -164,7 +166,7 @@ def _has_failures(document: Mapping[str, Any]) -> bool:
 
 
 class Locator:
-    """Lines of files for whoever watches executions as they run: each is looked up once."""
+    """Finds lines of files for commands that follow executions: each is looked up once."""
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class Locator:
         execution_id: str = "",
         file: SourceLines | None = None,
     ) -> None:
-        """`file`: where the code of this execution stands, if its own record does not know."""
+        """`file`: the code of this execution, if its own record does not have it."""
         self._records = records
         self._compile_text = compile_text
         self._execution_id = execution_id
@@ -181,7 +183,7 @@ class Locator:
         self._found: dict[tuple[str, str | None], SourceLines] = {}
 
     async def source(self, document: Mapping[str, Any]) -> SourceLines:
-        """Where the code of an execution stands, and of those below it that failed."""
+        """Where the code of an execution is, and of those below it that failed."""
         found = await of_execution(self._records, self._compile_text, document)
         if self._file is not None and document["execution_id"] == self._execution_id:
             found = found._replace(name=self._file.name, first=self._file.first)
