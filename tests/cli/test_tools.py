@@ -100,3 +100,12 @@ def test_a_new_package_installs_keeps_the_contract_and_runs(noetl, tmp_path):
     assert 'plug-in "weather_report" of noetl-weather-report' in listed
     assert json.loads(result)["result"]["said"] == "hello moon"
     assert os.listdir(site)
+
+
+def test_the_page_of_a_kind_shows_the_keys_of_mappings_and_defaults_as_yaml(noetl):
+    transfer, http = noetl("tools", "show", "transfer").out, noetl("tools", "show", "http").out
+
+    assert "      {kind: sqlite, auth, table, mode, key, create, database}\n" in transfer
+    assert "      {type: basic, credential, username, password}\n" in http
+    assert "follow_redirects: true or false (default true)" in http
+    assert "ok_codes: list (default [0])" in noetl("tools", "show", "shell").out

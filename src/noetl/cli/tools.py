@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -113,7 +116,8 @@ def _page(known: Known) -> list[str]:
         groups = (" or ".join(f"`{name}`" for name in group) for group in tool.needs)
         lines.append(f"  A task must write {', and '.join(groups)}.")
     if tool.errors:
-        lines.append(f"  It may fail with {', '.join(tool.errors)}.")
+        lines.append(f"  It may fail with: {', '.join(tool.errors)}.")
+    lines = [part for line in lines for part in _wrapped(line)]
     schema = _schema(known)
     defined = schema["$defs"]
     fields = defined[schema["$ref"].rpartition("/")[2]]["properties"]
@@ -121,14 +125,51 @@ def _page(known: Known) -> list[str]:
         others = [alias for alias, meant in tool.aliases.items() if meant == name]
         names = ", ".join([name, *others])
         default = field.get("default")
-        said = "" if default in (None, {}, [], "") else f" (default {default})"
+        said = f" (default {_written(default)})" if default or default in (0, False) else ""
         lines += ["", f"  {names}: {form_of(field)}{said}", f"      {field['description']}"]
+        lines += _within(field, defined)
     if tool.example:
         lines += ["", "For example:", ""]
         lines += [f"  {line}".rstrip() for line in tool.example.splitlines()]
     return lines
 
 
+def _wrapped(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return wrap(line, WIDTH, subsequent_indent=f"{indent}    ")
+
+
+def _written(default: Any) -> str:
+    """A default as a playbook would write it."""
+    return str(default) if isinstance(default, str) else json.dumps(default)
+
+
+def _within(field: dict[str, Any], defined: dict[str, Any]) -> Iterator[str]:
+    """The keys of the mappings that a field takes, a line for each form of mapping."""
+    for name in dict.fromkeys(_references(field)):
+        keys = defined[name]["properties"]
+        # A tag has one value, which says which of several forms this is.
+        shown = (
+            f"{key}: {one['enum'][0]}" if len(one.get("enum", ())) == 1 else key
+            for key, one in keys.items()
+        )
+        yield from _wrapped(f"      {{{', '.join(shown)}}}")
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """The definitions that a piece of JSON Schema refers to, at any depth."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _references(one)
+    elif isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"].rpartition("/")[2]
+        for key, one in schema.items():
+            if key != "discriminator":
+                yield from _references(one)
+
+
+WIDTH = 80
 WORDS = {
     "string": "text",
     "integer": "whole number",

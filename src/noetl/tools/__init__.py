@@ -1,1 +1,1 @@
-"""The tool kinds, a file or a folder each, gathered in `registry`; and rooms for shared code."""
+"""The tool kinds, a file or a folder each, listed in `registry`; and folders of shared code."""

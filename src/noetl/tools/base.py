@@ -1,4 +1,4 @@
-"""What every tool kind is made of, and the config pieces that several kinds share."""
+"""The parts of every tool kind, and config types that several kinds share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noetl.tools.files.results import Files
     from noetl.tools.resources import ToolResources
 
-# --- A tool and what it is given ---------------------------------------------------------------
+# --- A tool and its call -----------------------------------------------------------------------
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,42 +24,42 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: str
     playbook: str = ""
-    """Names the playbook and its version: what is kept for one is not shown to another."""
+    """The playbook and its version: data kept for one is not shown to another."""
     step: str
     task: str
     action_id: str
-    """The same on every attempt of one logical call: the key that makes repeats harmless."""
+    """The same for every attempt of one call: the key that makes repeats harmless."""
     attempt: int = 1
     iteration: int | None = None
     inputs: dict[str, Any] = {}
     """The task's `args`, rendered."""
     look_around: Callable[[], dict[str, Any]] = dict
-    """Makes `context`; few tools ask for it."""
+    """Builds `context`; few tools need it."""
     timeout: Any = None
     """`spec.timeout`: seconds, or `{connect, read, total}`."""
     spec: dict[str, Any] = {}
-    """Runtime knobs, all layers merged."""
+    """Runtime settings, all layers merged."""
     credential: Callable[[str | Mapping[str, Any]], Awaitable[dict[str, Any]]]
-    """Fields of the keychain entry or credential of that name, or of an entry written out.
+    """The fields of the keychain entry or credential of that name, or of an entry written inline.
 
     Raises NotFound for an unknown name.
     """
     log: Callable[[str], None]
-    """Keeps what the task prints, e.g. a `TaskLog`."""
+    """Records what the task prints, e.g. a `TaskLog`."""
     resources: ToolResources
     """What calls share: sessions, connections, processes, the operator's rules."""
     read_result: Callable[[Any], Awaitable[Any]]
     """The value behind a result reference; any other data as it is."""
     open_files: Callable[[], Files]
-    """Makes `files`; few tools ask for them."""
+    """Opens `files`; few tools need them."""
     open_tokens: Callable[[], SharedTokens] | None = None
-    """Makes `shared_tokens`; None: every worker has its own."""
+    """Opens `shared_tokens`; None: every worker keeps its own."""
     traceparent: str = ""
     """The W3C header by which a called service joins the trace; empty if it is not traced."""
 
     @property
     def context(self) -> dict[str, Any]:
-        """Workload, ctx, vars and ids, for code that wants to look around."""
+        """Workload, ctx, vars and ids, for code that inspects the execution."""
         return self.look_around()
 
     @property
@@ -74,34 +74,37 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(ToolShape, frozen=True, kw_only=True):
-    """A tool kind: its written form, and how to run it.
+    """A tool kind: its config, and how to run it.
 
-    `run` returns an outcome for what it foresees and lets the rest rise. When it is cancelled it
-    stops within a second and leaves nothing running. No secret stands in what it returns or logs.
+    `run` returns an outcome for failures it expects, and lets other exceptions propagate. When it
+    is cancelled it stops within a second and leaves nothing running. What it returns and logs
+    contains no secret.
     """
 
     run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None
-    """None: this version knows the kind's written form only, or the worker runs it itself."""
+    """None: this version only knows the config of the kind, or the worker runs it itself."""
     errors: tuple[ErrorKind, ...] = ()
-    """Every kind of error that `run` returns. What it lets rise becomes an `exception`."""
+    """Every error kind that `run` returns. An exception that propagates becomes `exception`."""
     has_effect: bool = True
-    """Whether a call may change anything; a call that cannot may be made again unrecorded."""
+    """Whether a call may change anything; a call without effect may be repeated without a
+    record.
+    """
     is_harmless: bool = False
     """It reaches nothing outside, so a test may run it as it is."""
     is_client: bool = False
     """A call is a request to a server that may be traced, too; its span says so."""
     runs_code: bool = False
-    """It runs code of the author, which also sees the args of its step and whole results."""
+    """It runs the author's code, which also sees the args of its step and whole results."""
     secret_result: bool = False
-    """What it yields is a secret: later tasks can use it, records and logs show a mask."""
+    """Its result is a secret: later tasks can use it; records and logs show a mask."""
     extra: str = ""
-    """The extra of this package that brings its libraries: `pip install "noetl[extra]"`."""
+    """The extra of this package with its libraries: `pip install "noetl[extra]"`."""
     example: str = ""
-    """A step that uses it, in YAML, for people who ask what it looks like."""
+    """A step that uses it, in YAML, for `noetl tools show` and the docs."""
 
 
 class TaskLog:
-    """The end of what a task printed; what was printed long ago is dropped."""
+    """The last output of a task; older output is dropped."""
 
     def __init__(
         self, listener: Callable[[str], None] | None = None, *, limit: int = 64 * 1024
@@ -121,7 +124,7 @@ class TaskLog:
             self._listener(text)
 
     def text(self) -> str:
-        """What is kept, at most `limit` characters after a mark if more was printed."""
+        """The kept output: at most `limit` characters, after a mark if more was printed."""
         if self._length > self.limit:
             self._shorten()
         kept = "".join(self._parts)
@@ -138,7 +141,7 @@ class TaskLog:
 
 
 def about(help_text: str) -> msgspec.Meta:
-    """The one line of help a config field shows in editors and in the docs."""
+    """The one-line help of a config field, for editors and the docs."""
     return msgspec.Meta(description=help_text)
 
 
@@ -196,9 +199,9 @@ _ADDRESSES = {
 
 
 def older_script(task: Written, inline: str, auth: str = "auth") -> None:
-    """`script: {uri, source: {type, auth, …}}`.
+    """Older form: `script: {uri, source: {type, auth, …}}`.
 
-    `inline`: where program text itself belongs; `auth`: where the credential to read it does.
+    `inline` is the field for the program text, `auth` the field for the credential that reads it.
     """
     script = task.below("script", "`script`")
     if script is None:

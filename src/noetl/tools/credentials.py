@@ -1,7 +1,7 @@
-"""Fields of a task's credential, and access tokens, which are used until they expire.
+"""Fields of a task's credential, and access tokens, which are reused until they expire.
 
-A token is fetched once and shared by all workers of a server. Its key is computed from the whole
-request for it, secret included: only a caller who could fetch the token can name it.
+A token is fetched once and shared by all workers of a server. Its key is derived from the whole
+request for it, including the secret: only a caller who could fetch the token can name it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, Any]:
-    """The fields of a task's credential, none without one; raises Failed."""
+    """The fields of a task's credential; empty without one. Raises Failed."""
     if auth is None:
         return {}
     try:
@@ -34,13 +34,13 @@ async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, 
 
 
 def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
-    """The first of these fields that is there."""
+    """The first of these fields that is present."""
     found = (fields[name] for name in names if fields.get(name) is not None)
     return next((str(value) for value in found), None)
 
 
 def needed(fields: Mapping[str, Any], *names: str) -> str:
-    """The first of these fields that is there; raises Failed, naming the first."""
+    """The first of these fields that is present. Raises Failed, naming the first."""
     found = text_field(fields, *names)
     if found is None:
         raise Failed("auth", f"auth: the credential has no field `{names[0]}`.")
@@ -48,7 +48,7 @@ def needed(fields: Mapping[str, Any], *names: str) -> str:
 
 
 def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
-    """The header that shows a token, or the one that the credential names; none without."""
+    """The header with the token, by default `Authorization`; empty without a token."""
     token = text_field(fields, *names, "token", "access_token", "api_key", "apikey", "value")
     if token is None:
         return {}
@@ -60,27 +60,27 @@ def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
 # --- Access tokens -----------------------------------------------------------------------------
 
 EARLY_SECONDS = 30.0
-"""A token is renewed so long before it expires."""
+"""A token is renewed this long before it expires."""
 
 
 class SharedTokens(Protocol):
-    """What other workers have fetched, and what we have for them."""
+    """Tokens that this worker shares with others."""
 
     async def find(self, key: str) -> AccessToken | None: ...
 
     async def keep(self, key: str, token: AccessToken) -> None: ...
 
     def hide(self, text: str) -> None:
-        """Mask this in whatever the call says."""
+        """Mask this text in the output and outcome of the call."""
 
 
 async def known_token(key: str, context: ToolContext) -> str | None:
-    """A token that is good for a while yet; None if one has to be fetched."""
+    """A token that stays valid for a while; None if one has to be fetched."""
     own, shared = context.resources.access_tokens, context.shared_tokens
     token = own.get(key)
     if not _is_good(token) and shared is not None:
         found = await shared.find(key)
-        # What was refused lately may still be what the others have.
+        # A token that was just refused may still be the shared one.
         if found is not None and (token is None or found.text != token.text):
             token = own[key] = found
     if token is None or not _is_good(token):
@@ -91,7 +91,7 @@ async def known_token(key: str, context: ToolContext) -> str | None:
 
 
 async def keep_token(key: str, text: str, life: float, context: ToolContext) -> None:
-    """It was fetched just now, and lives for so many seconds."""
+    """Keep a token that was just fetched and is valid for `life` seconds."""
     token = AccessToken(text=text, expires_at=time.time() + life)
     context.resources.access_tokens[key] = token
     if context.shared_tokens is not None:
@@ -100,7 +100,9 @@ async def keep_token(key: str, text: str, life: float, context: ToolContext) -> 
 
 
 def reject_token(key: str, context: ToolContext) -> bool:
-    """It was refused. Whether it was one that we had kept, so that another is worth a try."""
+    """The server refused the token. Returns whether it was a kept one, so that another try is
+    worthwhile.
+    """
     token = context.resources.access_tokens.get(key)
     if token is None:
         return False

@@ -1,12 +1,12 @@
-"""Which addresses a worker may talk to, and how libraries are held to it.
+"""Which addresses a worker may connect to, and how libraries are held to that.
 
-Names are judged by what they resolve to. The addresses of cloud metadata services hand credentials
-of the machine to anyone who asks, so they are always refused. An IPv6 address that only wraps an
+Host names are judged by the addresses they resolve to. Cloud metadata services give the machine's
+credentials to every caller, so their addresses are always refused. An IPv6 address that embeds an
 IPv4 address is judged as that one.
 
-The HTTP client checks each connection itself. A library that opens its own connections is checked
-once, before it begins (`check_egress`). One that also follows redirects is given a proxy on this
-machine (`Gateway`), which checks every connection.
+The HTTP client checks each connection itself. For a library that opens its own connections,
+`check_egress` checks the hosts beforehand. A library that also follows redirects gets a proxy on
+this machine (`Gateway`), which checks every connection.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class EgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether addresses of private networks and of the machine itself may be reached."""
 
     def refusal(self, address: str) -> str | None:
-        """Why this address must not be reached; None if it may. What is not an address is fine."""
+        """Why this address is refused; None if it is allowed. A text that is no address is
+        allowed.
+        """
         try:
             found = ip_address(address.partition("%")[0].strip("[]"))
         except ValueError:
@@ -61,7 +63,7 @@ class EgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address carries, if any."""
+    """The IPv4 address embedded in an IPv6 address, if any."""
     if isinstance(address, IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -87,7 +89,7 @@ def _is_private(address: IPv4Address | IPv6Address) -> bool:
 
 
 async def check_egress(policy: EgressPolicy, *urls: str) -> None:
-    """Raise Refused if a host of these addresses is, or resolves to, one that is not allowed."""
+    """Raise Refused if a host of these URLs is, or resolves to, an address that is not allowed."""
     for url in urls:
         host = urlsplit(url if "://" in url else f"//{url}").hostname
         if host is None:
@@ -107,7 +109,7 @@ async def _resolved(host: str) -> list[str]:
     try:
         found = await to_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     except OSError:
-        # The library will say so itself when it cannot reach the host.
+        # The library itself will report that it cannot reach the host.
         return []
     return [str(target[0]) for *_, target in found]
 
@@ -119,11 +121,11 @@ logger = logging.getLogger(__name__)
 PIECE = 256 * 1024
 HEAD_MAX = 64 * 1024
 OF_THE_CONNECTION = (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization")
-"""Headers that are meant for this proxy, not for the server behind it."""
+"""Headers for this proxy, not for the server behind it."""
 
 
 class NoWay(Exception):
-    """The question is not passed on; carries the status that says why."""
+    """The request is refused; carries the status line."""
 
     def __init__(self, status: str) -> None:
         super().__init__(status)
@@ -163,7 +165,7 @@ class Gateway:
         call.add_done_callback(self._calls.discard)
 
     async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection carries one question: both sides are told to close it after that."""
+        """Each connection carries one request: both sides are told to close it afterwards."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             await self._passed_on(head, reader, writer)
@@ -190,19 +192,20 @@ class Gateway:
             answering = asyncio.create_task(_piped(there, writer))
             asking = asyncio.create_task(_piped(reader, back))
             await asyncio.wait([answering, asking], return_when=asyncio.FIRST_COMPLETED)
-            # Who has said everything may still be listening; who has answered is through.
+            # A client that has sent everything may still be reading; a server that has answered is
+            # done.
             await answering
         finally:
             asking.cancel()
             answering.cancel()
             back.close()
-            # How the other side broke is no news: the loop would report it as nobody's.
+            # How the other side failed is of no interest; the loop would report an unhandled error.
             await asyncio.gather(asking, answering, return_exceptions=True)
 
     async def _connected(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to an address that the policy allows; raises NoWay or OSError."""
+        """A connection to an address that the policy allows. Raises NoWay or OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = [str(target[0]) for *_, target in found]
@@ -227,7 +230,7 @@ def _host_and_port(url: str, usual: int) -> tuple[str, int]:
 
 
 def _asked_directly(method: str, target: str, fields: list[bytes]) -> bytes:
-    """The question as it is put to the host itself."""
+    """The request as it is sent to the host itself."""
     parts = urlsplit(target)
     path = target[target.index(parts.netloc) + len(parts.netloc) :] or "/"
     kept = [one for one in fields if one.split(b":")[0].strip().lower() not in OF_THE_CONNECTION]

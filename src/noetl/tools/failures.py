@@ -14,7 +14,7 @@ RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection
 
 
 class Failed(Exception):
-    """What the other side said, or what it was asked, made the task fail: `outcome` says so."""
+    """The task failed because of its request or the answer; `outcome` holds the failure."""
 
     def __init__(
         self, kind: ErrorKind, message: str, *, retryable: bool | None = None, **fields: Any
@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 def failed_with(known: Outcome | TaskError) -> Failed:
-    """The exception for a failure that is known already."""
+    """The exception for a known failure."""
     outcome = known if isinstance(known, Outcome) else Outcome(status="error", error=known)
     assert outcome.error is not None
     found = Failed(outcome.error.kind, outcome.error.message)
@@ -34,7 +34,7 @@ def failed_with(known: Outcome | TaskError) -> Failed:
 
 
 class Foreseen(Exception):
-    """A failure that follows from the task or its data; each subclass is of one kind of error."""
+    """An expected failure caused by the task or its data; each subclass has one error kind."""
 
     kind: ClassVar[ErrorKind]
 
@@ -59,7 +59,7 @@ def lacking(extra: str, *modules: str) -> Outcome | None:
 
 
 async def guarded(work: Callable[[], Awaitable[Outcome]], total: float | None) -> Outcome:
-    """The outcome of the work, also of its failures that are the same for every kind."""
+    """Run the work, and turn failures that are common to all kinds into outcomes."""
     try:
         return await work()
     except TimeoutError:
@@ -73,7 +73,7 @@ async def guarded(work: Callable[[], Awaitable[Outcome]], total: float | None) -
 
 
 def known_failure(error: BaseException) -> Outcome | None:
-    """The outcome of a failure that is the same for every kind; None for others."""
+    """The outcome of a failure that is common to all kinds; None for others."""
     match error:
         case Failed():
             return error.outcome

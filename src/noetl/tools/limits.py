@@ -1,7 +1,7 @@
-"""How long a call may take, what of its time counts, and how much it may hold in memory.
+"""How long a call may take, what counts as its time, and how much memory its result may use.
 
-The time of a task is the time in which it works. Waiting for a place to work at (a Python process,
-a thread, a connection) stops every limit that is running.
+Only the time in which a task works counts. While it waits for capacity (a Python process, a thread,
+a connection), all its limits stand still.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def part(written: Any, name: str) -> float | None:
 
 
 def shortest(*written: Any, name: str = "total") -> float | None:
-    """The shortest of these timeouts that is there at all."""
+    """The shortest of these timeouts, if any is set."""
     found = [limit for limit in (part(one, name) for one in written) if limit is not None]
     return min(found, default=None)
 
@@ -43,11 +43,11 @@ def _seconds(written: Any) -> float | None:
 # --- The memory of a task ----------------------------------------------------------------------
 
 ROW_BYTES, CELL_BYTES = 240, 40
-"""About what a row takes as a mapping, and each value in it beside its own length."""
+"""The approximate size of a row as a mapping, and of each value beside its own length."""
 
 
 def too_large(most: int, remedy: str) -> TooLarge:
-    """The error for what a task would have to hold in memory, and what to do about it."""
+    """The error for a result that would take too much memory, with a remedy."""
     return TooLarge(
         f"The result takes more than the {most:,} bytes of memory that this worker gives to one "
         f"(NOETL_MAX_RESPONSE_BYTES). {remedy}"
@@ -61,7 +61,7 @@ ROWS_REMEDY = (
 
 
 class Gathering:
-    """Rows that are read portion by portion, up to so many bytes; raises TooLarge."""
+    """Rows read in portions, up to a number of bytes. Raises TooLarge."""
 
     def __init__(self, most: int) -> None:
         self.rows: list[Any] = []
@@ -83,13 +83,13 @@ class Gathering:
 
 
 NESTED = 8
-"""Bytes in memory for one of JSON, in a value that has parts."""
+"""Bytes in memory per byte of JSON, for nested values."""
 
 # --- The clock of a task -----------------------------------------------------------------------
 
 
 class _Limit:
-    """A limit on the time of some work, which stands still while the work waits for a place."""
+    """A time limit that stands still while the work waits for capacity."""
 
     def __init__(self, timeout: asyncio.Timeout, seconds: float) -> None:
         self._timeout = timeout
@@ -110,14 +110,14 @@ class _Limit:
 
 
 Listener = Callable[[str, bool], None]
-"""Is told what a call waits for, and whether the wait begins (True) or is over (False)."""
+"""Called with what a call waits for, and whether the wait begins (True) or ends (False)."""
 _limits: ContextVar[tuple[_Limit, ...]] = ContextVar("limits", default=())
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @asynccontextmanager
 async def time_limit(seconds: float | None) -> AsyncIterator[None]:
-    """As `asyncio.timeout`, but what `waiting` encloses does not count."""
+    """Like `asyncio.timeout`, but the time inside `waiting` does not count."""
     if seconds is None:
         yield
         return
@@ -131,7 +131,7 @@ async def time_limit(seconds: float | None) -> AsyncIterator[None]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """The call waits for a place to work at: a text like "a Python process"."""
+    """The call waits for capacity, such as "a Python process"."""
     limits, listener = _limits.get(), _listener.get()
     for limit in limits:
         limit.stop()
@@ -159,7 +159,7 @@ TICK_SECONDS = 0.02
 async def to_thread(
     work: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
 ) -> Result:
-    """As `asyncio.to_thread`, but waiting for a free thread is no time of the task."""
+    """Like `asyncio.to_thread`, but waiting for a free thread does not count as the task's time."""
     context, begun = copy_context(), threading.Event()
 
     def run() -> Result:
@@ -174,7 +174,7 @@ async def to_thread(
                 while not (begun.is_set() or future.done()):
                     await asyncio.sleep(TICK_SECONDS)
     except asyncio.CancelledError:
-        # What no thread has begun is not done any more.
+        # A call that no thread has begun must not begin any more.
         future.cancel()
         raise
     return await future

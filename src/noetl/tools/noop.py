@@ -1,4 +1,4 @@
-"""kind: noop. Does nothing; its policy rules, `args` and `set` are the point of it."""
+"""kind: noop. Does nothing; used for its policy rules, `args` and `set`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Only plain data leaves a tool: what JSON can carry, and every store and reader can keep.
+"""Only plain data leaves a tool: values that JSON can carry and every store can keep.
 
-A value that would be lost, changed or refused later on is refused here, by its path, while the
-task that made it can still be blamed.
+A value that would later be lost, changed or refused is refused here, with its path, while the
+responsible task is still known.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ DEPTH_MAX = 200
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 Origin = Literal["code", "database"]
-"""Who made the value. Code is told what is wrong; of a database's types we make the best."""
+"""The origin of a value. Code gets an error for an unsupported type; a database's types are
+converted as well as possible."""
 
 
 class NotPlain(ValueError):
-    """A value that cannot be carried; the text says where it stands and what is wrong with it."""
+    """A value that JSON cannot carry; the text says where it is and what is wrong with it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -38,7 +39,7 @@ class NotPlain(ValueError):
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value that a text from outside says; raises DecodeError, however deeply it is nested."""
+    """Parse JSON from outside. Raises DecodeError, however deeply it is nested."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
@@ -46,18 +47,18 @@ def read_json(text: str | bytes) -> Any:
 
 
 def plain(value: Any, origin: Origin = "code") -> Any:
-    """The value in lists, mappings, texts, numbers, booleans and None; raises NotPlain.
+    """The value as lists, mappings, text, numbers, booleans and None. Raises NotPlain.
 
     Dates and times become RFC 3339 text, durations ISO 8601 text, UUIDs text, enums their value,
-    tuples lists. A decimal becomes a number where that is exact, else text. What has `tolist()`
-    (numpy) is taken by it. From a database whole numbers beyond 64 bits become text, bytes
-    base64, and types we do not know their text.
+    tuples lists. A decimal becomes a number if that is exact, otherwise text. Objects with
+    `tolist()` (numpy) are converted by it. From a database, integers beyond 64 bits become text,
+    bytes base64, and unknown types their text.
     """
     return _plain(value, origin, 0)
 
 
 def check(value: Any, subject: str) -> None:
-    """Raise NotPlain, in the name of `subject`, for a value that came from outside."""
+    """Raise NotPlain, in the name of `subject`, for a value from outside."""
     try:
         _plain(value, "database", 0)
     except NotPlain as problem:
@@ -111,7 +112,7 @@ def _sequence(value: list[Any] | tuple[Any, ...], origin: Origin, depth: int) ->
 
 
 def _key(key: Any) -> str:
-    # As the json module does it, so that code written with it in mind goes on working.
+    # Like the json module, so that code written for it keeps working.
     if key is None or isinstance(key, bool):
         return {None: "null", True: "true", False: "false"}[key]
     if isinstance(key, str | int | float | UUID | date | Enum):
@@ -145,7 +146,7 @@ def _big(value: int, origin: Origin) -> str:
 
 
 def _converted(value: Any, origin: Origin) -> Any:
-    """The nearest plain value of one that is not; it may need converting again."""
+    """The nearest plain value; it may need further conversion."""
     match value:
         case Enum():
             return value.value
@@ -185,7 +186,7 @@ def _converted(value: Any, origin: Origin) -> Any:
 
 
 def moment(value: datetime) -> str:
-    """RFC 3339; UTC is written `Z`. Without a zone it stays without one."""
+    """RFC 3339; UTC is written `Z`. A time without a zone stays without one."""
     text = value.isoformat()
     return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
@@ -199,7 +200,7 @@ def duration(value: timedelta) -> str:
 
 
 def number(value: Decimal) -> int | float | str:
-    """A number if that says exactly the same, else the digits as text."""
+    """A number if that is exact, otherwise the digits as text."""
     if not value.is_finite():
         return float(value)
     if value == value.to_integral_value() and abs(value) <= INT_MAX:

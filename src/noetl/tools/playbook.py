@@ -1,4 +1,4 @@
-"""kind: playbook. Another playbook as a child execution; the step waits for its end."""
+"""kind: playbook. Runs another playbook as a child execution, and waits for its end."""
 
 from __future__ import annotations
 

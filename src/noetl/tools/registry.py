@@ -1,4 +1,4 @@
-"""Which tool kinds there are: ours, and those of installed plug-ins."""
+"""The registry of tool kinds: built-in ones, and those of installed plug-ins."""
 
 from __future__ import annotations
 
@@ -65,13 +65,15 @@ BUILT_IN: tuple[Tool, ...] = (
 
 
 def shapes(added: Iterable[Tool] = ()) -> dict[str, ToolShape]:
-    """Every tool kind by its name. No kind may be provided twice, not even to improve on ours."""
+    """Every tool kind by name. A kind may be provided only once, so plug-ins cannot replace
+    ours.
+    """
     return dict(tools(added))
 
 
 def tools(added: Iterable[Tool] = ()) -> dict[str, Tool]:
-    """Every tool kind by its name, ready to run where this version can run it; also those `added`
-    by the program that NoETL is embedded in.
+    """Every tool kind by name, runnable if this version can run it; with those `added` by the
+    embedding program.
     """
     found = {kind: known.tool for kind, known in kinds().items()}
     for tool in added:
@@ -85,19 +87,19 @@ def tools(added: Iterable[Tool] = ()) -> dict[str, Tool]:
 
 
 class Known(NamedTuple):
-    """A tool kind and who provides it."""
+    """A tool kind and its provider."""
 
     tool: Tool
     origin: str
 
 
 def kinds() -> dict[str, Known]:
-    """Every tool kind by its name, with where it comes from."""
+    """Every tool kind by name, with its provider."""
     return dict(_kinds(tuple((place, _changed(place)) for place in sys.path)))
 
 
 def _changed(place: str) -> int:
-    """When something was last installed there or removed; 0 if there is no such place."""
+    """When a package was last installed or removed there; 0 if the place does not exist."""
     try:
         return os.stat(place or ".").st_mtime_ns
     except OSError:
@@ -106,8 +108,9 @@ def _changed(place: str) -> int:
 
 @lru_cache(maxsize=1)
 def _kinds(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
-    """Finding plug-ins reads a file of every installed package. A system asks for its kinds
-    several times, so they are looked for again only if one of the `places` has changed."""
+    """Finding plug-ins reads a file of every installed package. A system asks for its kinds several
+    times, so the search is repeated only if one of the `places` has changed.
+    """
     # Imported here because it costs more than all the tools together.
     from importlib.metadata import entry_points
 
@@ -125,7 +128,7 @@ def _kinds(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
 
 
 def _loaded(entry_point: EntryPoint) -> Tool:
-    """What the entry point names. Loading it runs the plug-in's code, so anything may go wrong."""
+    """Load the entry point. That runs the plug-in's code, so anything may go wrong."""
     try:
         shape = entry_point.load()
     except Exception as error:

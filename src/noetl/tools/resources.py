@@ -1,6 +1,6 @@
 """What the calls of one worker share: sessions, connections, processes, threads, files.
 
-Nothing is made before a tool asks for it. All of it belongs to the event loop it was made in.
+Everything is created on first use, and belongs to the event loop it was created in.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Closable(Protocol):
 
 Kept = TypeVar("Kept", bound=Closable)
 THREADS = "noetl-tool"
-"""What the names of threads begin with that run calls."""
+"""Prefix of the names of threads that run calls."""
 
 
 class ToolResources:
-    """Shared by all tools of one worker; `close` lets go of everything."""
+    """Shared by all tools of one worker; `close` closes everything."""
 
     def __init__(self, make_sandbox: Callable[[], Sandbox], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
@@ -42,10 +42,10 @@ class ToolResources:
         self._kept: dict[Hashable, Closable] = {}
         self._threads: ThreadPoolExecutor | None = None
         self.access_tokens: dict[str, AccessToken] = {}
-        """Those of this worker; see `access_tokens`."""
+        """Tokens of this worker; see `tools.credentials`."""
 
     def shared(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """The one thing of that key, made by the first who asks."""
+        """The shared object of that key, made on first use."""
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = make()
@@ -70,13 +70,13 @@ class ToolResources:
         get: Get,
         screen: Screen | None = None,
     ) -> Files:
-        """Files among the results of an execution, for one attempt; to be closed after it."""
+        """Files among the results of an execution, for one attempt; close them after it."""
         cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
         limit = self.rules.max_file_bytes
         return Files(execution_id, seal, action_id, put, get, cache, limit, screen)
 
     def path(self, written: str) -> Path:
-        """The file that a task means, with links followed; raises Refused outside `file_root`."""
+        """The file that a task names, with links resolved. Raises Refused outside `file_root`."""
         parts = urlsplit(written)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             written = unquote(parts.path)
@@ -99,7 +99,7 @@ class ToolResources:
         return resolved
 
     def network(self, spec: Mapping[str, Any]) -> bool:
-        """Whether a task with this `spec` gets the worker's network; raises Refused.
+        """Whether a task with this `spec` gets the worker's network. Raises Refused.
 
         Without rooms every task has it.
         """
@@ -113,9 +113,9 @@ class ToolResources:
         return wanted
 
     def room(self, spec: Mapping[str, Any], cwd: str | None, directory: str) -> Room | None:
-        """The room of a program that runs in this directory; raises Refused.
+        """The room of a program that runs in this directory. Raises Refused.
 
-        `cwd` is what the task says; None: the directory is a fresh one.
+        `cwd` is the directory that the task names; None: the directory is a new one.
         """
         network, base = self.network(spec), self.rules.room
         if base is None:

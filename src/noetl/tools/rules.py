@@ -1,4 +1,4 @@
-"""What the operator of a worker allows its tools."""
+"""What the operator of a worker allows tools to do."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ Memory = Annotated[str, msgspec.Meta(pattern=r"^\d+([KMGT]i?)?$")]
 class ContainerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What containers of tasks may do (NOETL_CONTAINERS); playbooks choose within it.
 
-    None allows anything that the engine or the cluster's own rules allow.
+    None allows everything that the engine or the cluster allows.
     """
 
     images: tuple[str, ...] | None = None
-    """Patterns like `ghcr.io/our/*`; for every runtime. The rest is for Jobs."""
+    """Patterns such as `ghcr.io/our/*`, for every runtime. The other fields are for Jobs."""
     namespaces: tuple[str, ...] | None = None
-    """Where Jobs may run; the first one is for tasks that name none."""
+    """Namespaces in which Jobs may run; the first is the default."""
     service_accounts: tuple[str, ...] | None = None
-    """Accounts that a task may name; the first one is for tasks that name none."""
+    """Accounts that a task may name; the first is the default."""
     node_selector: dict[str, str] = {}
-    """Labels that every node must have, whatever the task says."""
+    """Labels that every node must have, regardless of the task."""
     host_paths: tuple[str, ...] = ()
-    """Directories of nodes that may be mounted, with all below them."""
+    """Directories of nodes that may be mounted, including their subdirectories."""
     capabilities: tuple[str, ...] = ()
-    """What a container keeps; all others are dropped."""
+    """Capabilities that a container keeps; all others are dropped."""
     non_root: bool = False
     """Refuse to run as root."""
     read_only_root: bool = False
-    """The image's own files cannot be changed."""
+    """The image's own files are read-only."""
     max_cpu: Cpus | None = None
     max_memory: Memory | None = None
     max_gpu: int | None = None
-    """Most that a Job may ask for; what it has when it asks for nothing (processors, memory)."""
+    """The maximum that a Job may request; also its default for processors and memory."""
     max_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """The cluster ends a Job after so long, even if its worker is gone."""
+    """The cluster ends a Job after this, even if its worker is gone."""
 
 
 def read_container_policy(path: str | None) -> ContainerPolicy:
-    """The operator's policy; raises BadSetting for a file that is none."""
+    """The operator's policy. Raises BadSetting for an invalid file."""
     if path is None:
         return ContainerPolicy()
     try:
@@ -60,33 +60,33 @@ def read_container_policy(path: str | None) -> ContainerPolicy:
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator of a worker allows its tools."""
+    """What the operator of a worker allows tools to do."""
 
     egress: EgressPolicy = EgressPolicy()
     containers: ContainerPolicy = ContainerPolicy()
     file_root: str | None = None
     """Tools read and write files below this directory only; None: wherever the worker may."""
     store_url: str | None = None
-    """The object store of tasks that name none."""
+    """The default object store of tasks."""
     cache: str = "~/.cache/noetl"
-    """Directory for what is worth keeping between runs: packages, local jobs."""
+    """Directory for data kept between runs: packages, local jobs."""
     install_libs: bool = False
-    """Whether `libs` of Python tasks are installed; else they must be there."""
+    """Whether `libs` of Python tasks are installed; otherwise they must be present."""
     max_response_bytes: int = 256 * 1024 * 1024
-    """Of a result that is held in memory: rows, an answer, an object, what code returns."""
+    """Maximum size of a result in memory: rows, an answer, an object, what code returns."""
     max_file_bytes: int = 10 * 1024**3
-    """Of a file among the results: a download, a table."""
+    """Maximum size of a file among the results: a download, a table."""
     cached_file_bytes: int = 4 * 1024**3
-    """Of all files that the worker keeps for the next task that wants them."""
+    """Total size of the files that the worker keeps for later tasks."""
     opened: Mapping[str, str] = {}
     """Variables of the worker's environment that tasks may see."""
     bounds: Bounds = Bounds()
-    """Of processes that run code and programs of tasks."""
+    """Limits of processes that run code and programs of tasks."""
     room: Room | None = None
-    """What such processes see; None: what the worker sees."""
+    """What such processes see; None: everything that the worker sees."""
     task_network: bool = True
-    """Whether a task may ask for the worker's network in its room."""
+    """Whether a task may request the worker's network in its room."""
     connections_per_host: int = 100
     max_output_bytes: int = 16 * 1024 * 1024
     threads: int = 64
-    """Calls of databases inside the worker (SQLite, DuckDB) at one time."""
+    """Concurrent calls of databases inside the worker (SQLite, DuckDB)."""

@@ -1,16 +1,16 @@
 """The contract of a tool kind as tests, for our kinds and for yours.
 
-What a playbook's author may rely on, whatever the kind: a field it does not know is refused,
-a failure has a name, a cancelled call ends within a second, and no secret gets out. A test module
-subclasses `ToolContract`, names its tool, and says by which calls it can be seen at work:
+It states what a playbook's author may rely on with any kind: unknown fields are refused, a failure
+has an error kind, a cancelled call ends within a second, and no secret gets out. A test module
+subclasses `ToolContract`, names its tool, and provides calls of it:
 
     class TestGreet(ToolContract):
         tool = TOOL
 
         @pytest.fixture
         def trials(self):
-            nobody = Trial({"whom": ""}, fails="client_error")
-            return Trials(good=Trial({"whom": "you"}), failing=(nobody,))
+            unnamed = Trial({"whom": ""}, fails="client_error")
+            return Trials(good=Trial({"whom": "you"}), failing=(unnamed,))
 
 The calls are real: real servers, real files, the tool's own code.
 """
@@ -35,51 +35,51 @@ from noetl.tools.resources import THREADS, ToolResources
 from noetl.tools.rules import Rules
 
 CANARY = "canary-7f3e9a51-c4d2"
-"""Put it into the credentials of a trial where the secret stands. It must not come out."""
+"""Use it as the secret in the credentials of a trial. It must not come out."""
 SEAL = "seal"
 """Marks the references of a trial; see `noetl.model.refs`."""
 SECONDS_ALLOWED = 0.3
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One call of the tool, and what must come of it."""
+    """One call of the tool, and its expected outcome."""
 
     config: Mapping[str, Any]
     """What a playbook writes beside `kind`, rendered."""
     inputs: Mapping[str, Any] = {}
     credentials: Mapping[str, Mapping[str, Any]] = {}
     fails: ErrorKind | None = None
-    """The kind of error it must end with; None: it must succeed."""
+    """The expected error kind; None: the call must succeed."""
 
 
 class Trials(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls that show a tool at work."""
+    """Calls that exercise a tool."""
 
     good: Trial
     failing: tuple[Trial, ...]
-    """At least one for each of the tool's `errors`, but those that `shown_by` names."""
+    """At least one for each of the tool's `errors`, except those in `shown_by`."""
     endless: Trial | None = None
-    """A call that would take very long; None for a tool that has none."""
+    """A call that would take very long; None if the tool has none."""
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """An outcome and what was printed on the way."""
+    """An outcome and the output."""
 
     outcome: Outcome
     log: str
 
 
 class ToolContract:
-    """What every kind promises. Subclass it, set `tool` and write the fixture `trials`."""
+    """The promises of every kind. Subclass it, set `tool` and write the fixture `trials`."""
 
     tool: ClassVar[Tool]
     rules: ClassVar[Rules] = Rules()
     seconds_to_stop: ClassVar[float] = 5.0
-    """A second is promised; the rest is for machines that do much else beside testing."""
+    """The contract promises one second; the rest is for busy machines."""
     yields_secrets: ClassVar[bool] = False
-    """For a tool whose very result is a secret; the worker keeps it masked."""
+    """For a tool whose result itself is a secret; the worker masks it."""
     shown_by: ClassVar[Mapping[ErrorKind, Callable[..., None]]] = {}
-    """For errors that one call cannot bring about: the test that shows each of them."""
+    """For errors that a single call cannot cause: the test that shows each of them."""
 
     @pytest.fixture
     def trials(self) -> Trials:

@@ -1,4 +1,4 @@
-"""kind: artifact. The value, or a part of it, behind a result reference."""
+"""kind: artifact. Reads the value behind a result reference, or a part of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _older(task: Written) -> None:
     if action == "get":
         task.leave_out("action", "reading is all that this kind does")
     elif action is not None:
-        told = f"kind artifact does not `{action[:20]}`; use `kind: store` with `action: put`."
+        told = f"kind artifact cannot `{action[:20]}`; use `kind: store` with `action: put`."
         task.refuse("action", "bad-value", told)
     for key in ("result_ref", "uri"):
         if task.has(key):

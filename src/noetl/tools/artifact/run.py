@@ -1,4 +1,4 @@
-"""Reads what a result reference stands for, as a whole or in part."""
+"""Reads the value of a result reference, as a whole or in part."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def run(config: Artifact, context: ToolContext) -> Outcome:
 
 
 async def _read(config: Artifact, context: ToolContext) -> Any:
-    """What is referred to by all of a reference, by its inside, or by a key alone."""
+    """The value of a whole reference, of its inner part, or of a bare key."""
     written: Any = config.ref
     if isinstance(written, str):
         if not KEY.match(written):
@@ -72,7 +72,7 @@ def _portion(value: Any, config: Artifact) -> Any:
 
 
 async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> Any:
-    """Rows of a table, counted in rows; anything else in bytes."""
+    """Rows of a table, counted in rows; any other file in bytes."""
     form = file.format if config.decode == "auto" else config.decode
     if form in TABLES:
         path = await context.files.local(file)
@@ -110,7 +110,7 @@ async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> 
 
 
 def _part(value: Any, path: str) -> Any:
-    """`rows.0.id`: names of mappings and places of lists."""
+    """`rows.0.id`: keys of mappings and indexes of lists."""
     at = value
     for step in path.split("."):
         if isinstance(at, dict) and step in at:

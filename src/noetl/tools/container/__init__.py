@@ -1,4 +1,4 @@
-"""kind: container. An image, run by Docker or Podman or as a Kubernetes Job."""
+"""kind: container. Runs an image with Docker or Podman, or as a Kubernetes Job."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from noetl.tools.web.service import ask
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between questions; the last for all that follow."""
+"""Seconds between two polls; the last value repeats."""
 LIVE_BYTES = 64 * 1024
 CANNOT_START = {
     "ImagePullBackOff": "not_found",
@@ -31,11 +31,11 @@ CANNOT_START = {
     "CreateContainerConfigError": "client_error",
     "CreateContainerError": "client_error",
 }
-"""Why a container waits that will never run."""
+"""Reasons for which a waiting container will never run."""
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """Where the API is and how we get in."""
+    """The address of the API and the credentials for it."""
 
     url: str
     namespace: str
@@ -47,7 +47,7 @@ class Cluster(msgspec.Struct, frozen=True):
         return answer.data
 
     async def log(self, pod: dict[str, Any], **params: int) -> str:
-        """What the pod has printed so far."""
+        """The output of the pod so far."""
         path = f"{self.pods}/{pod['metadata']['name']}/log"
         return str(await self.ask("GET", path, decode="text", params=params) or "")
 
@@ -61,7 +61,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class Growing:
-    """A text that is read again and again from its beginning: hands on what is new of it."""
+    """Extracts the new part of a text that is read again and again from its beginning."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -74,7 +74,7 @@ class Growing:
 
 
 async def run_job(config: Container, context: ToolContext) -> Outcome:
-    """Run the image to its end; when this returns or raises, the Job is gone (unless kept)."""
+    """Run the image to its end. When this returns or raises, the Job is gone (unless kept)."""
     if config.stdin is not None or config.network is not None:
         told = "`stdin` and `network` are for docker and podman; a Job has neither."
         return failed("client_error", told)
@@ -100,7 +100,7 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
 
 
 async def _cluster(config: Container, context: ToolContext) -> Cluster:
-    """As the credential says; without one, as the account of the pod that the worker runs in."""
+    """The cluster of the credential; without one, that of the worker's own pod."""
     fields = await fields_of(config.auth, context)
     options: dict[str, Any] = {}
     if fields:
@@ -123,7 +123,8 @@ async def _cluster(config: Container, context: ToolContext) -> Cluster:
     usual = allowed[0] if allowed else "default"
     namespace = config.namespace or text_field(fields, "namespace") or usual
     if not fields and allowed is None:
-        # The account is the worker's: without the operator's word its Jobs stay where it is.
+        # The account is the worker's: without the operator's permission its Jobs stay in its
+        # namespace.
         own = await to_thread(_own_namespace)
         if config.namespace not in (None, own):
             told = f'Jobs of this worker run in the namespace "{own}" only (NOETL_CONTAINERS).'
@@ -150,7 +151,7 @@ def _own_namespace() -> str:
 
 
 def manifest(config: Container, context: ToolContext, name: str) -> dict[str, Any]:
-    """A Job that runs one pod once; whether to try again is the playbook's choice."""
+    """A Job that runs one pod once; retries are the playbook's decision."""
     labels = {"app.kubernetes.io/managed-by": "noetl", "noetl.io/execution": context.execution_id}
     allowed = context.resources.rules.containers
     accounts = allowed.service_accounts
@@ -176,13 +177,13 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "restartPolicy": "Never",
         "containers": [{key: value for key, value in container.items() if value}],
         "serviceAccountName": account,
-        # Who needs the cluster's API says so by naming an account.
+        # A task that needs the cluster's API names an account.
         "automountServiceAccountToken": None if account is not None else False,
         "nodeSelector": {**config.node_selector, **allowed.node_selector},
         "volumes": [_volume(number, mount) for number, mount in enumerate(config.mounts)],
     }
     spec = {key: value for key, value in pod.items() if value or value is False}
-    # Ours come last: by them a Job is found again.
+    # Ours come last: they identify the Job.
     about = {"name": name, "labels": {**config.labels, **labels}}
     template = {"metadata": {"labels": about["labels"]}, "spec": spec}
     return {
@@ -236,7 +237,7 @@ async def _created(cluster: Cluster, job: dict[str, Any]) -> None:
         await cluster.ask("POST", cluster.jobs, json=job)
     except Failed as problem:
         error = problem.outcome.error
-        # A worker before us created it and was lost: we wait for the same one.
+        # An earlier worker created it and was lost: wait for the same Job.
         if error is None or error.status != 409:
             raise
 
@@ -258,11 +259,11 @@ async def _ended_pod(cluster: Cluster, name: str, printed: Growing) -> dict[str,
 
 
 async def _watched(cluster: Cluster, pod: dict[str, Any], printed: Growing) -> None:
-    """Show what it prints while it runs, as much of it as is shown live at all."""
+    """Show the output while it runs, up to the limit of live output."""
     try:
         printed(await cluster.log(pod, limitBytes=LIVE_BYTES))
     except Failed as problem:
-        # A container that is only being started has no log yet; all of it is read at the end.
+        # A container that is starting has no log yet; the whole log is read at the end.
         error = problem.outcome.error
         if error is None or error.status != 400:
             raise

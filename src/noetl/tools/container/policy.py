@@ -1,7 +1,7 @@
-"""Whether the operator's policy allows a container, and what it adds to one.
+"""Checks a container against the operator's policy, and applies the policy to it.
 
-Whatever the policy says, no container of a Job is privileged, gains privileges or has capabilities
-that it does not name, and the runtime's profile filters its system calls.
+Regardless of the policy, no container of a Job is privileged, gains privileges or has capabilities
+that the policy does not name, and the runtime's profile filters its system calls.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _may_mount(policy: ContainerPolicy, source: str) -> bool:
 
 
 def limits(policy: ContainerPolicy, asked: dict[str, Any]) -> dict[str, Any]:
-    """The limits of a Job: what it asked for, else the most that it may have."""
+    """The limits of a Job: what it requests, otherwise the maximum."""
     most = {
         "cpu": None if policy.max_cpu is None else f"{policy.max_cpu:g}",
         "memory": policy.max_memory,
@@ -66,7 +66,7 @@ def limits(policy: ContainerPolicy, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def security(policy: ContainerPolicy, user: dict[str, Any]) -> dict[str, Any]:
-    """The security context of every container of a Job; a task chooses the user alone."""
+    """The security context of every container of a Job; a task chooses only the user."""
     kept = {"add": list(policy.capabilities)} if policy.capabilities else {}
     return {
         **user,
@@ -80,7 +80,7 @@ def security(policy: ContainerPolicy, user: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(written: str) -> int:
-    """Bytes that a text like `512Mi` or `1GB` means."""
+    """The number of bytes in a text like `512Mi` or `1GB`."""
     found = re.fullmatch(r"(\d+)([KMGT]i?)?B?", written)
-    assert found is not None  # the shapes of configs and policies see to it
+    assert found is not None  # The types of configs and policies guarantee it.
     return int(found[1]) * _UNITS[found[2] or ""]

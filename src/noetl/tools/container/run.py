@@ -1,4 +1,4 @@
-"""Runs a container image with what the worker has: Docker, Podman, or a Kubernetes cluster."""
+"""Runs a container image with Docker, Podman or a Kubernetes cluster, whichever the worker has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noetl.tools.processes.commands import (
 ENGINES = ("docker", "podman")
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 OF_ENGINE = (125, 126, 127)
-"""Exit codes by which an engine says that the program never ran."""
+"""Exit codes by which an engine reports that the program never ran."""
 REMOVE_SECONDS = 10.0
 
 
@@ -81,19 +81,19 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
         own = {"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}
         variables = environment(own)
         await _log_in(program, config, context, variables, directory)
-        # Values go through a file: the list of processes is for everyone to read.
+        # Values are passed in a file, because every user can read the process list.
         env_file = _env_file(config, directory)
         words = [program, *arguments(config, context, name, env_file)]
         try:
             out, err = Output(context.log, limit), Output(context.log, limit)
             code = await run_command(words, config.stdin, variables, directory, out, err, None)
             if code in OF_ENGINE and "already in use" in err.text():
-                # A worker before us started it and was lost.
+                # An earlier worker started it and was lost.
                 await _removed(program, name, variables, directory)
                 out, err = Output(context.log, limit), Output(context.log, limit)
                 code = await run_command(words, config.stdin, variables, directory, out, err, None)
         except BaseException:
-            # The program that we stopped was only a messenger.
+            # The program that we stopped was only the client.
             await asyncio.shield(_removed(program, name, variables, directory))
             raise
     if code in OF_ENGINE and _is_engines(err.text()):
@@ -104,7 +104,7 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
 
 
 def name_of(context: ToolContext) -> str:
-    """The same for each attempt: a second one finds what the first one left."""
+    """The same for each attempt, so that a second one finds what the first one left."""
     cleaned = re.sub(r"[^a-z0-9]+", "-", f"{context.step}-{context.task}".lower()).strip("-")
     return f"noetl-{cleaned[:30].strip('-')}-{context.action_id[:12].lower()}-{context.attempt}"
 
@@ -124,7 +124,7 @@ def _env_file(config: Container, directory: str) -> str:
 
 
 def arguments(config: Container, context: ToolContext, name: str, env_file: str) -> list[str]:
-    """What `docker run` and `podman run` are told. Nothing here is read by a shell."""
+    """The arguments of `docker run` and `podman run`. No shell reads them."""
     assert config.image is not None
     words = ["run", "--name", name, "--pull", config.pull]
     words += [] if config.keep else ["--rm"]
@@ -178,7 +178,7 @@ def split(written: str | tuple[str, ...] | None) -> list[str]:
 def _mount(source: str, target: str, read_only: bool, context: ToolContext) -> str:
     if any("," in part or '"' in part for part in (source, target)):
         raise Refused("a mount's source and target cannot hold commas or quotes.")
-    # No name of a volume has a slash in it.
+    # The name of a volume contains no slash.
     is_path = "/" in source or source.startswith(".")
     where = str(context.resources.path(source)) if is_path else source
     kind = "bind" if is_path else "volume"
@@ -203,7 +203,7 @@ async def _log_in(
     variables: dict[str, str],
     directory: str,
 ) -> None:
-    """Show the credential to the image's registry; it is remembered for this call only."""
+    """Log in to the image's registry, for this call only."""
     if config.auth is None:
         return
     fields = await fields_of(config.auth, context)
@@ -235,13 +235,13 @@ async def _removed(program: str, name: str, variables: dict[str, str], directory
 
 
 def _is_engines(text: str) -> bool:
-    """Whether the engine speaks, and not the program in the container."""
+    """Whether the engine wrote this, not the program in the container."""
     return bool(re.search(r"(?m)^(docker: |Error: |podman: |.*Error response from daemon)", text))
 
 
 def _never_ran(config: Container, text: str) -> Outcome:
     lines = text.strip().splitlines()
-    # The last line is often but an advice: Run 'docker run --help' for more information.
+    # The last line is often only advice: Run 'docker run --help' for more information.
     said = next((line for line in lines if _is_engines(line)), lines[-1])[:500]
     lower = text.lower()
     if "permission denied" in lower and ".sock" in lower:

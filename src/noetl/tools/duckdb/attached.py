@@ -1,5 +1,4 @@
-"""Databases of other kinds that are attached to DuckDB: how they are reached, stopped, and what
-they say when something is wrong."""
+"""Databases attached to DuckDB: how to reach and stop them, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -35,11 +34,11 @@ SAID: tuple[tuple[re.Pattern[str], ErrorKind], ...] = (
     (re.compile(r"server closed|terminating connection|no connection|gone away"), "db_connection"),
     (re.compile(r"Access denied"), "auth"),
 )
-"""What DuckDB passes on of PostgreSQL, SQLite and MySQL is text only."""
+"""DuckDB passes on errors of PostgreSQL, SQLite and MySQL as text only."""
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A database to attach: where it is, and what of that must not be shown."""
+    """A database to attach: its address, and which parts of that are secret."""
 
     kind: str
     place: str
@@ -54,7 +53,9 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 async def attached(name: str, written: Attach, context: ToolContext) -> Attached:
-    """What is meant, within what the operator allows; raises Refused, BadSql or Failed."""
+    """The database that is meant, within what the operator allows. Raises Refused, BadSql or
+    Failed.
+    """
     if written.kind in ("sqlite", "duckdb"):
         if written.database is None:
             raise BadSql(f"attach: {written.kind} needs `database`, the path of its file.")
@@ -78,13 +79,13 @@ async def attached(name: str, written: Attach, context: ToolContext) -> Attached
     quote = '"' if written.kind == "mysql" else "'"
     place = " ".join(f"{key}={_escaped(value, quote)}" for key, value in found.items() if value)
     if written.kind == "postgres" and not password:
-        place += " password=''"  # else libpq would look for one
+        place += " password=''"  # otherwise libpq would look for one
     known = {**found, "password": password} if written.kind == "postgres" else {}
     return Attached(written.kind, place, written.read_only, password, known)
 
 
 def _own_name(given: str) -> str:
-    """A name that no other task uses, so that a server knows the connections of this one by it."""
+    """A unique name, by which a server can identify the connections of this task."""
     return f"{given[:40]} {secrets.token_hex(6)}"
 
 
@@ -114,7 +115,7 @@ def attach(connection: duckdb.DuckDBPyConnection, name: str, one: Attached, halt
 
 
 def _ask_server(one: Attached, halt: Halt) -> None:
-    """Raise what the server itself says is wrong; DuckDB tells it as a text for people."""
+    """Raise the server's own error; DuckDB only passes on its text."""
     if one.kind != "postgres":
         return
     try:
@@ -126,10 +127,10 @@ def _ask_server(one: Attached, halt: Halt) -> None:
 
 @contextmanager
 def stoppable(one: Attached, halt: Halt) -> Iterator[None]:
-    """While this lasts, stopping the task stops its queries in PostgreSQL.
+    """While this is entered, stopping the task stops its queries in PostgreSQL.
 
-    DuckDB waits for an answer of the server whatever happens. Between two of its queries there is
-    nothing to stop, so this asks until the task has ended.
+    DuckDB always waits for the server's answer. Between two of its queries there is nothing to
+    stop, so this keeps trying until the task has ended.
     """
     if one.kind != "postgres":
         yield
@@ -159,10 +160,10 @@ def _present(login: Mapping[str, str]) -> dict[str, Any]:
 def closed_in_the_end(
     connection: duckdb.DuckDBPyConnection, attached: Mapping[str, Attached], halt: Halt
 ) -> Iterator[None]:
-    """Roll back what a failure leaves open, detach what is attached, then close.
+    """Roll back an open transaction, detach the attached databases, then close.
 
-    DuckDB would roll it back when it is closed, but if an attached server is gone by then, that
-    ends the whole process (seen with 1.5.5). When it cannot even roll back it is never closed.
+    DuckDB would roll back on close, but if an attached server is gone by then, that ends the whole
+    process (seen with 1.5.5). If the rollback fails, the connection is never closed.
     """
     is_safe = True
     try:
@@ -180,9 +181,9 @@ def closed_in_the_end(
 
 
 def _detach(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """For other tasks, which have the same file open and would find it attached."""
+    """Other tasks that have the same file open would otherwise find it attached."""
     for name in names:
-        # A statement may have done it, or may have made it the database in use.
+        # A statement may have detached it, or may have made it the current database.
         with suppress(duckdb.Error):
             connection.execute(f"DETACH {quoted(name)}")
 
@@ -193,7 +194,7 @@ def _rolled_back(connection: duckdb.DuckDBPyConnection) -> bool:
     except duckdb.FatalException:
         return False
     except duckdb.Error:
-        # There was nothing to roll back, or nobody who would have listened: it is over either way.
+        # There was nothing to roll back, or the server is gone: the transaction is over either way.
         return True
     return True
 
@@ -202,7 +203,7 @@ def _rolled_back(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def hidden(text: str, databases: Sequence[Attached]) -> str:
-    """The text without what it tells of how to reach these servers."""
+    """The text without the addresses and secrets of these servers."""
     for one in databases:
         if one.on_server:
             text = text.replace(one.place, "…")
@@ -212,7 +213,7 @@ def hidden(text: str, databases: Sequence[Attached]) -> str:
 
 
 def kind_of(error: duckdb.Error) -> ErrorKind | None:
-    """What an attached database has said; None if nothing is known of it."""
+    """The error kind that an attached database reported; None if unknown."""
     if type(error) not in (duckdb.Error, duckdb.IOException, duckdb.InternalException):
         return None
     text = str(error)

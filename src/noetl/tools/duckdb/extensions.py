@@ -1,13 +1,13 @@
-"""Extensions of DuckDB: where they come from, and what statements must leave to the task.
+"""DuckDB extensions: where they come from, and what statements may not do.
 
-An extension is a file that fits one version of DuckDB. It may be part of an installed package, lie
-in DuckDB's own directory, or be fetched from its server. Whichever it is, DuckDB loads it only if
-its makers have signed it.
+An extension is a file that fits one version of DuckDB. It comes from an installed package, from
+DuckDB's own directory, or from its server. In each case DuckDB loads it only if its makers have
+signed it.
 
-Those for databases open files and connections past DuckDB's own settings, so that neither the
-directory of the worker nor the egress policy would hold. What they open is therefore named under
-`attach`, where both are asked, and by no statement. Nor by a text that is made while a statement
-runs, because nobody could look at it.
+Database extensions open files and connections regardless of DuckDB's own settings, so they could
+escape the worker's directory and the egress policy. A task therefore names what they open under
+`attach`, where both are enforced; statements may not open anything. Nor may text that is built
+while a statement runs, because it cannot be checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILES = {
 }
 """Extensions whose file has another name."""
 OPENS = re.compile(r"\b(?:sqlite|postgres|mysql)_(?:scan\w*|attach)\b", re.IGNORECASE)
-"""Functions that open what their caller names. Also in quotes, where it may become SQL."""
+"""Functions that open what their caller names. Also checked inside quotes, which may become SQL."""
 RUNS_TEXT = re.compile(r"\bjson_execute_serialized_sql\b|\bquery\"?\s*(?:\(|--|/\*)", re.IGNORECASE)
 EXPLAINED = re.compile(r"\b(?:attach|load|install)\b", re.IGNORECASE)
 STORED = """
@@ -45,7 +45,7 @@ STORED = """
 
 
 def load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
-    """Load what the task names; raises Failed with what to do if it is nowhere to be had."""
+    """Load an extension that the task names. Raises Failed with a remedy if it cannot be found."""
     if not re.fullmatch(r"\w+", extension):
         raise BadSql(f'extensions: "{extension}" is not the name of an extension.')
     packaged = file_of_package(connection, extension)
@@ -59,7 +59,7 @@ def load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
 
 
 def package_of(extension: str) -> str:
-    """The package on PyPI that brings it."""
+    """The PyPI package that contains it."""
     return f"duckdb-extension-{FILES.get(extension, extension).replace('_', '-')}"
 
 
@@ -114,10 +114,10 @@ def _first_line(error: duckdb.Error) -> str:
 
 
 def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise BadSql for a statement that would open or load what the task has not named."""
+    """Raise BadSql for a statement that would open or load what the task does not name."""
     _check_text(sql, "A statement")
     for one in connection.extract_statements(sql):
-        # What DuckDB makes of it may be more than was written: IMPORT DATABASE reads files.
+        # DuckDB may expand a statement: IMPORT DATABASE reads files.
         _check_text(one.query, "A statement")
         is_explained = one.type == duckdb.StatementType.EXPLAIN and EXPLAINED.search(one.query)
         if one.type == duckdb.StatementType.ATTACH or is_explained:
@@ -127,7 +127,7 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def check_stored(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise BadSql for views and macros in the databases that would do it when they are used."""
+    """Raise BadSql for stored views and macros that would do so when they are used."""
     for database, name, text in connection.execute(STORED).fetchall():
         _check_text(str(text), f'"{name}" in the database "{database}"')
 

@@ -51,7 +51,7 @@ from noetl.tools.web.request import Request
 
 ROWS_PER_LOOK = 10_000
 WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
-"""Ways of DuckDB's own to other hosts, which know no egress policy; once off they stay off."""
+"""DuckDB's own ways to other hosts, which ignore the egress policy; once disabled they stay so."""
 
 
 async def run(config: DuckDb, context: ToolContext) -> Outcome:
@@ -77,14 +77,14 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """Rows that statements read by a name: where they are, and in which form."""
+    """Rows that statements read by a name: the file and its format."""
 
     place: str
     form: str
 
 
 async def _view(name: str, written: Any, config: DuckDb, context: ToolContext) -> FileView:
-    """A file, an object, a result reference, or rows written out, which become a file."""
+    """A file, an object, a result reference, or inline rows, which become a file."""
     file = context.files.find(written)
     if file is not None:
         return FileView(str(await context.files.local(file)), file.format or "")
@@ -106,7 +106,7 @@ async def _view(name: str, written: Any, config: DuckDb, context: ToolContext) -
 
 
 async def _downloaded(url: str, context: ToolContext) -> Path:
-    """A copy of what is there. DuckDB itself would go wherever it is sent."""
+    """A local copy of the object. DuckDB itself would follow any redirect."""
     from noetl.tools.web.client import run
 
     with out_of_reach():
@@ -114,12 +114,12 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
         if outcome.error is not None:
             raise failed_with(outcome)
     file = context.files.find(outcome.result["data"])
-    assert file is not None  # it was kept just now
+    assert file is not None  # it was stored just now
     return await context.files.local(file)
 
 
 class Task:
-    """All of one task, in its own thread on its own connection."""
+    """A whole task, in its own thread on its own connection."""
 
     dialect: Dialect = "duckdb"
     variables_max = 20_000
@@ -142,7 +142,7 @@ class Task:
         self._path = path
         self._attached = attached
         self._there: dict[str, Attached] = {}
-        """Those of them that are attached by now."""
+        """The databases attached so far."""
         self._views = views
         self._folder = folder
         self._root = root
@@ -153,7 +153,8 @@ class Task:
         try:
             with ExitStack() as stack:
                 if self._path is not None and self._root is not None:
-                    # What it may read is set for all who have the file open, and cannot be changed.
+                    # What it may read is set for everyone who has the file open, and cannot be
+                    # changed.
                     stack.enter_context(alone(self._path, halt))
                 connection = self._opened()
                 stack.enter_context(closed_in_the_end(connection, self._there, halt))
@@ -182,11 +183,11 @@ class Task:
 
     def _prepare(self) -> None:
         config, execute = self._config, self._connection.execute
-        # What is not on this machine is fetched only when the task names it, and so it is loaded.
+        # Nothing is fetched from the network, and only extensions that the task names are loaded.
         execute("SET autoinstall_known_extensions = false")
         execute("SET autoload_known_extensions = false")
         execute(f"SET disabled_filesystems = {literal(WEB)}")
-        # What does not fit into memory must not be left in the worker's own directory.
+        # Data that does not fit into memory must not spill into the worker's own directory.
         execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
         if config.memory_limit is not None:
             execute(f"SET memory_limit = {literal(config.memory_limit)}")
@@ -206,7 +207,7 @@ class Task:
             execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
 
     def _attach_all(self) -> None:
-        """Files first: to look at what they hold must not mean to ask every server for its own."""
+        """Files first: loading their extension must not contact any server."""
         self._attach(on_server=False)
         check_stored(self._connection)
         self._attach(on_server=True)
@@ -287,8 +288,8 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def _as_json(batch: Batch) -> Bound | None:
-    """The rows as one bound text, which DuckDB takes apart itself; None for values that JSON does
-    not hold exactly, or columns of several types.
+    """The rows as one bound JSON text, which DuckDB unpacks itself; None for values that JSON
+    cannot hold exactly, or columns of mixed types.
 
     The library takes a third of a millisecond for each value that is bound by itself, because it
     looks for pandas each time.
@@ -312,7 +313,7 @@ def _as_json(batch: Batch) -> Bound | None:
 
 
 def _type_of(value: Any) -> str:
-    """The type that the value has in DuckDB; empty if JSON does not hold it exactly."""
+    """The DuckDB type of the value; empty if JSON cannot hold it exactly."""
     if isinstance(value, str):
         return "VARCHAR"
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,1 +1,1 @@
-"""Files among the results of an execution, objects of stores, and program text from either."""
+"""Files among the results of an execution, objects in stores, and program text from either."""

@@ -1,4 +1,4 @@
-"""Data formats: told by the name of a file or by a media type, and how bytes of each are read."""
+"""Data formats: recognised by file name or media type, and how to decode each."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ ENDINGS = {
 
 
 def form_of(name: str) -> str | None:
-    """The form of a file by the ending of its name; a packed one by the ending before that."""
+    """The format of a file by its extension; of a compressed one by the extension before that."""
     plain = name.lower().partition("?")[0].removesuffix(".gz").removesuffix(".zst")
     return next((form for form, ends in ENDINGS.items() if plain.endswith(ends)), None)
 
 
 class Unreadable(ValueError):
-    """The body is not what it is said to be."""
+    """The content is not in the declared format."""
 
 
 def decoded(body: bytes, content_type: str, form: str) -> Any:
-    """The body as a plain value; raises Unreadable. An empty one is None."""
+    """The content as a plain value. Raises Unreadable. Empty content is None."""
     media, charset = _media(content_type)
     form = form_of_media(media) if form == "auto" else form
     if not body:
@@ -69,7 +69,7 @@ def _media(content_type: str) -> tuple[str, str]:
 
 
 def form_of_media(content_type: str) -> str:
-    """The form that a media type promises; `bytes` if it promises none."""
+    """The format of a media type; `bytes` if it names none."""
     media, _ = _media(content_type)
     if media in ("application/json", "text/json") or media.endswith("+json"):
         return "json"
@@ -95,7 +95,7 @@ def _rows(text: str) -> list[dict[str, Any]]:
 
 
 def _tree(body: bytes) -> dict[str, Any]:
-    # Entities that a document declares itself are how XML bombs are made.
+    # XML bombs are made of entities that a document declares itself.
     if _ENTITIES.search(body):
         raise Unreadable("it declares entities of its own, which are not expanded")
     root = Xml.fromstring(body)  # noqa: S314 - entities are refused above

@@ -1,8 +1,9 @@
-"""Object stores behind one address: a directory, S3 and its kin, Google Cloud Storage, Azure.
+"""Object stores behind one interface: a directory, S3 and compatible stores, Google Cloud Storage,
+Azure.
 
-A store is asked with the credential of the task or with none: what the worker itself may do (its
-environment, the machine's role) is never lent to a playbook. Wherever a task names a file it may
-name an object: it is read from a copy, and written when the whole file is there.
+A store is used with the task's credential or with none: the worker's own access (its environment,
+the machine's role) is never lent to a playbook. Wherever a task names a file it may name an object,
+which is read from a local copy, and written once the whole file is there.
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "endpoint": ("endpoint",),
     },
 }
-"""For each kind of store: our name of a setting, and how credentials spell it."""
+"""For each kind of store: our name of a setting, and its spellings in credentials."""
 PROOFS = ("access_key_id", "service_account_key", "account_key", "sas_key", "client_secret")
 PIECE = 4 * 1024 * 1024
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """An open store and what it is called."""
+    """An open store and its name."""
 
     store: ObjectStore
     url: str
     directory: Path | None = None
-    """Where it is, if it is a directory."""
+    """The path, if the store is a directory."""
 
     def checked(self, key: str) -> str:
-        """The key, if it names something inside the store; raises Refused."""
+        """The key, if it stays inside the store. Raises Refused."""
         parts = key.split("/")
         if "\0" in key or "\\" in key or any(part in ("", ".", "..") for part in parts):
             raise Refused(
@@ -86,7 +87,7 @@ class Place(msgspec.Struct, frozen=True):
 async def opened(
     url: str | None, auth: Credential | None, context: ToolContext, *, create: bool = False
 ) -> Place:
-    """The store at that address; raises Failed or Refused. `create` makes a directory."""
+    """Open the store at that URL. Raises Failed or Refused. `create` makes a directory."""
     return await place_at(url, lambda: fields_of(auth, context), context.resources, create=create)
 
 
@@ -97,7 +98,7 @@ async def place_at(
     *,
     create: bool = False,
 ) -> Place:
-    """The same, from the fields of a credential."""
+    """The same, with the fields of a credential."""
     url = url or resources.rules.store_url
     if not url:
         told = "Which store? Write `url`; this worker's operator names none."
@@ -114,8 +115,8 @@ async def place_at(
     await check_egress(policy, endpoint)
     way_out = None
     if endpoint.startswith("http://") or not policy.private:
-        # A store may answer with a redirect, which the library follows. By TLS alone it cannot
-        # get to a metadata service, which has none.
+        # A store may answer with a redirect, which the library follows. With TLS required it cannot
+        # reach a metadata service, because those have none.
         way_out = await resources.shared("gateway", lambda: Gateway(policy)).url()
     return Place(_remote(url, config, endpoint, way_out), url.rstrip("/"))
 
@@ -151,7 +152,7 @@ def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None
     options: dict[str, Any] = {
         "config": config,
         "client_options": client | ({"proxy_url": way_out} if way_out else {}),
-        # Whether to try again is the playbook's choice.
+        # Retries are the playbook's decision.
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     }
     try:
@@ -163,14 +164,14 @@ def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None
 
 
 async def saved(found: GetResult, path: Path) -> None:
-    """The content of an object as a file, piece by piece."""
+    """Save the content of an object to a file, chunk by chunk."""
     with await to_thread(path.open, "wb") as file:
         async for piece in found.stream(min_chunk_size=PIECE):
             await to_thread(file.write, piece)
 
 
 def named(error: Exception, what: str) -> TaskError | None:
-    """The failure in our words; None if it is none of the store's."""
+    """The failure in our words; None if it is not the store's."""
     from obstore import exceptions as known
 
     status = int(found.group(1)) if (found := _STATUS.search(str(error))) else 0
@@ -203,7 +204,7 @@ def named(error: Exception, what: str) -> TaskError | None:
 
 
 def _first_line(error: Exception) -> str:
-    """What people need of it; the library adds its inner state."""
+    """The useful part of the message; the library appends its inner state."""
     lines = str(error).strip().splitlines()
     return lines[0].rpartition(" - ")[2].rstrip(".") if lines else type(error).__name__
 
@@ -226,21 +227,21 @@ def parts_of(address: str) -> tuple[str, str]:
 
 
 async def local_file(address: str, auth: Credential | None, context: ToolContext) -> Path:
-    """The file that is meant: the worker's own, or a copy of the object. It may not be there."""
+    """The local file: the worker's own, or a copy of the object. It may not exist."""
     if not is_object(address):
         return context.resources.path(address)
     return await fetched(*parts_of(address), auth, context)
 
 
 async def fetched(url: str | None, key: str, auth: Credential | None, context: ToolContext) -> Path:
-    """A copy of the object that is gone when the attempt ends."""
+    """A local copy of the object, deleted when the attempt ends."""
     with _explained(key):
         import obstore
 
         place = await opened(url, auth, context)
         found = await obstore.get_async(place.store, place.checked(key))
         context.files.allow(int(found.meta["size"]))
-        # Objects of the same name may lie in several places.
+        # Objects of the same name may exist in several places.
         path = context.files.folder / f"{derive(url, key)}{''.join(Path(key).suffixes)}"
         await saved(found, path)
     return path
@@ -249,7 +250,7 @@ async def fetched(url: str | None, key: str, auth: Credential | None, context: T
 async def stored(
     path: Path, url: str | None, key: str, auth: Credential | None, context: ToolContext
 ) -> None:
-    """The file as the object, in place of what was there."""
+    """Upload the file as the object, replacing the old one."""
     with _explained(key):
         import obstore
 
@@ -259,7 +260,7 @@ async def stored(
 
 @contextmanager
 def _explained(key: str) -> Iterator[None]:
-    """What the store or its library says, as a failure of the task."""
+    """Turn errors of the store or its library into failures of the task."""
     if lack := lacking("store", "obstore"):
         raise failed_with(lack)
     try:

@@ -1,9 +1,9 @@
-"""Files among the results of an execution: tables, downloads, whatever is not JSON.
+"""Files among the results of an execution: tables, downloads, and other data that is not JSON.
 
-A file is kept in parts of a few megabytes, so that neither worker nor server nor store ever has
-all of it in memory. What stands for it in events is a reference that says so (`parts`) and stays a
-reference: it is read only by who asks for the file. A worker keeps what it wrote or read for the
-next task that wants it.
+A file is stored in parts of a few megabytes, so that neither worker nor server nor store ever holds
+all of it in memory. Events hold a reference to it (`parts`), which stays a reference: the content
+is read only by tasks that ask for the file. A worker caches files that it wrote or read for later
+tasks.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from noetl.tools.limits import to_thread
 PART = 8 * 1024 * 1024
 
 Put = Callable[[str, str, bytes], Awaitable[None]]
-"""Keeps a body: execution, key, bytes. The same key again changes nothing."""
+"""Stores a body: execution, key, bytes. The same key again changes nothing."""
 Get = Callable[[str, str], Awaitable[bytes]]
-"""Reads such a body; raises NotFound."""
+"""Reads such a body. Raises NotFound."""
 
 
 class Screen(Protocol):
-    """Hides the secrets of a task in what is kept of it."""
+    """Masks the secrets of a task in what is stored of it."""
 
     def file(self, path: Path, form: str) -> None:
-        """Mask them in a file; raises SecretInFile where that is impossible."""
+        """Mask them in a file. Raises SecretInFile if that is impossible."""
 
     def shown(self, value: Any) -> Any:
         """Mask them in a value for people."""
 
 
 class FileCache:
-    """Files that a worker has on its own disk, by checksum. The least used go first."""
+    """Files on the worker's disk, by checksum. The least recently used are dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -77,7 +77,7 @@ class FileCache:
 
 
 class Files:
-    """The files of one attempt of one task. All that it leaves lying about is gone at its end."""
+    """The files of one attempt of one task. Everything it leaves behind is deleted at its end."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Files:
         self._cache = cache
         self._folder: Path | None = None
         self.limit = limit
-        """Bytes that a file may have."""
+        """The maximum size of a file."""
 
     @property
     def folder(self) -> Path:
-        """A directory of this attempt's own."""
+        """A directory for this attempt alone."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="task-", dir=self._cache.root))
         return self._folder
@@ -111,14 +111,14 @@ class Files:
     async def keep(
         self, path: Path, *, form: str, schema_hint: Any = None, preview: Any = None, **more: Any
     ) -> dict[str, Any]:
-        """Put a file into the result store; the reference to it."""
+        """Put a file into the result store. Returns the reference to it."""
         self.allow(path.stat().st_size)
         if self._screen is not None:
             await to_thread(self._screen.file, path, form)
             preview = self._screen.shown(preview)
         size = path.stat().st_size
         checksum = await to_thread(_checksum, path)
-        # Another attempt may yield other bytes: they must not hide behind the same key.
+        # Another attempt may yield other bytes, which need another key.
         key = derive(self._action_id, checksum)
         parts = max(1, -(-size // PART))
         with await to_thread(path.open, "rb") as file:
@@ -138,7 +138,7 @@ class Files:
         return refs.made(self._seal, about, schema_hint=hint, preview=preview, **more)
 
     def find(self, value: Any) -> refs.About | None:
-        """What a reference to a file says; None for anything else, however much like one."""
+        """The parsed reference to a file; None for anything else, however similar."""
         about = refs.about(value, self._seal)
         return about if about is not None and about.is_file else None
 
@@ -147,11 +147,11 @@ class Files:
         return refs.about(value, self._seal) is not None
 
     async def note(self, name: str, body: bytes) -> None:
-        """Keep a few bytes that later attempts of the same call find, wherever they run."""
+        """Store a few bytes that later attempts of the same call find, on any worker."""
         await self._put(self._execution_id, derive(self._action_id, "note", name), body)
 
     async def noted(self, name: str) -> bytes | None:
-        """What an attempt of this call has noted under that name."""
+        """What an attempt of this call stored under that name."""
         try:
             return await self._get(self._execution_id, derive(self._action_id, "note", name))
         except NotFound:
@@ -165,7 +165,7 @@ class Files:
             )
 
     async def local(self, about: refs.About) -> Path:
-        """The file that a reference stands for, on this machine, under a name of our own."""
+        """The local path of the file that a reference names."""
         mine = self.folder / f"{about.checksum}.{about.format}"
         if mine.exists():
             return mine
@@ -181,9 +181,9 @@ class Files:
     async def with_paths(
         self, inputs: Mapping[str, Any], seen_in: str | None = None
     ) -> tuple[dict[str, Any], tuple[Path, ...]]:
-        """The inputs of code that opens files itself: each reference to one gets its `path`.
+        """The inputs of code that opens files itself: each reference to a file gets its `path`.
 
-        With them come the files. `seen_in`: the directory that the code finds them in.
+        Also returns the files. `seen_in` is the directory in which the code finds them.
         """
         given, files = dict(inputs), []
         for name, value in inputs.items():
@@ -214,7 +214,7 @@ class Files:
         partial.rename(place)
 
     async def body(self, key: str) -> bytes:
-        """What this execution keeps under a key."""
+        """The body that this execution stores under a key."""
         return await self._get(self._execution_id, key)
 
     async def read(self, about: refs.About, start: int, stop: int) -> bytes:
@@ -258,9 +258,9 @@ def _checksum(path: Path) -> str:
 
 
 def link_or_copy(path: Path, name: Path) -> None:
-    """Have a file under another name, too."""
+    """Give a file another name, too."""
     try:
         os.link(path, name)
     except OSError:
-        # Another disk, or one that has no links.
+        # Another disk, or a file system without links.
         shutil.copyfile(path, name)

@@ -1,4 +1,4 @@
-"""Program text that stands elsewhere: in a file of the worker, on the web, in an object store."""
+"""Loads program text from a file of the worker, from the web, or from an object store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES_MAX = 10 * 1024 * 1024
 
 
 async def loaded(script: str, auth: Credential | None, context: ToolContext) -> str:
-    """The text that stands there; raises Failed."""
+    """The text at that address. Raises Failed."""
     scheme = urlsplit(script).scheme
     try:
         if scheme in ("http", "https"):

@@ -1,4 +1,4 @@
-"""Asks a language model over the OpenAI chat protocol and holds it to the form of its answer."""
+"""Calls a language model over the OpenAI chat protocol, and checks the form of its answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.web.service import ask
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
-"""Models that were not told otherwise put JSON into a code block."""
+"""Models often wrap JSON in a code block."""
 
 
 async def run(config: Llm, context: ToolContext) -> Outcome:
@@ -102,7 +102,7 @@ def _is_cut_off(choice: dict[str, Any]) -> bool:
 
 
 def _conforming(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
-    """The value that the text holds, and what is wrong with it, if anything."""
+    """The value in the text, and what is wrong with it, if anything."""
     import jsonschema
     from referencing import Registry
 

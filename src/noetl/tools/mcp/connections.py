@@ -1,4 +1,6 @@
-"""Connections to Model Context Protocol servers: over HTTP, or over the pipes of our own child."""
+"""Connections to Model Context Protocol servers: over HTTP, or over the pipes of a child
+process.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ KINDS: dict[int, ErrorKind] = {
     -32603: "server_error",
     -32002: "not_found",
 }
-"""What the codes of JSON-RPC and of the protocol mean."""
+"""The meaning of the error codes of JSON-RPC and of the protocol."""
 _UNKNOWN = re.compile(
     r"(tool|prompt)\b.*\bnot found|(unknown|no such) (tool|prompt)", re.IGNORECASE
 )
 
 
 class Connection(Protocol):
-    """Carries questions to a server and answers back."""
+    """Sends requests to a server and returns its answers."""
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The `result` of the answer; raises Failed."""
@@ -49,11 +51,11 @@ class Connection(Protocol):
         """Send a notification."""
 
     async def close(self) -> None:
-        """Let go of the server; when this returns nothing of it runs."""
+        """Close the connection; when this returns, nothing of the server runs."""
 
 
 def result_of(answer: Any) -> dict[str, Any]:
-    """The `result` of a JSON-RPC answer; raises Failed for an error and for anything else."""
+    """The `result` of a JSON-RPC answer. Raises Failed for an error and for anything else."""
     if isinstance(answer, dict):
         if isinstance(answer.get("result"), dict):
             return dict(answer["result"])
@@ -67,7 +69,7 @@ def _refused(error: dict[str, Any]) -> Outcome:
     code = code if isinstance(code, int) else None
     kind = KINDS.get(code, "exception") if code is not None else "exception"
     said = str(error.get("message") or "it did not say why")
-    # The protocol has no code of its own for a tool or prompt that is not there.
+    # The protocol has no code of its own for an unknown tool or prompt.
     if kind == "client_error" and _UNKNOWN.search(said):
         kind = "not_found"
     return failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")
@@ -79,7 +81,7 @@ SESSION = "mcp-session-id"
 
 
 class HttpConnection:
-    """The "streamable HTTP" of the protocol: an answer comes as JSON or among streamed events."""
+    """The protocol's "streamable HTTP": an answer comes as JSON or among server-sent events."""
 
     def __init__(self, config: Mcp, context: ToolContext, headers: dict[str, str]) -> None:
         assert config.url is not None
@@ -115,7 +117,7 @@ class HttpConnection:
         try:
             await ask(self._context, "DELETE", self._url, headers=self._sent(), decode="text")
         except Failed:
-            # A server need not let sessions be ended; it forgets them in its own time.
+            # A server need not support ending sessions; they expire.
             return
 
     async def _send(self, message: dict[str, Any]) -> Answer:
@@ -131,7 +133,7 @@ class HttpConnection:
 
 
 def _message(answer: Answer, number: int) -> Any:
-    """The message that answers this question, from JSON or from among the events of a stream."""
+    """The message that answers this request, from JSON or from a stream of events."""
     text = answer.data or ""
     is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
     bodies = _events(text) if is_stream else [text]
@@ -147,7 +149,7 @@ def _message(answer: Answer, number: int) -> Any:
 
 
 def _answers(message: dict[str, Any], number: int) -> bool:
-    """A question that the server could not even read is answered without its number."""
+    """An error about a request that the server could not parse comes without its number."""
     found = message.get("id")
     return found == number or (found is None and "error" in message)
 
@@ -168,7 +170,7 @@ NO_SUCH_METHOD = -32601
 
 
 class StdioConnection:
-    """A process of its own session, killed with all it started when the call is over."""
+    """A process in a session of its own, killed with all it started when the call is over."""
 
     def __init__(self, program: Program, stack: ExitStack, context: ToolContext) -> None:
         self._program = program
@@ -231,7 +233,7 @@ class StdioConnection:
             raise failed_with(await self._ended()) from None
 
     async def _message(self) -> dict[str, Any]:
-        """The next message. What is none is passed over: programs greet, too."""
+        """The next message. Lines that are none are skipped: some programs print a greeting."""
         while True:
             try:
                 line = await self._program.stdout.readline()
@@ -248,7 +250,7 @@ class StdioConnection:
                 return found
 
     async def _heard(self, message: dict[str, Any]) -> None:
-        """Answer what the server asks of us: we are there, and can do nothing else for it."""
+        """Answer a request of the server: we respond to pings, and support nothing else."""
         if "id" not in message:
             return
         if message["method"] == "ping":
@@ -264,7 +266,7 @@ class StdioConnection:
         )
 
     async def _hear(self, context: ToolContext) -> None:
-        """What it writes to its standard error goes to the task's log."""
+        """Copy the server's standard error to the task's log."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while data := await self._program.stderr.read(64 * 1024):
             context.log(decoder.decode(data))

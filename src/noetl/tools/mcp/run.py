@@ -1,4 +1,4 @@
-"""Calls a Model Context Protocol server: the conversation, whatever it travels over."""
+"""Calls a Model Context Protocol server: the exchange, independent of the transport."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _conversation(server: Connection, config: Mcp, context: ToolContext) -
 
 
 async def _listed(server: Connection, what: str) -> list[Any]:
-    """All pages of what the server offers."""
+    """All pages of a list of the server."""
     offered: list[Any] = []
     params: dict[str, Any] = {}
     for _ in range(PAGES_MAX):

@@ -1,4 +1,4 @@
-"""Uses a NATS server through one connection per credential, shared by all calls of a worker."""
+"""Runs operations on a NATS server over one connection per credential, shared by all calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONNECT_SECONDS = 5
 
 
 class Connection:
-    """One connection, made by the first call that needs it and again when it is lost."""
+    """One connection, made on first use and again when it is lost."""
 
     def __init__(self, servers: list[str], fields: dict[str, Any]) -> None:
         self._servers = servers
@@ -73,7 +73,7 @@ class Connection:
                 token=text_field(fields, "token", "value"),
                 nkeys_seed_str=text_field(fields, "nkey_seed", "seed"),
                 connect_timeout=CONNECT_SECONDS,
-                # A call that fails is told so; whether to try again is the playbook's choice.
+                # A failed call is reported at once; retries are the playbook's decision.
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
@@ -91,7 +91,7 @@ class Connection:
 
 
 async def _unheard(error: Exception) -> None:
-    """The call that meets the error reports it; the library would print it beside."""
+    """The call that meets the error reports it; the library would also print it."""
 
 
 async def run(config: Nats, context: ToolContext) -> Outcome:
@@ -134,7 +134,7 @@ async def _client(config: Nats, context: ToolContext) -> Client:
 
 
 def servers_of(url: str | tuple[str, ...] | None, fields: dict[str, Any]) -> list[str]:
-    """The addresses that a task or its credential names; raises Failed."""
+    """The addresses that a task or its credential names. Raises Failed."""
     written = url or fields.get("servers") or fields.get("url") or fields.get("nats_url")
     servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
     if not servers:
@@ -144,7 +144,7 @@ def servers_of(url: str | tuple[str, ...] | None, fields: dict[str, Any]) -> lis
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One operation: where, what, for whom."""
+    """One operation and its context."""
 
     client: Client
     config: Nats
@@ -170,7 +170,7 @@ class Call(msgspec.Struct, frozen=True):
         return self.config.subject
 
     async def payload(self) -> bytes:
-        """`value` as it is sent: text and files as they are, other data as JSON."""
+        """`value` as bytes to send: text and files as they are, other data as JSON."""
         value = self.config.value
         file = self.context.files.find(value)
         if file is not None:
@@ -261,7 +261,7 @@ async def _keys(call: Call) -> list[str]:
     """Every key of the bucket. The library's own way, a watcher, may end before it begins."""
     from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-    await _kv(call)  # which says so if there is no such bucket
+    await _kv(call)  # reports it if there is no such bucket
     stream, prefix = f"KV_{call.bucket}", f"$KV.{call.bucket}."
     newest = ConsumerConfig(
         deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE, headers_only=True
@@ -280,7 +280,7 @@ async def _keys(call: Call) -> list[str]:
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """`*` stands for one part between dots, `>` for all that follow."""
+    """`*` matches one part between dots, `>` all that follow."""
     parts, wanted = key.split("."), pattern.split(".")
     if wanted[-1] == ">":
         wanted = wanted[:-1]
@@ -301,7 +301,7 @@ async def _publish(call: Call) -> Any:
         stored = await call.stream.publish(call.subject, await call.payload(), headers=headers)
         return {"subject": call.subject, "stream": stored.stream, "seq": stored.seq}
     await call.client.publish(call.subject, await call.payload(), headers=headers)
-    # Until the server has it; a message in our buffer only is not sent.
+    # Wait until the server has it; a message in our buffer is not sent.
     await call.client.flush()
     return {"subject": call.subject}
 
@@ -402,7 +402,7 @@ OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
 
 
 def _named(error: Exception, config: Nats) -> TaskError | None:
-    """The failure in our words; None if it is none of the server's or the library's."""
+    """The failure in our words; None if it is not the server's or the library's."""
     from nats import errors
     from nats.js import errors as js
 

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL, kept for the next task of the same credential.
+"""Connections to PostgreSQL, kept for later tasks with the same credential.
 
-A connection is given back only after a task that ended well, and is made as new before. Values
-come as text where Python's types would lose something: infinite dates, months of an interval.
+A connection is kept only after a task that succeeded, and is reset first. Values come as text where
+Python's types would lose something: infinite dates, months of an interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _ZONE = re.compile(r"([+-]\d\d)(:\d\d)?(:\d\d)?$")
 
 
 class MomentLoader(Loader):
-    """A date or time as RFC 3339 text; what that cannot say (`infinity`, BC) as it is."""
+    """A date or time as RFC 3339 text; values beyond that (`infinity`, BC) as the server writes
+    them.
+    """
 
     def load(self, data: Buffer) -> str:
         text = bytes(data).decode()
@@ -47,7 +49,7 @@ class TextLoader(Loader):
 
 
 class Connections:
-    """Of one worker, by credential."""
+    """The connections of one worker, by credential."""
 
     def __init__(self) -> None:
         self._idle: dict[str, list[tuple[float, psycopg.AsyncConnection[Any]]]] = {}
@@ -77,7 +79,7 @@ class Connections:
     async def give_back(
         self, parameters: Mapping[str, str], connection: psycopg.AsyncConnection[Any]
     ) -> None:
-        """Keep it for the next task, with nothing left of this one."""
+        """Reset the connection and keep it for the next task."""
         try:
             await connection.execute("DISCARD ALL")
         except psycopg.Error:
@@ -85,10 +87,10 @@ class Connections:
             await connection.close()
             return
         except BaseException:
-            # Cancelled on the way: nobody else knows of it any more.
+            # Cancelled half-way: nothing else refers to it any more.
             await connection.close()
             raise
-        # Looked up only now: others came and went while it was made as new.
+        # Looked up only now: the pool may have changed during the reset.
         waiting = self._idle.setdefault(_key(parameters), [])
         if self._closed or len(waiting) >= IDLE_MAX:
             await connection.close()

@@ -28,7 +28,7 @@ Connection = psycopg.AsyncConnection[Any]
 async def copy_rows(
     connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Statement:
-    """Rows that need no more than to be there."""
+    """Copy rows that are plainly inserted."""
     names = ", ".join(quoted(name) for name in columns)
     cursor = connection.cursor()
     async with cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
@@ -38,7 +38,7 @@ async def copy_rows(
 
 
 async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> Statement:
-    """A file into a table."""
+    """Copy a file into a table."""
     cursor = connection.cursor()
     try:
         file = await to_thread(path.open, "rb")
@@ -53,7 +53,7 @@ async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> 
 
 
 async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> Statement:
-    """A table, or a query in parentheses, into a file that is whole or not there."""
+    """Copy a table, or a query in parentheses, into a file, which is complete or absent."""
     cursor = connection.cursor()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -73,10 +73,10 @@ async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> 
 async def copy_to_table_file(
     connection: Connection, query: str, folder: Path, form: str
 ) -> TableFile:
-    """What a query yields, as a file of that form."""
+    """Copy the rows of a query into a file of that format."""
     from noetl.tools.tables.files import Lines, converted
 
-    # Parquet knows no negative intervals; as text (ISO 8601) all of them survive.
+    # Parquet has no negative intervals; as text (ISO 8601) all of them survive.
     columns = tuple(
         column._replace(type="VARCHAR") if column.type == "INTERVAL" else column
         for column in await columns_of_query(connection, query)

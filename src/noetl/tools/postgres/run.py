@@ -1,4 +1,4 @@
-"""Runs a task's SQL on PostgreSQL in one transaction, and names what went wrong."""
+"""Runs a task's SQL on PostgreSQL in one transaction, and classifies its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from noetl.tools.sql.text import BadSql, tokens
 
 VARIABLES_MAX = 60_000
 MANY_ROWS = 500
-"""From so many rows on COPY is worth its round trips."""
+"""From this many rows on, COPY is worth its round trips."""
 ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
 WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
@@ -90,19 +90,19 @@ async def _planned(config: Postgres, context: ToolContext) -> Plan:
 
 
 def _only_reads(sql: str) -> bool:
-    """Whether a statement is sure to yield rows and to write nothing."""
+    """Whether a statement certainly yields rows and writes nothing."""
     words = [token.text.upper() for token in tokens(sql, "postgres") if token.kind == "word"]
     return words[:1] != [] and words[0] in READS and WRITES.isdisjoint(words)
 
 
 class Earlier(NamedTuple):
-    """An effect that had happened before; its result was kept beside it."""
+    """An effect that had already happened, with its stored result."""
 
     result: Any
 
 
 class Task:
-    """All of one task on one connection."""
+    """A whole task on one connection."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Task:
         try:
             outcome = await self._all(fresh)
         except BaseException:
-            # Whatever it was doing, it does it no longer; nothing of it is kept.
+            # Its work stops with the connection, and nothing of it is committed.
             await connection.close()
             raise
         connection.remove_notice_handler(self._notice)
@@ -161,7 +161,7 @@ class Task:
     # --- Around the statements ---
 
     async def _begin(self, fresh: bool) -> None:
-        """One round trip: open the transaction and set what holds in it."""
+        """Open the transaction and set its options, in one round trip."""
         config = self._config
         if config.effect == "once":
             await self._have_marks(fresh)
@@ -220,7 +220,7 @@ class Task:
         return table(names, found.rows, cursor.rowcount)
 
     async def _streamed(self, sql: str, values: Any, found: Gathering) -> Statement:
-        """A query's rows as they come: never more of them in memory than a result may have."""
+        """The rows of a query as they arrive: never more in memory than a result may hold."""
         async with self._connection.cursor() as cursor:
             portion: list[Any] = []
             stream: Any = cursor.stream(sql.encode(), values, size=ROWS_PER_LOOK)
@@ -232,7 +232,7 @@ class Task:
                         portion = []
             found.take(portion)
             if not found.rows:
-                # The library forgets the columns of a stream without rows. This runs nothing.
+                # The library forgets the columns of a stream without rows. This query runs nothing.
                 empty = f"SELECT * FROM ({sql}\n) AS described LIMIT 0"  # noqa: S608 - the task's own
                 await cursor.execute(empty.encode(), values)
             names = [column.name for column in cursor.description or ()]
@@ -251,7 +251,7 @@ class Task:
         by_copy = plainly and (bulk == "copy" or (bulk == "auto" and many))
         parts = []
         portions = batches(write, VARIABLES_MAX, list(known))
-        # The rows may come from a file, and reading it must not hold up the event loop.
+        # The rows may come from a file; reading it must not block the event loop.
         while (batch := await to_thread(next, portions, None)) is not None:
             types = [(name, known[name]) for name in batch.columns]
             rows = [
@@ -305,7 +305,7 @@ class Task:
                 raise
             raise Stale from error
         if found is None:
-            # Two workers may come here at once; the lock makes the second find it there.
+            # Two workers may do this at the same time; with the lock, the second finds the table.
             await self._connection.execute(
                 "BEGIN; SELECT pg_advisory_xact_lock(hashtext('noetl_effect')); "
                 f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id text PRIMARY KEY, "
@@ -316,7 +316,9 @@ class Task:
         self._marks = f"{found[0]}.{MARKS}"
 
     async def _mark(self) -> Earlier | None:
-        """Claim the effect; or what it yielded, if it has happened. Waits for one under way."""
+        """Claim the effect; returns its result if it has already happened. Waits for one under
+        way.
+        """
         claim = f"INSERT INTO {self._marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
         key = [self._context.action_id]
         cursor = await self._connection.execute(claim.encode(), key)

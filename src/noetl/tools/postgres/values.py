@@ -1,4 +1,4 @@
-"""Values of a task as PostgreSQL takes them, so that what was read can be written again."""
+"""Converts values of a task for PostgreSQL, so that what was read can be written again."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def document(value: Any) -> Jsonb:
 
 
 def parameters(values: Any) -> Any:
-    """What statements bind, of whose types nothing is known but what the values say."""
+    """Values that statements bind; their types follow from the values alone."""
     if isinstance(values, dict):
         return {name: _by_itself(value) for name, value in values.items()}
     return None if values is None else [_by_itself(value) for value in values]
 
 
 def fitted(value: Any, column: str, type_: int) -> Any:
-    """The value for a column of that type; raises Misfit."""
+    """The value for a column of that type. Raises Misfit."""
     if value is None:
         return None
     if type_ in DOCUMENTS:
-        # A text that `tojson` made is the document itself; the server reads it.
+        # A text made by `tojson` is the document itself; the server parses it.
         return str(value) if isinstance(value, JsonText) else document(value)
     if type_ == BYTEA and isinstance(value, str):
         return bytes_of(value, column)
@@ -42,7 +42,7 @@ def fitted(value: Any, column: str, type_: int) -> Any:
 
 
 def _by_itself(value: Any) -> Any:
-    """Mappings, and lists that hold containers, are documents; other lists are arrays."""
+    """Mappings, and lists that contain containers, are documents; other lists are arrays."""
     is_document = isinstance(value, dict) or (
         isinstance(value, list | tuple) and any(isinstance(part, dict | list) for part in value)
     )
@@ -50,7 +50,7 @@ def _by_itself(value: Any) -> Any:
 
 
 def _element_of(type_: int) -> int | None:
-    """Of an array its elements' type."""
+    """The element type of an array type."""
     found = postgres.types.get(type_)
     return found.oid if found is not None and found.array_oid == type_ else None
 

@@ -1,6 +1,6 @@
-"""Commands in sessions of their own: what they see, what they print, how they end.
+"""Commands in sessions of their own: their environment, their output, how they end.
 
-Shared by the kinds that start programs. Whatever happens, nothing of a command runs on.
+Shared by the kinds that start programs. In every case, nothing of a command keeps running.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def environment(
     allowed: tuple[str, ...] = (),
     opened: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a command sees: little of the worker's variables, and those that the task sets.
+    """The environment of a command: a few of the worker's variables, and those that the task sets.
 
     `allowed` is what the task asks for, `opened` what the operator lets tasks have.
     """
@@ -49,12 +49,12 @@ def environment(
 
 
 def as_text(value: str | float | bool) -> str:
-    """A value as an environment variable holds it."""
+    """A value as text for an environment variable."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Output:
-    """What a command printed to one stream, up to a limit."""
+    """The output of a command on one stream, up to a limit."""
 
     def __init__(self, log: Callable[[str], None], limit: int) -> None:
         self._log = log
@@ -71,7 +71,7 @@ class Output:
         self.truncated = self.truncated or len(taken) < len(data)
 
     def text(self) -> str:
-        """As text; bytes that are none, and NUL, are replaced."""
+        """As text; invalid bytes and NUL are replaced."""
         return self._kept.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
@@ -87,7 +87,7 @@ async def run_command(
 ) -> int:
     """Run one command to its end, and end what it left in the background.
 
-    Without `bounds` it is one of the operator's: a container engine, an installer.
+    Without `bounds` it is one of the operator's programs: a container engine, an installer.
     """
     program = await Program.start(
         words, environment, directory, bounds, writes=stdin is not None, room=room
@@ -95,7 +95,7 @@ async def run_command(
     try:
         if stdin is not None:
             assert program.stdin is not None
-            # If the command ends without reading everything, the rest is dropped: its right.
+            # If the command ends without reading everything, the rest is dropped.
             program.stdin.write(stdin.encode())
             program.stdin.close()
         await asyncio.gather(_heard(program.stdout, out), _heard(program.stderr, err))
@@ -141,10 +141,10 @@ def _decoded(text: str, form: str) -> Any:
 def ended_badly(
     subject: str, retry_codes: tuple[int, ...], code: int, out: Output, err: Output
 ) -> Outcome:
-    """`subject` is what the message calls it."""
+    """The failure for an exit code; `subject` is its name in the message."""
     last = (err.text().strip() or out.text().strip())[-TAIL:]
     said = f" It said: {last.splitlines()[-1]}" if last else ""
-    # A shell says 128 + n for a command of its own that signal n killed; so do we.
+    # Like a shell: 128 + n for a command that signal n killed.
     exit_code = code if code >= 0 else 128 - code
     return Outcome(
         status="error",

@@ -1,12 +1,12 @@
-"""A room for the processes of a task: namespaces of the kernel in which there is nothing else.
+"""A room for the processes of a task: kernel namespaces that contain nothing else.
 
 A process inside sees no process, file, network or message queue but its own: the programs and
 libraries of the system and of this Python, read-only; the directories that the task may use; an
-empty /tmp of a bounded size. It has no capabilities, not even over its own room.
+empty /tmp of limited size. It has no capabilities, not even over its own room.
 
-The supervisor of a task makes the user and pid namespaces (`leave_for_room`) and forks the first
-process in them, which builds the rest (`build`), starts the task's own process, and waits: when
-it ends, by itself or killed, the kernel kills all that is left inside. See decision 0022.
+The supervisor of a task creates the user and pid namespaces (`leave_for_room`) and forks their
+first process. That process builds the rest (`build`), starts the task's own process, and waits.
+When it ends or is killed, the kernel kills everything left inside. See decision 0022.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from contextlib import suppress
 import msgspec
 
 INPUTS, OUTPUTS = "/inputs", "/outputs"
-"""Where code finds the files of its inputs, and where it leaves files."""
+"""Where code finds its input files, and where it writes files."""
 HOME = "/tmp"  # noqa: S108 - a directory of the room, nobody else's
 PRIVATE = ("/tmp", "/dev/shm")  # noqa: S108 - as above
-"""Directories in memory of the room's own."""
+"""Directories in memory, private to the room."""
 TMP_BYTES = 512 * 1024 * 1024
-"""Of /tmp, and of /dev/shm, unless the operator allows less for a file."""
+"""The size of /tmp, and of /dev/shm, unless the operator allows less for a file."""
 TMP_FILES = 100_000
 PROCESSES = 1024
-"""Processes and threads in a room, unless the operator says how many."""
+"""Processes and threads in a room, unless the operator sets a limit."""
 HOST_NAME = b"task"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -45,11 +45,11 @@ _ETC = (
     *("pki/tls/openssl.cnf", "protocols", "resolv.conf", "services", "ssl/certs"),
     *("ssl/cert.pem", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
-"""Of /etc only what libraries need: the rest may hold what the operator keeps there."""
+"""The parts of /etc that libraries need; the rest may hold data of the operator."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _KERNEL_FILES = ("sys", "sysrq-trigger", "irq", "bus")
-"""Below /proc, about the machine rather than about processes: read-only in a room."""
+"""Entries of /proc about the machine rather than about processes: read-only in a room."""
 
 _NEW_NS, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = (
     *(0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
@@ -67,23 +67,23 @@ _PIDS_RESERVED = 300
 
 
 class Room(msgspec.Struct, frozen=True, array_like=True):
-    """What is in it beside the system and this Python."""
+    """The contents of a room beside the system and this Python."""
 
     network: bool = False
-    """Whether it has the network of the worker; else a loopback of its own and nothing more."""
+    """Whether it has the worker's network; otherwise it has only a loopback of its own."""
     reads: tuple[str, ...] = ()
-    """Directories that can be read there, under their own names."""
+    """Directories that are readable inside, under their own names."""
     writes: tuple[tuple[str, str], ...] = ()
-    """Directories that can be written to: where they are, and what they are called inside."""
+    """Directories that are writable inside: their paths outside and inside."""
     lends: tuple[tuple[str, str], ...] = ()
-    """Directories that can be read there under another name."""
+    """Directories that are readable inside under another name."""
     hides: tuple[str, ...] = ()
-    """Files and directories of the worker's own: empty inside, wherever they lie."""
+    """Files and directories of the worker that appear empty inside."""
     tmp_bytes: int = TMP_BYTES
 
 
 class _Step(OSError):
-    """A call that the kernel refused; the text names it."""
+    """A system call that the kernel refused; the text names it."""
 
 
 def _done(result: int, what: str) -> None:
@@ -95,7 +95,7 @@ def _done(result: int, what: str) -> None:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-# --- Whether there can be one ------------------------------------------------------------------
+# --- Whether rooms are possible ----------------------------------------------------------------
 
 _TRIAL = """\
 import os, sys
@@ -116,9 +116,9 @@ os._exit(0)
 
 
 def refusal(source: str) -> str | None:
-    """Build a room in a process of its own: what the kernel refused; None if it was built.
+    """Build a room in a child process. Returns what the kernel refused; None if it was built.
 
-    `source`: the directory that this package is imported from.
+    `source` is the directory that this package is imported from.
     """
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces; they are a feature of Linux"
@@ -133,13 +133,15 @@ def refusal(source: str) -> str | None:
     return said.strip()
 
 
-# --- Making it ---------------------------------------------------------------------------------
+# --- Building a room ---------------------------------------------------------------------------
 
 
 def leave_for_room() -> None:
-    """What we fork from now on lives in a room; we ourselves stay where we see and can kill it."""
+    """Create the namespaces: children forked from now on live in them. This process stays outside,
+    where it can see and kill them.
+    """
     user, group = os.geteuid(), os.getegid()
-    # The files of /proc about somebody who may not be looked into belong to the superuser.
+    # The files in /proc of a process that may not be inspected belong to the superuser.
     _libc.prctl(_DUMPABLE, 1, 0, 0, 0)
     _done(_libc.unshare(_NEW_USER | _NEW_PID), "unshare(CLONE_NEWUSER | CLONE_NEWPID)")
     with suppress(FileNotFoundError):  # before Linux 3.19
@@ -150,7 +152,7 @@ def leave_for_room() -> None:
 
 
 def build(room: Room, processes: int | None = None) -> None:
-    """Build the room around us. To be called by its first process."""
+    """Build the room around this process. To be called by its first process."""
     kinds = _NEW_NS | _NEW_IPC | _NEW_UTS | (0 if room.network else _NEW_NET)
     _done(_libc.unshare(kinds), "unshare(CLONE_NEWNS | CLONE_NEWNET | …)")
     if not room.network:
@@ -167,13 +169,13 @@ def build(room: Room, processes: int | None = None) -> None:
     _limit_processes(processes)
     _done(_libc.umount2(b"/old", _DETACH), "umount")
     os.rmdir("/old")
-    # Only the root itself: what is mounted below keeps its own way.
+    # Only the root itself: mounts below it keep their own flags.
     _set_flags("/", _READ_ONLY | _NO_SUID | _NO_DEVICES, deep=False)
     os.chdir(HOME)
 
 
 def lay_down_rights() -> None:
-    """Give up every capability over the room, for us and whatever we start."""
+    """Drop every capability over the room, for this process and its children."""
     for capability in range(_CAPABILITIES):
         _libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
     _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
@@ -204,14 +206,14 @@ def _fill(room: Room) -> None:
 def _processes() -> None:
     os.mkdir("/proc", 0o555)
     _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
-    # Nobody inside makes rooms of their own: what the kernel offers there is wide.
+    # No process inside may create namespaces: they expose much of the kernel.
     _write("/proc/sys/user/max_user_namespaces", "0")
 
 
 def _limit_processes(most: int | None) -> None:
-    """Bound the pids of the room where the kernel counts them by room.
+    """Limit the number of processes in the room, if the kernel counts them per namespace.
 
-    The superuser is not held to RLIMIT_NPROC. Before Linux 6.14 the number is one of the machine.
+    The superuser is not subject to RLIMIT_NPROC. Before Linux 6.14 the number is machine-wide.
     """
     if most is not None and _kernel() >= (6, 14):
         _write("/proc/sys/kernel/pid_max", str(_PIDS_RESERVED + most))
@@ -228,7 +230,7 @@ def _kernel() -> tuple[int, int]:
 
 
 def counts_by_room() -> bool:
-    """Whether RLIMIT_NPROC is about the processes of a room, not all of the worker's user."""
+    """Whether RLIMIT_NPROC counts the processes of a room, not all of the worker's user."""
     return _kernel() >= (5, 14)
 
 
@@ -244,13 +246,13 @@ def _programs() -> list[str]:
 
 
 def _is_for_tasks(path: str) -> bool:
-    """Whether it is a directory of its own, not one that the worker's home lies in."""
+    """Whether it is a directory of its own, not one that contains the worker's home."""
     home = os.path.join(os.environ.get("HOME", "/"), "")
     return os.path.isabs(path) and not home.startswith(os.path.join(path, ""))
 
 
 def _show(path: str) -> None:
-    """Have a file or directory of the worker's machine, read-only, if it is there."""
+    """Mount a file or directory of the machine read-only, if it exists."""
     real = _followed(path)
     if os.path.exists(real):
         for place in {path, real.removeprefix("/old")}:
@@ -259,7 +261,7 @@ def _show(path: str) -> None:
 
 
 def _is_there(place: str, real: str) -> bool:
-    """Whether the room has it there already, perhaps with a directory above it."""
+    """Whether the room already has it, perhaps through a parent directory."""
     try:
         return os.path.samestat(os.stat(place), os.stat(real))
     except OSError:
@@ -279,7 +281,7 @@ def _bind(source: str, place: str, flags: int) -> None:
 
 
 def _followed(path: str) -> str:
-    """Where a path of the old root leads, links followed, as a path below /old."""
+    """Resolve a path of the old root, including links, to a path below /old."""
     parts = [part for part in path.split("/") if part][::-1]
     found, links = "/old", 0
     while parts:
@@ -321,7 +323,7 @@ def _devices() -> None:
 
 
 def _own(place: str, size: int) -> None:
-    """An empty directory in memory, which is gone with the room."""
+    """An empty directory in memory, gone with the room."""
     os.makedirs(place, exist_ok=True)
     told = f"size={size},nr_inodes={TMP_FILES},mode=1777"
     _mount("tmpfs", place, "tmpfs", _NO_SUID | _NO_DEVICES, told)
@@ -343,7 +345,7 @@ def _mount(
 
 
 def _set_flags(place: str, flags: int, *, deep: bool = True) -> None:
-    """Flags of a mount, and of those below it; what was forbidden before stays forbidden."""
+    """Set flags of a mount, and of those below it; existing restrictions remain."""
     wanted = (ctypes.c_uint64 * 4)(flags, 0, 0, 0)
     how = _AT_RECURSIVE if deep else 0
     told = _libc.syscall(_MOUNT_SETATTR, _AT_HERE, os.fsencode(place), how, wanted, 32)

@@ -1,9 +1,9 @@
-"""Processes of tasks: started by a small process of ours, each under a supervisor of its own.
+"""Starts the processes of tasks: through a small spawner process, each under a supervisor.
 
-The spawner is a process that has loaded what Python tasks need and forks whatever the worker asks
-for: a copy of itself that runs Python code, or a program. It costs a few milliseconds and shares
-its memory. Each is watched by a supervisor, which knows all that comes from it, also what left its
-session, and ends it with the task, or when the worker is gone. See `spawner` for that side.
+The spawner has loaded what Python tasks need, and forks on request: a copy of itself that runs
+Python code, or a program. A fork takes a few milliseconds and shares memory. Each process has a
+supervisor, which knows all its descendants, even those that left its session, and ends them with
+the task, or when the worker is gone. `spawner` is the other side.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from noetl.tools.processes.spawner import (
 from noetl.tools.processes.tree import kill_all
 
 LET_SEEN = ("PATH", "HOME", "LANG")
-"""Of the worker's environment, what every process of a task sees."""
+"""Variables of the worker's environment that every process of a task sees."""
 
 
 def let_seen() -> dict[str, str]:
-    """These, as they are now."""
+    """Their current values."""
     return {name: os.environ[name] for name in LET_SEEN if name in os.environ}
 
 
 STUBBORN_SECONDS = 5.0
-"""After so long without an answer of a supervisor we kill what we know of ourselves."""
+"""If a supervisor does not respond for this long, we kill the processes we know of ourselves."""
 
-# Isolated from the worker's environment and directory, yet with every installed package. The
-# source of this package comes first only until all is loaded.
+# Isolated from the worker's environment and directory, yet with every installed package. The source
+# of this package comes first only until everything is loaded.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from noetl.tools.python.child import serve; "
@@ -61,17 +61,19 @@ _SOURCE = str(Path(noetl.__file__).parents[1])
 
 
 class Spawned:
-    """A process that was asked for, as the worker sees it. It ends when this is closed."""
+    """A process as the worker sees it. It ends when this is closed."""
 
     def __init__(self, spawn: Spawn, fds: list[int]) -> None:
-        """`fds` are its ends of the lines to it; they are still ours to close."""
+        """`fds` are its ends of the connections; they are still ours to close."""
         self._loop = asyncio.get_running_loop()
         self.pid: int | None = None
         """Of its supervisor."""
         self.started: asyncio.Future[None] = self._loop.create_future()
         """Raises OSError if the program could not be started."""
         self.exited: asyncio.Future[int] = self._loop.create_future()
-        """The exit code, as `Popen.returncode` has it, when it and all that it started is gone."""
+        """The exit code (as `Popen.returncode`), once the process and all its descendants are
+        gone.
+        """
         self.refusal: OSError | None = None
         """Why it could not be started."""
         self._unread = b""
@@ -94,7 +96,7 @@ class Spawned:
         except OSError:
             data = b""
         if not data:
-            # Somebody killed the supervisor; the process dies with it.
+            # The supervisor was killed; the process dies with it.
             self._over(-signal.SIGKILL)
             return
         self._unread += data
@@ -132,11 +134,11 @@ class Spawned:
             self.started.exception()
 
     def terminate(self) -> None:
-        """Ask it and all that it started to end."""
+        """Ask it and its descendants to end."""
         self._tell(TERMINATE)
 
     def kill(self) -> None:
-        """Kill it and all that it started; `exited` is done when that is so."""
+        """Kill it and its descendants; `exited` is resolved when that is done."""
         self._tell(KILL)
         if self._stubborn is None and not self.exited.done():
             self._stubborn = self._loop.call_later(STUBBORN_SECONDS, self._kill_ourselves)
@@ -165,7 +167,7 @@ class Spawned:
 
 
 class Spawner:
-    """The process that starts all others. There is one for this process, started when needed."""
+    """The process that starts all others. There is one for this process, started on first use."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -178,7 +180,7 @@ class Spawner:
             try:
                 self._send(message, fds)
             except (BrokenPipeError, ConnectionResetError):
-                # Somebody killed it: another one takes over. What it started goes on.
+                # The spawner was killed: start another. The processes it started continue.
                 self._close()
                 self._send(message, fds)
 
@@ -204,7 +206,7 @@ class Spawner:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env=let_seen(),
-                # A signal to our own group is not for it: it is there for what comes after.
+                # A signal to our own group must not reach it: it is needed until the end.
                 start_new_session=True,
             )
         self._line = ours
@@ -233,7 +235,7 @@ def spawner() -> Spawner:
 
 
 class Program:
-    """A program that was started, with its three streams. All of it ends when it is closed."""
+    """A running program with its three streams. Closing it ends everything it started."""
 
     def __init__(
         self,
@@ -263,11 +265,11 @@ class Program:
     ) -> Program:
         """Raises OSError if there is no such program or directory, ValueError for a NUL.
 
-        `writes`: somebody writes to its standard input; else that is empty.
+        `writes`: its standard input is written to; otherwise it is empty.
         """
         if any("\0" in text for text in (directory, *words, *environment, *environment.values())):
             raise ValueError("embedded null byte")
-        # Where we are now: the process that starts it may have begun elsewhere.
+        # Relative to our directory: the spawner may have another.
         directory = os.path.abspath(directory)
         spawn = Spawn(bounds, tuple(words), environment, directory, room=room)
         ours, theirs = _pipes(writes)
@@ -285,21 +287,21 @@ class Program:
             await asyncio.shield(joining)
             await asyncio.shield(spawned.started)
         except BaseException:
-            # Once begun, a start is seen through: half a start could not be stopped.
+            # Once begun, a start is completed: half a start could not be stopped.
             await (await joining).close()
             raise
         return joining.result()
 
     @classmethod
     async def _joined(cls, spawned: Spawned, ours: list[int], line_max: int) -> Program:
-        """With streams at our ends."""
+        """Connect streams to our ends."""
         out, reading_out = await _reader(ours[0], line_max)
         err, reading_err = await _reader(ours[1], line_max)
         writer = await _writer(ours[2]) if len(ours) > 2 else None
         return cls(spawned, writer, out, err, [reading_out, reading_err])
 
     async def ended(self) -> int:
-        """The exit code, when it and all that it started is gone."""
+        """The exit code, once it and its descendants are gone."""
         return await asyncio.shield(self._spawned.exited)
 
     async def stop(self, grace: float) -> None:
@@ -308,7 +310,7 @@ class Program:
         await asyncio.wait([self._spawned.exited], timeout=grace)
 
     async def close(self) -> None:
-        """Kill what is left of it; when this returns it is dead."""
+        """Kill what is left of it. When this returns, it is dead."""
         try:
             await self._spawned.dead()
         finally:

@@ -1,4 +1,4 @@
-"""What is said between a worker and the processes that run Python code for it."""
+"""The messages between a worker and the processes that run Python code for it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
     code: str
     name: str
-    """Stands for the file's name in tracebacks."""
+    """The file name in tracebacks."""
     inputs: Any
     context: Any
     lines: str = ""
-    """A file to write the values to, one line of JSON each; the answer is then their number."""
+    """A file to write the values to, as one line of JSON each; the answer is then their number."""
     imports: tuple[str, ...] = ()
-    """Statements that bind modules before the code runs, in lines of their own."""
+    """Statements that bind modules before the code runs."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What came of it: a value, or the reason why there is none."""
+    """The result of a call: a value, or why there is none."""
 
     value: Any = None
     problem: str = ""
@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     traceback: str = ""
     line: int = 0
     spoiled: bool = False
-    """The process is not fit for another call: threads or children are left, or it grew."""
+    """The process cannot take another call: threads or children are left, or it grew."""
 
 
 class Crashed(Exception):
@@ -62,8 +62,8 @@ class Sandbox(Protocol):
     ) -> Answer:
         """Run the code in a process that serves `owner` only, with `packages` before all others.
 
-        Where processes see files of their own only, `files` are shown to it under `inputs_in`,
-        and it reaches a network only with `network`.
+        If processes see only files of their own, `files` are visible under `inputs_in`, and the
+        code has a network only with `network`.
 
         The timeout begins when the code does. Raises TimeoutError or Crashed; then, as when
         cancelled, its process is dead before this returns.
@@ -71,7 +71,7 @@ class Sandbox(Protocol):
 
     @property
     def inputs_in(self) -> str | None:
-        """The directory that code finds its files in; None: wherever the worker has them."""
+        """The directory in which code finds its files; None: at their paths on the worker."""
 
     async def close(self) -> None:
         """End every process."""

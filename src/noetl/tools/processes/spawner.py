@@ -1,13 +1,13 @@
 """The process that starts the processes of tasks, and the supervisors that end them.
 
-It does one thing after another in one thread, so that it can fork. Each process of a task has a
-supervisor of its own as its parent. The supervisor is its sub-reaper: whatever the task starts, in
-whatever session, stays below it, and is killed when the task's process ends, when the worker says
-so, or when the worker is gone. What is left when a supervisor itself was killed comes to the
-spawner, which kills it.
+It works in a single thread, so that it can fork. Each process of a task has a supervisor as its
+parent. The supervisor is a sub-reaper: everything the task starts, in any session, stays below it,
+and is killed when the task's process ends, when the worker asks for it, or when the worker is gone.
+If a supervisor itself is killed, its processes fall to the spawner, which kills them.
 
-A process of a task cannot look into others or be looked into by them, gets no rights by setuid
-programs, and, where the kernel has Landlock, cannot trace or signal what it did not start.
+A process of a task cannot inspect others or be inspected by them, gains no privileges through
+setuid programs, and, if the kernel has Landlock, cannot trace or signal processes that it did not
+start.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from noetl.tools.processes.tree import descendants
 
 SIZE = struct.Struct(">I")
 NEWS = struct.Struct(">ci")
-"""What a supervisor says: a letter of these, and a number."""
+"""A message of a supervisor: one of these letters, and a number."""
 STARTED, REFUSED, NO_ROOM, ENDED = b"S", b"X", b"N", b"E"
 KILL, TERMINATE = b"K", b"T"
-"""What a supervisor is told. The end of the line means KILL."""
+"""Messages to a supervisor. A closed connection means KILL."""
 FDS_MAX = 8
 OOM_SCORE = "500"
-"""When memory runs out, tasks go before the worker does."""
+"""When memory runs out, the kernel kills tasks before the worker."""
 NOT_STARTED = 127
 _PARENT_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 4, 38, 36
 _DROP_FROM_BOUNDS = 24
@@ -60,33 +60,34 @@ _SCOPE_SIGNALS = 1 << 1
 _MAKE_BLOCK_DEVICES = 1 << 11
 
 Serve = Callable[[int, int, tuple[str, ...]], None]
-"""Runs Python code that comes over a line: its number, what a message may have, and directories of
-its own that it empties after every call.
-"""
+"""Runs Python code that arrives over a socket: its descriptor, the maximum message size, and
+private directories that are emptied after every call."""
 
 
 class Bounds(msgspec.Struct, frozen=True, array_like=True):
-    """What the system holds a process of a task to; None: no limit of ours."""
+    """Resource limits of a process of a task; None: no limit of ours."""
 
     memory: int | None = None
     """Bytes of address space."""
     processes: int | None = None
     file_bytes: int | None = None
-    """Of one file that it writes."""
+    """The size of one file that it writes."""
 
 
 class Spawn(msgspec.Struct, frozen=True, array_like=True):
-    """Start this. The line of its supervisor comes along, and the ends of its own lines."""
+    """A request to start a process. The supervisor's connection and the process's own descriptors
+    are sent with it.
+    """
 
     bounds: Bounds | None
-    """None: a program of the operator's, not of a task's author; it may do what the worker may."""
+    """None: a program of the operator, not of a task's author; it may do what the worker may."""
     words: tuple[str, ...] = ()
-    """A program and its arguments, with its three standard streams; none: Python code."""
+    """A program and its arguments, with its three standard streams; empty: Python code."""
     environment: dict[str, str] = {}
     directory: str = ""
     message_max: int = 0
     packages: str | None = None
-    """For Python code: what a message may have, and a directory of more packages."""
+    """For Python code: the maximum message size, and a directory of more packages."""
     room: Room | None = None
     """None: it sees the machine as the worker does."""
 
@@ -95,7 +96,7 @@ _decode = msgspec.msgpack.Decoder(Spawn).decode
 
 
 def keep(fd: int, serve: Serve) -> None:
-    """Start what the worker asks for, until it closes its end and all has ended."""
+    """Start processes for the worker, until it closes its end and all have ended."""
     os.set_inheritable(fd, False)
     if sys.platform == "linux":
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -103,7 +104,7 @@ def keep(fd: int, serve: Serve) -> None:
     _hide()
     _reap_orphans()
     wake = _woken_by_children()
-    # What lives now lives as long as we do: nobody need look at it again, or copy it.
+    # Objects that exist now live as long as this process: exclude them from collection and copying.
     gc.collect()
     gc.freeze()
     line: socket.socket | None = socket.socket(fileno=fd)
@@ -150,10 +151,10 @@ def _received(line: socket.socket) -> tuple[Spawn, list[int]] | None:
 
 
 def _reap(ours: set[int], has_orphans: bool) -> bool:
-    """Forget supervisors that have ended. If one was killed, what it left behind is ours now.
+    """Reap supervisors that have ended. If one was killed, its processes are ours now.
 
-    What we kill may itself have children, which come to us when it is dead: so we look again after
-    every death, until nothing is left. Returns whether something was.
+    A process that we kill may have children, which fall to us when it is dead; so we look again
+    after every death, until nothing is left. Returns whether something was.
     """
     ended = [(pid, status) for pid, status in _ended_children() if pid in ours]
     ours.difference_update(pid for pid, _ in ended)
@@ -181,7 +182,7 @@ def _as_supervisor(spawn: Spawn, fds: list[int], serve: Serve, close: tuple[int,
 
 
 def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
-    """Start it, wait for its end or for word from the worker, end all that is left of it."""
+    """Start it, wait for its end or for a message of the worker, then end everything left of it."""
     os.setsid()
     if spawn.bounds is not None:
         _reap_orphans()
@@ -223,7 +224,8 @@ def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
                 break
     code = _kill_the_rest(main, code)
     if spawn.room is not None:
-        # The first process of the room cannot end as the task's own did, so it says how that was.
+        # The first process of the room cannot end the way the task's process did, so it reports the
+        # code.
         code = int(os.read(last, 16) or -signal.SIGKILL)
     _say(line, ENDED, code)
     os._exit(0)
@@ -237,13 +239,13 @@ def _heard(line: socket.socket) -> bytes:
 
 
 def _say(line: socket.socket, what: bytes, number: int) -> None:
-    # If nobody is there to hear it, we hear that next.
+    # If the worker is gone, the next read shows that.
     with suppress(OSError):
         line.sendall(NEWS.pack(what, number))
 
 
 def _kill_the_rest(main: int, code: int | None) -> int:
-    """Kill what comes from us until nothing does; how the main one ended."""
+    """Kill all descendants until none is left. Returns how the main process ended."""
     while _has_children():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(main, signal.SIGKILL)
@@ -268,7 +270,7 @@ def _code_of(main: int, ended: list[tuple[int, int]]) -> int | None:
 
 
 def _ended_children(*, at_least_one: bool = False) -> list[tuple[int, int]]:
-    """Reap those that have ended; waits for the first if asked to."""
+    """Reap children that have ended; waits for the first if asked to."""
     found: list[tuple[int, int]] = []
     with suppress(ChildProcessError):
         while True:
@@ -280,7 +282,7 @@ def _ended_children(*, at_least_one: bool = False) -> list[tuple[int, int]]:
 
 
 def _woken_by_children() -> int:
-    """A pipe that can be read from when a child has ended."""
+    """A pipe that becomes readable when a child has ended."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -346,12 +348,12 @@ def _as_task(
 
 
 def _run_program(spawn: Spawn, streams: list[int], begins: int) -> NoReturn:
-    """Become the program; if that fails, the worker hears why."""
+    """Become the program; if that fails, report why to the worker."""
     try:
         os.chdir(spawn.directory)
         for number, fd in enumerate(streams):
             os.dup2(fd, number)
-        # Python ignores these; programs expect that nobody did.
+        # Python ignores these signals; programs expect the default.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
         variables = spawn.environment
@@ -368,10 +370,10 @@ def _refuse(begins: int, what: bytes, error: OSError) -> None:
 
 
 def _enter(room: Room, bounds: Bounds | None, begins: int, lasts: int, fds: list[int]) -> None:
-    """Build the room, and go on in it as another process.
+    """Build the room, and continue in it as another process.
 
-    The first process of a pid namespace is not like others: signals pass it by, and all orphans
-    come to it. So it only waits for the task's own process and says how that ended.
+    The first process of a pid namespace is special: signals do not reach it, and it inherits all
+    orphans. So it only waits for the task's own process and reports how that ended.
     """
     try:
         build(room, None if bounds is None else bounds.processes)
@@ -406,7 +408,7 @@ def _bound(bounds: Bounds) -> None:
             resource.setrlimit(kind, (limit, limit))
 
 
-# --- What the kernel does for us ---------------------------------------------------------------
+# --- Kernel features ---------------------------------------------------------------------------
 
 
 def _prctl(option: int, value: int) -> None:
@@ -415,12 +417,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _hide() -> None:
-    """Nobody of the same user may look into this process or its copies."""
+    """No process of the same user may inspect this process or its copies."""
     _prctl(_DUMPABLE, 0)
 
 
 def _reap_orphans() -> None:
-    """What loses its parent below us becomes our child."""
+    """Orphaned descendants become our children."""
     _prctl(_SUBREAPER, 1)
 
 
@@ -432,7 +434,7 @@ def _die_with_supervisor() -> None:
 
 
 def _confine() -> None:
-    """Keep it from tracing, reading and signalling processes that it did not start."""
+    """Prevent tracing, reading and signalling of processes that it did not start."""
     _prctl(_NO_NEW_PRIVILEGES, 1)
     if sys.platform != "linux":
         return
@@ -442,8 +444,8 @@ def _confine() -> None:
     version = libc.syscall(_CREATE_RULESET, None, 0, _RULESET_VERSION)
     if version < 1:
         return
-    # A set of rules must be about something. Before it could be about signals, we take the making
-    # of block devices, which no task needs; that others cannot be traced follows from any set.
+    # A ruleset must restrict something. On kernels whose rulesets cannot restrict signals, it is
+    # the creation of block devices, which no task needs; any ruleset prevents tracing others.
     has_scopes = version >= _SCOPES_SINCE
     rules = (ctypes.c_uint64 * 3)(
         0 if has_scopes else _MAKE_BLOCK_DEVICES, 0, _SCOPE_SIGNALS if has_scopes else 0
@@ -455,7 +457,7 @@ def _confine() -> None:
 
 
 def _lay_down_sight(libc: ctypes.CDLL) -> None:
-    """The superuser may look into every process; its tasks may not."""
+    """The superuser may inspect every process; its tasks may not."""
     for capability in _SIGHT:
         libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
     head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)

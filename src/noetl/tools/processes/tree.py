@@ -1,4 +1,4 @@
-"""Processes and what comes from them, as the system shows them."""
+"""Processes and their descendants, as the system shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kill_all(pid: int) -> None:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words, from what `Popen.returncode` says."""
+    """How a process ended, in words, from `Popen.returncode`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -29,17 +29,17 @@ def ending(code: int) -> str:
 
 
 def descendants(pid: int, *, deep: bool = True) -> list[int]:
-    """Its children, and with `deep` theirs and so on. None where the system does not show them."""
+    """Its children, and with `deep` their descendants. Empty if the system does not show them."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdecimal():
             with suppress(OSError, ValueError, IndexError):
-                # pid (name, which may hold anything) state ppid …
+                # pid (name, which may contain anything) state ppid …
                 with open(f"/proc/{name}/stat", "rb") as file:
                     parent = int(file.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found = list(children.get(pid, []))
     for child in found if deep else ():
-        # The list grows while it is read: children of children come behind.
+        # The list grows while it is read: children of children are appended.
         found += children.get(child, [])
     return found

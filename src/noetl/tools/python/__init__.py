@@ -1,4 +1,4 @@
-"""kind: python. The author's own code, in a process of its own."""
+"""kind: python. Runs the author's own code, in a process of its own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ EXAMPLE = """\
 
 
 def check(code: str) -> CodeProblem | None:
-    """What Python says of the code before it runs. `return` may stand at top level."""
+    """What Python says of the code before it runs. `return` is allowed at top level."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -95,10 +95,10 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def yields(config: Mapping[str, Any]) -> Yielded:
-    """The keys of what the code yields, where it writes them down wherever it can end.
+    """The keys of the result, if the code states them at every place where it can end.
 
-    Reads what the process that runs it does: a `return` at top level counts, else `result`, else
-    what `main` returns.
+    Follows the process that runs it: a `return` at top level counts, else `result`, else what
+    `main` returns.
     """
     code = config.get("code")
     if not isinstance(code, str) or "{{" in code or check(code) is not None:
@@ -137,7 +137,7 @@ def _names_result(node: ast.AST) -> bool:
 
 
 def _returned(body: list[ast.stmt]) -> list[ast.Return]:
-    """The returns of a body, without those of functions in it."""
+    """The returns of a body, without those of nested functions."""
     found: list[ast.Return] = []
     pending: list[ast.AST] = list(body)
     while pending:
@@ -150,7 +150,7 @@ def _returned(body: list[ast.stmt]) -> list[ast.Return]:
 
 
 def _merged(values: Sequence[ast.expr | None]) -> Yielded:
-    """Every key that one of these mappings writes; nothing is known if one is no such mapping."""
+    """Every key that one of these mappings has; unknown if one of them is no such mapping."""
     merged: dict[str, Yielded] = {}
     for value in values:
         if not isinstance(value, ast.Dict):
@@ -170,7 +170,9 @@ def _older(task: Written) -> None:
 
 
 def _older_libs(task: Written, libs: dict[str, Any]) -> None:
-    """`libs: {alias: module}` binds names before the code runs; today the code imports them."""
+    """`libs: {alias: module}` binds names before the code runs; the current form imports them in
+    the code.
+    """
     code = task.text("code")
     if not libs:
         task.leave_out("libs", "it names nothing")
@@ -184,13 +186,13 @@ def _older_libs(task: Written, libs: dict[str, Any]) -> None:
     try:
         imports = imports_of(msgspec.convert(libs, dict[str, Name | Import]))
     except ValueError:
-        return  # the shape check will say what is wrong with it
+        return  # the shape check reports what is wrong with it
     task.put("code", "\n".join([*imports, code]), "it imports what `libs` named")
     task.leave_out("libs", "the code imports the modules")
 
 
 def _no_names(libs: dict[str, Any]) -> list[str]:
-    """What code could not be given: each name that is none, and what to write instead."""
+    """The entries that cannot be bound, and what to write instead."""
     wrong = []
     for alias, written in libs.items():
         is_import = isinstance(written, dict) and written.keys() == {"from", "import"}
@@ -211,7 +213,7 @@ def _is_name(text: str) -> bool:
 
 
 def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
-    """The statements that bind these names; raises ValueError for what is not a name."""
+    """The statements that bind these names. Raises ValueError for an invalid name."""
     found = []
     for alias, written in libs.items():
         parts = (written.module, written.name) if isinstance(written, Import) else (written, "")
@@ -225,7 +227,7 @@ def imports_of(libs: Mapping[str, str | Import]) -> tuple[str, ...]:
 
 
 def _reads_context(config: Mapping[str, Any]) -> bool:
-    """Whether the code names `context`; a script is loaded later and may."""
+    """Whether the code mentions `context`; a script, which is loaded later, may."""
     return "context" in str(config.get("code", "context"))
 
 

@@ -1,8 +1,8 @@
 """The other end of `sandbox`: a process that runs Python code, one call after another.
 
-It imports as little as possible, because the spawner of every worker loads it. What a call changes
-in the process (directory, environment, import path, …) is put back after it; what cannot be put
-back (threads, children, much memory) makes the process spoiled, and the worker replaces it.
+It imports as little as possible, because the spawner of every worker loads it. Changes that a call
+makes to the process (directory, environment, import path, …) are undone after it. What cannot be
+undone (threads, children, much memory) makes the process spoiled, and the worker replaces it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZE = struct.Struct(">I")
 READY = b"ready"
 MODULE = "noetl_task"
 MEMORY_MAX_KIB = 1024 * 1024
-"""A process whose peak is above this is not kept."""
+"""A process with a larger peak is not reused."""
 PROGRAMS_MAX = 256
 
 _programs: dict[tuple[str, str], Program] = {}
@@ -38,10 +38,10 @@ _programs: dict[tuple[str, str], Program] = {}
 def serve(fd: int, message_max: int, private: tuple[str, ...] = ()) -> None:
     """Answer calls until the worker closes its end.
 
-    `private` are directories of this process alone; what a call leaves there is gone after it.
+    `private` are directories of this process alone; they are emptied after each call.
     """
     os.set_inheritable(fd, False)
-    # What is printed is to be seen while the code runs, whatever it is.
+    # Output must be visible while the code runs, in any encoding.
     sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
     with socket.socket(fileno=fd) as line:
@@ -117,7 +117,7 @@ def _answered(call: Call) -> Answer:
         answer = _raised(error, call, "raised")
     _flush()
     sys.modules.pop(MODULE, None)
-    # The globals of the call and its functions hold each other; let go of both now.
+    # The globals of the call and its functions refer to each other; free both now.
     module.__dict__.clear()
     return answer
 
@@ -132,7 +132,9 @@ def _program(code: str, name: str) -> Program:
 
 
 def _value(program: Program, call: Call, variables: dict[str, Any]) -> Any:
-    """Run the code, then take its value: what it returned, else `result`, else of `main`."""
+    """Run the code, then take its value: what it returned, else `result`, else the result of
+    `main`.
+    """
     inputs = call.inputs
     variables.update(args=inputs, input_data=inputs, context=call.context, json=json)
     variables.update(inputs)
@@ -160,7 +162,7 @@ def _value(program: Program, call: Call, variables: dict[str, Any]) -> Any:
 
 
 def _written(value: Any, place: str) -> int:
-    """Write what the code yields while it yields it: no more than one value is in memory."""
+    """Write values as the code yields them, with only one in memory at a time."""
     with open(place, "wb") as file:
         if hasattr(value, "__await__"):
             value = _finished(value)
@@ -185,7 +187,7 @@ async def _written_async(values: Any, file: Any) -> int:
 
 
 def _finished(value: Any) -> Any:
-    """What an async function or a generator yields in the end; else the value itself."""
+    """The final value of an async function or a generator; otherwise the value itself."""
     if hasattr(value, "__await__"):
         import asyncio
 
@@ -211,7 +213,9 @@ async def _gathered(values: Any) -> list[Any]:
 
 
 def _raised(error: BaseException, call: Call, problem: str) -> Answer:
-    """The failure with the author's own lines; ours and the libraries' say nothing to them."""
+    """The failure with the author's own lines only; ours and the libraries' mean nothing to
+    them.
+    """
     source = call.code.splitlines()
     frames: list[tuple[int, str]] = []
     trace = error.__traceback__
@@ -250,7 +254,7 @@ def _said(error: BaseException) -> str:
 
 
 def _carried(text: str) -> str:
-    """Text that everyone after us can carry, shortened to what people read."""
+    """Text that JSON can carry, shortened to a readable length."""
     if len(text) > 20_000:
         text = f"{text[:10_000]}\n…\n{text[-10_000:]}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
@@ -260,7 +264,7 @@ def _carried(text: str) -> str:
 
 
 class _Surroundings:
-    """What the process was like before any call."""
+    """The state of the process before any call."""
 
     def __init__(self, private: tuple[str, ...]) -> None:
         self.private = {place: frozenset(os.listdir(place)) for place in private}
@@ -273,7 +277,7 @@ class _Surroundings:
         self.streams = (sys.stdin, sys.stdout, sys.stderr)
 
     def restore(self) -> bool:
-        """Make it so again; whether something is left that we cannot undo."""
+        """Restore it. Returns whether something is left that cannot be undone."""
         streams = (sys.stdin, sys.stdout, sys.stderr)
         if any(now is not was for now, was in zip(streams, self.streams, strict=True)):
             sys.stdin, sys.stdout, sys.stderr = self.streams
@@ -325,7 +329,7 @@ def _remove(path: str) -> None:
 
 
 def _has_company() -> bool:
-    """Whether threads or child processes of the call live on."""
+    """Whether threads or child processes of the call are still alive."""
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
         return True
@@ -337,9 +341,7 @@ def _has_company() -> bool:
 
 
 def _has_grown() -> bool:
-    """Whether it holds much memory. The most it ever had says nothing: that number begins with what
-    the worker had when it started us.
-    """
+    """Whether it holds much memory. The peak is useless: it begins with that of the worker."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             pages = int(file.read().split()[1])
@@ -354,6 +356,6 @@ def _flush() -> None:
             if stream is not None:
                 stream.flush()
         except (OSError, ValueError):
-            # The code closed it or broke it. There is nobody to tell; the next call is given
-            # the streams that the process began with.
+            # The code closed or broke it. No one needs to know; the next call gets the original
+            # streams.
             continue

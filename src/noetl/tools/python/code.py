@@ -1,4 +1,4 @@
-"""From the text of a task's code to something to run, whichever way it yields its value."""
+"""Compiles the text of a task's code, for each of the ways to yield a value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 FELL_THROUGH = object()
-"""What a body yields that reached its end without `return`."""
+"""Marks a body that reached its end without `return`."""
 BODY = "__noetl_body__"
 END = "__noetl_end__"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -20,12 +20,12 @@ class Program(NamedTuple):
 
     body: CodeType
     returns: str
-    """Name of the function that the code was put into, if it returns at top level."""
+    """Name of the function that wraps the code, if it returns at top level."""
     defines_main: bool
 
 
 def compiled(code: str, name: str) -> Program:
-    """Raises SyntaxError, also for text that Python cannot read at all."""
+    """Raises SyntaxError, also for text that Python cannot decode."""
     try:
         tree = ast.parse(code, name)
     except ValueError as error:
@@ -39,7 +39,7 @@ def compiled(code: str, name: str) -> Program:
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
-    """Names that a statement at top level plainly gives a value to."""
+    """Names that a top-level statement assigns."""
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             return {name}
@@ -62,7 +62,9 @@ def _returns(node: ast.AST) -> bool:
 
 
 def _as_function(tree: ast.Module, name: str) -> ast.Module:
-    """The code as a function's body in which every variable is global, as it is written to be."""
+    """The code as the body of a function in which every variable is global, as its author
+    expects.
+    """
     count = next((n for n, part in enumerate(tree.body) if not _opens(part)), len(tree.body))
     opening, rest = tree.body[:count], [_Unannotated().visit(part) for part in tree.body[count:]]
     end = ast.Return(value=ast.Name(id=END, ctx=ast.Load()))
@@ -77,7 +79,7 @@ def _as_function(tree: ast.Module, name: str) -> ast.Module:
 
 
 def _opens(statement: ast.stmt) -> bool:
-    """Whether it may stand only at the head of a module: its docstring, `__future__`."""
+    """Whether it must stay at the head of a module: the docstring, `__future__`."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str())):
             return True
@@ -94,7 +96,7 @@ def _locals_of(module: CodeType) -> set[str]:
 
 
 class _Unannotated(ast.NodeTransformer):
-    """`x: int = 1` as `x = 1`, because a global may not be annotated inside a function."""
+    """Turns `x: int = 1` into `x = 1`, because a global may not be annotated inside a function."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node
@@ -117,7 +119,7 @@ class _Unannotated(ast.NodeTransformer):
 def arguments_of(
     main: Callable[..., Any], inputs: Mapping[str, Any], context: Any
 ) -> tuple[list[Any], dict[str, Any]]:
-    """What to call `main` with: of all that is offered, the parameters it has."""
+    """The arguments for `main`: those of the offered values that it has parameters for."""
     offered = {"args": inputs, "input_data": inputs, "context": context, **inputs}
     positional, named, takes_all = _parameters(main)
     first = [offered[name] for name in positional if name in offered]
@@ -128,7 +130,7 @@ def arguments_of(
 
 
 def _parameters(main: Any) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """Names that go by position only, names that may be named, whether any name will do."""
+    """Positional-only parameters, other parameters, and whether it accepts any name."""
     while hasattr(main, "__wrapped__"):
         main = main.__wrapped__
     code = getattr(main, "__code__", None)

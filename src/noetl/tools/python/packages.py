@@ -1,7 +1,7 @@
-"""Packages that a task's code needs: found on the worker, or installed beside it once.
+"""Packages that a task's code needs: present on the worker, or installed beside it once.
 
-Only plain requirements are taken (`pandas>=2`), never options or addresses, and only wheels: what
-is installed comes from the operator's index and runs nothing while it is installed.
+Only plain requirements are allowed (`pandas>=2`), no options and addresses, and only wheels:
+packages come from the operator's index, and their installation runs no code.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from noetl.tools.processes.commands import Output, environment, run_command
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[\w,. -]*\])?\s*(.*?)\s*$")
 _CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=)\s*(\d+(?:\.\d+)*)")
 OPERATORS_OWN = ("PIP_", "UV_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-"""Variables by which the operator says where packages come from."""
+"""Variables by which the operator configures the package index."""
 
 
 async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | None:
-    """A directory that holds what these ask for; None if the worker has it all.
+    """A directory with the required packages; None if the worker has them all.
 
-    Raises Failed if it is neither there nor to be had.
+    Raises Failed if they are missing and cannot be installed.
     """
     lacks = [lack for lib in libs if (lack := lacking(lib))]
     if not lacks:
@@ -50,7 +50,9 @@ async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | Non
 
 
 class Packages:
-    """Directories of installed packages, each made once, also if several calls need it at once."""
+    """Directories of installed packages, each made once, also if several calls need it at the same
+    time.
+    """
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -82,14 +84,14 @@ class Packages:
             try:
                 partial.rename(place)
             except OSError:
-                # Another worker of this machine was faster; what it made is the same.
+                # Another worker of this machine was faster; its directory is the same.
                 if not place.exists():
                     raise
         finally:
             await to_thread(shutil.rmtree, partial, ignore_errors=True)
 
     async def close(self) -> None:
-        """Nothing is open; what is installed stays."""
+        """Nothing is open; installed packages stay."""
 
 
 def _installer(target: str, libs: tuple[str, ...]) -> list[str]:
@@ -128,7 +130,7 @@ def _check(requirement: str) -> None:
 
 @cache
 def lacking(requirement: str) -> str | None:
-    """What is wrong with a requirement like `pandas>=2`; None if it is met."""
+    """Why a requirement like `pandas>=2` is not met; None if it is."""
     found = _REQUIREMENT.match(requirement)
     if found is None:
         return f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'

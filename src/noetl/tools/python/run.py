@@ -1,4 +1,4 @@
-"""Runs the author's code in a sandbox process and tells its failures apart."""
+"""Runs the author's code in a sandbox process, and classifies its failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def run(config: Python, context: ToolContext) -> Outcome:
             code,
             name=name,
             inputs=inputs,
-            # Most code does not look at it, and it may be large.
+            # Most code does not use it, and it may be large.
             context=context.context if "context" in code else {},
             log=context.log,
             owner=context.playbook,
@@ -71,7 +71,7 @@ async def run(config: Python, context: ToolContext) -> Outcome:
 
 
 async def _kept(lines: Path, answer: Answer, context: ToolContext) -> Outcome:
-    """A reference to the file that the code's values went to, one line each."""
+    """A reference to the file with the code's values, one per line."""
     count = int(answer.value)
     return ok(await context.files.keep(lines, form="ndjson", preview=f"{count} lines", rows=count))
 

@@ -1,10 +1,10 @@
-"""Warm processes that run the Python code of tasks, away from the worker and its secrets.
+"""Warm processes that run the Python code of tasks, isolated from the worker and its secrets.
 
-A process serves one playbook, one call at a time, and is used again. It is killed with all it
-started when its call times out or is cancelled, and replaced when it ends by itself or is spoiled
-by a call. The code sees no environment but `PATH`, `HOME` and `LANG`. What it prints is read from
-a pipe of its own; the calls and answers go over a socket that the code has no name for.
-In a room of its own (`namespaces`) it sees no files but those that its call is shown.
+A process serves one playbook, one call at a time, and is reused. It is killed with its descendants
+when its call times out or is cancelled, and replaced when it ends by itself or is spoiled by a
+call. The environment of the code is `PATH`, `HOME` and `LANG`. Its output is read from a pipe;
+calls and answers go over a socket that has no name in the code. In a room (`namespaces`) it sees no
+files but those of its call.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ SIZE = struct.Struct(">I")
 CHUNK = 256 * 1024
 MESSAGE_MAX = 512 * 1024 * 1024
 CALLS_MAX = 10_000
-"""After so many calls a process is replaced, so that what code leaves behind has an end."""
+"""A process is replaced after this many calls, which limits what code can leave behind."""
 START_SECONDS = 30.0
 IDLE_SECONDS = 60.0
-"""So long a process waits for the next call of its playbook."""
+"""How long an idle process waits for the next call of its playbook."""
 SLOTS = 64
 BYTES_PER_PROCESS = 64 * 1024 * 1024
-"""What a process is taken to need when their number follows from the memory of the machine."""
+"""The assumed size of a process, when their number is derived from the memory of the machine."""
 WHAT = "a Python process"
-"""What calls wait for here."""
+"""What calls wait for, in messages."""
 RESERVE = 5
-"""One place in so many is kept for playbooks that have none yet."""
+"""One place in this many is reserved for playbooks that have none yet."""
 
 _decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 Key = tuple[str, str | None, bool]
-"""Whom a process serves: a playbook, with a directory of more packages, with a network or without.
+"""What a process serves: a playbook, with a directory of more packages, with or without a network.
 
-Without namespaces every process has the network of the worker.
+Without namespaces every process has the worker's network.
 """
 LINES = "lines.ndjson"
 
 
 def processes_for(slots: int) -> int:
-    """How many processes a worker has at most by default.
+    """The default maximum number of processes of a worker.
 
-    As many as one playbook can use in all slots and the reserve for others, if there is memory.
+    Enough for one playbook in all slots plus the reserve for others, if there is memory.
     """
     most = max(4, _memory() // BYTES_PER_PROCESS)
     return min(slots + -(-slots // (RESERVE - 1)), most)
 
 
 def _memory() -> int:
-    """Bytes that the machine has, or that it lets us have."""
+    """The memory of the machine, or the limit set for us."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for place in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max" is not a number, and no limit
@@ -79,11 +79,11 @@ def _memory() -> int:
 
 
 def _nobody(text: str) -> None:
-    """Takes what is printed between calls."""
+    """Discards output between calls."""
 
 
 class Child:
-    """One process and the two lines to it."""
+    """One process and the two connections to it."""
 
     def __init__(
         self, key: Key, message_max: int, bounds: Bounds, room: Room | None = None
@@ -99,7 +99,7 @@ class Child:
         self._log: Callable[[str], None] = _nobody
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self.folder: Path | None = None
-        """With `inputs` and `outputs`, which the process sees in its room."""
+        """Contains `inputs` and `outputs`, which the process sees in its room."""
         if room is not None:
             self.folder, room = _furnished(room, key)
         self._line, theirs = socket.socketpair()
@@ -132,7 +132,7 @@ class Child:
     # --- A call ---
 
     async def call(self, message: bytes, log: Callable[[str], None]) -> Answer:
-        """Send a call and wait for its answer; raises Crashed when there will be none."""
+        """Send a call and wait for its answer. Raises Crashed if there will be none."""
         self.calls += 1
         self._log = log
         self._waiting = self._loop.create_future()
@@ -201,7 +201,7 @@ class Child:
             self._waiting.set_result(message)
 
     def _read_output(self) -> None:
-        """Take what is printed so far; bounded, so that a flood cannot hold up the loop."""
+        """Read the output so far; bounded, so that a flood cannot block the loop."""
         for _ in range(16):
             try:
                 data = os.read(self._output, CHUNK)
@@ -220,7 +220,7 @@ class Child:
         return not self.spoiled and self.calls < CALLS_MAX
 
     def _end(self) -> None:
-        """Kill it, so that no answer comes; the waiting call is told when it is dead."""
+        """Kill it, so that no answer comes; the pending call fails once it is dead."""
         self._loop.remove_reader(self._line)
         self.kill()
 
@@ -232,12 +232,12 @@ class Child:
             self._waiting.set_exception(Crashed(f"The Python process {how}."))
 
     def kill(self) -> None:
-        """Kill the process and all that it started."""
+        """Kill the process and its descendants."""
         self.spoiled = True
         self._process.kill()
 
     async def dispose(self) -> None:
-        """Kill it and all it started; when this returns it is dead."""
+        """Kill it and its descendants. When this returns, they are dead."""
         self.spoiled = True
         try:
             await self._process.dead()
@@ -250,29 +250,29 @@ class Child:
             self._line.close()
             os.close(self._output)
             self._clear_away()
-            # Nobody asks any more whether it was ready.
+            # No one waits for it to become ready any more.
             if self.ready.done() and not self.ready.cancelled():
                 self.ready.exception()
 
     # --- Files ---
 
     def show(self, files: tuple[Path, ...]) -> None:
-        """Let the code of the next call read these."""
+        """Make these files readable for the next call."""
         if self.folder is not None:
             for file in files:
                 link_or_copy(file, self.folder / "inputs" / file.name)
 
     def take(self, place: Path) -> None:
-        """Have the lines that the code wrote; it is not believed that they are a file."""
+        """Move the lines that the code wrote; they may not be a regular file."""
         assert self.folder is not None
-        # Once it lies where the code does not reach it, nobody puts something else in its place.
+        # Once moved out of reach of the code, it cannot be replaced.
         (self.folder / "outputs" / LINES).rename(place)
         if not stat.S_ISREG(place.lstat().st_mode):
             place.unlink()
             raise Crashed("The code left something else in place of its lines.")
 
     def tidy(self) -> None:
-        """Remove what a call was shown and what it left."""
+        """Remove the files that a call was shown or left behind."""
         if self.folder is not None:
             for room in self.folder.iterdir():
                 for path in room.iterdir():
@@ -287,7 +287,7 @@ class Child:
 
 
 def _furnished(room: Room, key: Key) -> tuple[Path, Room]:
-    """A directory of a process's own, and the room in which it sees that."""
+    """A directory for one process, and the room in which it sees that."""
     _, packages, network = key
     folder = Path(tempfile.mkdtemp(prefix="noetl-room-"))
     inputs, outputs = folder / "inputs", folder / "outputs"
@@ -303,11 +303,11 @@ def _furnished(room: Room, key: Key) -> tuple[Path, Room]:
 
 
 class SandboxPool:
-    """At most `size` processes; calls beyond that wait their turn.
+    """At most `size` processes; further calls wait their turn.
 
-    A process runs the code of one playbook only. When all are busy, the next free place goes to
-    the playbook that has the fewest, and the last places go only to playbooks that have none: one
-    playbook whose calls take long does not hold up another.
+    A process runs the code of one playbook only. When all are busy, the next free place goes to the
+    playbook with the fewest, and the last places go only to playbooks without any: long calls of
+    one playbook do not block another.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class SandboxPool:
         self._bounds = bounds or Bounds()
         self._room = room
         self._idle: list[Child] = []
-        """The one that was used last comes last."""
+        """The most recently used is last."""
         self._busy: set[Child] = set()
         self._taken: Counter[str] = Counter()
         """Places by playbook."""
@@ -334,7 +334,7 @@ class SandboxPool:
         self._closed = False
 
     async def warm(self, owner: str = "", count: int = 1) -> None:
-        """Have so many processes of a playbook ready before its first call."""
+        """Prepare processes of a playbook before its first call."""
         spawner().warm()
         children = [self._child((owner, None, False)) for _ in range(count)]
         for child in children:
@@ -460,7 +460,7 @@ class SandboxPool:
     # --- Processes ---
 
     def _taken_child(self, key: Key) -> Child:
-        """An idle one that serves this playbook, or a new one."""
+        """An idle process of this playbook, or a new one."""
         child = None
         for place in range(len(self._idle) - 1, -1, -1):
             if self._idle[place].key == key:
@@ -494,7 +494,7 @@ class SandboxPool:
             self._reaping = loop.call_later(IDLE_SECONDS, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End processes that were idle for a while, and look again when the next may be due."""
+        """End processes that were idle for long, and check again when the next may be due."""
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].idle_since <= loop.time() - IDLE_SECONDS:
             self._end_later(self._idle.pop(0))

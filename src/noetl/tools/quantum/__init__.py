@@ -20,9 +20,9 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
 
     op: Annotated[
         Literal["submit", "status", "results", "run"],
-        about("Submit a circuit, ask how it goes, fetch the results; `run` is all three."),
+        about("Submit a circuit, ask for its status, fetch the results; `run` does all three."),
     ] = "submit"
-    provider: Annotated[Name, about("Who runs it: `aer` is the local simulator.")] = "aer"
+    provider: Annotated[Name, about("Who runs it; `aer` is the local simulator.")] = "aer"
     backend: Annotated[Name | None, about("Device of the provider; its default when left out.")] = (
         None
     )
@@ -35,7 +35,7 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
         dict[str, Angle | tuple[Angle, ...]], about("Values for the circuit's free parameters.")
     ] = {}
     shots: Annotated[Shots, about("How often to run the circuit.")] = 1024
-    shots_max: Annotated[Shots | None, about("Most shots, whatever `shots` says.")] = None
+    shots_max: Annotated[Shots | None, about("Upper limit for `shots`.")] = None
     seed: Annotated[Seed | None, about("Same seed, same counts, on a simulator.")] = None
     job_id: Annotated[Name | None, about("The job that `submit` yielded.")] = None
     options: Annotated[dict[str, Any], about("Further options for the provider.")] = {}

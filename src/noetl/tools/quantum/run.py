@@ -1,7 +1,7 @@
-"""Runs circuits on the local simulator: at once, or as jobs that other tasks ask about.
+"""Runs circuits on the local simulator: at once, or as jobs that other tasks query.
 
-A job is kept in files and run by the worker that took it. If that worker is gone, the next one that
-is asked about the job runs it again; with a seed the counts are the same.
+A job is stored in files and run by the worker that accepted it. If that worker is gone, the next
+worker that is asked about the job runs it again; with a seed the counts are the same.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _results(job_id: str, job: Job) -> Outcome:
 KEPT_SECONDS = 7 * 86400.0
 _JOB = re.compile(r"aer-[0-9a-f]{24}")
 OWNER = "simulator"
-"""Code of ours runs in processes that run nobody else's."""
+"""Our own code runs in processes that run no one else's."""
 CODE = "from noetl.tools.quantum.simulator import simulate\nreturn simulate(**args)\n"
 
 
@@ -108,7 +108,7 @@ class NoSuchJob(Exception):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """How a job stands."""
+    """The state of a job."""
 
     state: str
     counts: dict[str, int] | None = None
@@ -128,7 +128,7 @@ async def simulated(
     timeout: float | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Job:
-    """Run a circuit in a process of its own; raises TimeoutError."""
+    """Run a circuit in a child process. Raises TimeoutError."""
     try:
         answer = await sandbox.call(
             CODE,
@@ -153,7 +153,7 @@ def _job(answer: Answer) -> Job:
 
 
 class Jobs:
-    """The jobs of one directory, and those among them that this worker runs."""
+    """The jobs of one directory, and those of them that this worker runs."""
 
     def __init__(self, folder: Path, sandbox: Sandbox) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ class Jobs:
         return await self.status(job_id)
 
     async def status(self, job_id: str) -> Job:
-        """How it stands; a job that nobody runs is begun."""
+        """Its state; a job that no worker runs is started."""
         if not _JOB.fullmatch(job_id) or not self._place(job_id, "job").exists():
             raise NoSuchJob(job_id)
         done = self._place(job_id, "done")
@@ -199,7 +199,7 @@ class Jobs:
 
     def _forget_old(self) -> None:
         for path in self._folder.glob("aer-*"):
-            # Another worker may have renamed what it wrote, or removed this, since we listed it.
+            # Another worker may have renamed or removed it since we listed it.
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < time.time() - KEPT_SECONDS:
                     path.unlink()
@@ -212,7 +212,7 @@ class Jobs:
 
 
 def _locked(place: Path) -> int | None:
-    """A lock that ends with this process, whatever ends it; None if another has it."""
+    """A lock that ends with this process in any case; None if another process has it."""
     lock = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

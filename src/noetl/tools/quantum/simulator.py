@@ -28,7 +28,7 @@ def simulate(
     backend: str | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """`{counts}`, or `{kind, message}` of what is wrong."""
+    """`{counts}`, or `{kind, message}` of an error."""
     try:
         ready = _bound(_circuit(circuit), parameters)
         return {"counts": _counts(ready, shots, seed, backend or "automatic", options)}
@@ -40,7 +40,7 @@ def simulate(
 
 
 def _circuit(written: Any) -> Any:
-    """A circuit that measures something, from OpenQASM 2 or 3 or from a list of gates."""
+    """A circuit with measurements, from OpenQASM 2 or 3 or from a list of gates."""
     if isinstance(written, str):
         found = _from_text(written)
     elif isinstance(written, dict):
@@ -60,7 +60,7 @@ def _from_text(text: str) -> Any:
     try:
         if text.lstrip().startswith("OPENQASM 3"):
             return qasm3.loads(text)
-        # Without a path nothing is included but the standard library.
+        # Without a path only the standard library can be included.
         return qasm2.loads(text, include_path=())
     except QASM3ParsingError:
         raise Unfit("parse", "The circuit is not OpenQASM 3. The log shows where.") from None
@@ -162,8 +162,8 @@ def _counts(
     if method not in METHODS:
         raise Unfit("not_found", f'There is no backend "{method}": {", ".join(METHODS)}.')
     limits = {"max_memory_mb": MEMORY_MB, "method": method, "seed_simulator": seed}
-    # A thread of our own, which ends with the call. With the library's the process would be
-    # spoiled, and the next call would have to wait for a new one.
+    # A thread of our own, which ends with the call. The library's would spoil the process, and the
+    # next call would have to wait for a new one.
     with ThreadPoolExecutor(1) as thread:
         jobs.DEFAULT_EXECUTOR = thread
         try:

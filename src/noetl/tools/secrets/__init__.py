@@ -1,4 +1,4 @@
-"""kind: secrets. One entry of a secret manager, as a value that stays masked."""
+"""kind: secrets. Reads an entry of a secret manager; the value stays masked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Secret managers that are asked over HTTP, behind one question: the fields of an entry.
+"""Secret managers reached over HTTP, behind one function each: the fields of an entry.
 
-HashiCorp Vault (and what speaks its protocol), Google Secret Manager, AWS Secrets Manager, Azure
-Key Vault. `url` names another address than the provider's own, for instances and emulators.
+HashiCorp Vault (and compatible servers), Google Secret Manager, AWS Secrets Manager, Azure Key
+Vault. `url` overrides the provider's address, for instances and emulators.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ JWT_SECONDS = 3600
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry that is asked for, and with what."""
+    """The requested entry, and the access to it."""
 
     name: str
     version: str | None = None
     url: str | None = None
     project: str | None = None
     fields: Mapping[str, Any] = {}
-    """Of the credential to ask with."""
+    """The fields of the credential for the secret manager."""
 
 
 Manager = Callable[[Wanted, ToolContext], Awaitable[dict[str, Any]]]
@@ -57,7 +57,7 @@ def _fields_in(text: str) -> dict[str, Any]:
 
 
 def _misread(what: str) -> Failed:
-    # Nothing of the answer is repeated: it may hold the secret.
+    # The message repeats nothing of the answer, which may hold the secret.
     return Failed("parse", f"The answer of {what} is not in its protocol.")
 
 
@@ -73,7 +73,7 @@ def _address(wanted: Wanted, what: str) -> str:
 
 
 async def vault(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
-    """Of the key-value engine, version 2 or 1; the first part of the name is its mount."""
+    """The key-value engine, version 2 or 1; the first part of the name is its mount."""
     base = _address(wanted, "the vault")
     space = {"X-Vault-Namespace": wanted.project} if wanted.project else {}
     headers = {"X-Vault-Token": await _vault_token(base, wanted, context, space), **space}
@@ -245,7 +245,7 @@ async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
         answer = await ask(context, "POST", url, body=body, headers=signed)
     except Failed as problem:
         error = problem.outcome.error
-        # It says 400 where others say 404 or 403; the type in the body tells them apart.
+        # AWS answers 400 where others answer 404 or 403; the type in the body tells them apart.
         said = str(error.details) if error is not None else ""
         if "ResourceNotFoundException" in said:
             told = f'There is no secret "{wanted.name}".'
@@ -270,7 +270,7 @@ def signed_headers(
     fields: Mapping[str, Any],
     now: datetime,
 ) -> dict[str, str]:
-    """The headers of a POST without query, with the signature (version 4) that AWS asks for."""
+    """The headers of a POST without query, signed for AWS (version 4)."""
     key_id = needed(fields, "access_key_id", "aws_access_key_id")
     secret = needed(fields, "secret_access_key", "aws_secret_access_key")
     session = text_field(fields, "session_token", "aws_session_token")

@@ -1,4 +1,4 @@
-"""Reads one secret and hands it out as the tool's result; the worker keeps it tainted."""
+"""Reads one secret and returns it as the tool's result, which the worker marks as tainted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def run(config: Secrets, context: ToolContext) -> Outcome:
     except Failed as problem:
         return problem.outcome
     except TimeoutError:
-        said = f"The secret was not found out within {limit:g} seconds."
+        said = f"The secret was not read within {limit:g} seconds."
         return failed("timeout", said, retryable=True)
     except NotFound as error:
         return failed("not_found", str(error))
@@ -52,7 +52,7 @@ async def _looked_up(config: Secrets, context: ToolContext) -> dict[str, Any]:
 
 
 def _entry(provider: str, name: str) -> str | dict[str, Any]:
-    """What to ask the keychain for: a name, or an entry written out."""
+    """What to ask the keychain for: a name, or an inline entry."""
     if provider == "env":
         return {"kind": "env", "name": name, "variable": name}
     if provider == "file":

@@ -1,4 +1,4 @@
-"""kind: shell. Commands in a process group of their own."""
+"""kind: shell. Runs commands in a process group of their own."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def sql_tool(
 
 
 def _rows_of(kind: str, config: Mapping[str, Any]) -> Yielded:
-    """The columns of the rows, where the last statement names each of them."""
+    """The columns of the rows, if the last statement names each of them."""
     from noetl.tools.sql.text import Dialect, columns, statements
 
     if {"table", "script", "copy"} & set(config) or config.get("result_as", "rows") != "rows":
@@ -157,7 +157,7 @@ def _older_sql(task: Written) -> None:
 
 
 def _older_pool(task: Written) -> None:
-    """`pool: {timeout, …}` of 004 §5.2: how long to wait for a connection."""
+    """Older form, `pool: {timeout, …}` of 004 §5.2: how long to wait for a connection."""
     pool = task.below("pool", "`pool`")
     if pool is None:
         return

@@ -15,15 +15,16 @@ from noetl.tools.failures import Failed
 from noetl.tools.sql.threads import Halt
 
 MEMORY = "256MB"
-"""For passing records on. What does not fit goes to the disk; without a limit nothing would."""
+"""For copying records. Data that does not fit spills to the disk, which needs a limit."""
 THREADS = 1
-"""For the same. Records keep their order, so more threads are no faster, and each that is ahead of
-its turn holds what it has read in memory that is not counted."""
+"""For copying records. They keep their order, so more threads are no faster, and each that runs
+ahead holds its data in memory that is not counted."""
 
 
 def connection_to(place: Path | str, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """DuckDB that draws no bars over what the worker prints, however long a query takes, and that
-    does not take our own variables for tables."""
+    """A DuckDB connection without progress bars, and which does not take our variables for
+    tables.
+    """
     connection = duckdb.connect(str(place), read_only=read_only)
     connection.execute("SET enable_progress_bar_print = false")
     connection.execute("SET python_enable_replacements = false")
@@ -71,7 +72,7 @@ KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
     (duckdb.PermissionException, "auth"),
 )
 NO_DATABASE = re.compile(r"not a valid DuckDB|not a database")
-"""Said of a file, which will not become one if it is tried again."""
+"""An error about a file that retrying will not cure."""
 
 
 def failure(
@@ -80,14 +81,13 @@ def failure(
     hide: Callable[[str], str] = str,
     told: ErrorKind | None = None,
 ) -> Exception:
-    """What DuckDB said, in our words.
+    """The error of DuckDB, in our words.
 
-    `hide` masks what its text may not show; `told` is the kind of error that an attached database
-    has named.
+    `hide` masks its text; `told` is the error kind that an attached database reported.
     """
-    # What it calls internal comes with pages of addresses in its program.
+    # Internal errors come with pages of addresses.
     text = hide(str(error).partition("Stack Trace:")[0].strip())
-    # A query of PostgreSQL that was stopped is to DuckDB a failure like any other.
+    # To DuckDB, a stopped query of PostgreSQL is a failure like any other.
     if isinstance(error, duckdb.InterruptException) or halt.late or halt.wanted:
         if halt.late:
             said = "A statement took longer than `timeout` and was stopped."

@@ -1,4 +1,4 @@
-"""Databases that are a file, opened inside the worker: which file a task means, and who has it."""
+"""Databases that are files, opened inside the worker: which file a task means, and its lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noetl.tools.sql.config import FileDatabase
 from noetl.tools.sql.threads import TICK_SECONDS, Halt
 
 _LOCKS: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
-"""Of files that a task wants alone."""
+"""Locks of files that a task uses exclusively."""
 _LOCKS_CHANGE = threading.Lock()
 
 
@@ -30,7 +30,7 @@ async def database_of(config: FileDatabase, context: ToolContext) -> Path | None
 
 
 def prepare(path: Path, config: FileDatabase) -> None:
-    """See to it that the file can be opened; raises Failed for one that should be there."""
+    """Make sure that the file can be opened. Raises Failed if it should exist and does not."""
     if not config.read_only:
         path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
@@ -39,7 +39,7 @@ def prepare(path: Path, config: FileDatabase) -> None:
 
 @contextmanager
 def alone(path: Path, halt: Halt) -> Iterator[None]:
-    """While this lasts, no other task of this process that asks for the file has it."""
+    """While this is entered, no other task of this process that also locks the file has it."""
     with _LOCKS_CHANGE:
         lock = _LOCKS.setdefault(path.resolve(), threading.Lock())
     while not lock.acquire(timeout=TICK_SECONDS):

@@ -35,19 +35,19 @@ NAMES = {
 }
 NOWHERE = "/nonexistent/noetl"
 NOT_LENT = {"password": "", "passfile": NOWHERE, "sslcert": NOWHERE}
-"""What libpq would else look for by itself: in the worker's environment, in its home directory."""
+"""What libpq would otherwise look for in the worker's environment and home directory."""
 OF_THE_WORKER = ("service", "servicefile", "passfile")
 ADDRESSES = ("dsn", "url", "uri", "connection_string", "db_url", "conninfo")
 
 
 class BadCredential(Foreseen):
-    """The credential does not say how to connect. Its values are not repeated in the text."""
+    """The credential does not say how to connect. The text does not repeat its values."""
 
     kind = "auth"
 
 
 def parameters(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters by their libpq names, from fields, `db_…` fields, or a DSN or URL in one."""
+    """Parameters by their libpq names, from fields, `db_…` fields, or a DSN or URL in one field."""
     found: dict[str, str] = {}
     address = next((fields[name] for name in ADDRESSES if fields.get(name)), None)
     if address is not None:
@@ -71,7 +71,7 @@ def parameters(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def login_of(fields: Mapping[str, Any]) -> dict[str, str]:
-    """How to connect to a PostgreSQL, from a credential's fields; raises Refused."""
+    """The connection parameters from a credential's fields. Raises Refused."""
     found = parameters(fields)
     await check_database(*found.get("host", "").split(","), *found.get("hostaddr", "").split(","))
     return found
@@ -124,7 +124,7 @@ KEY_COLUMNS = """
 
 @contextmanager
 def connected(login: Mapping[str, str], halt: Halt) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that writes dates, times and numbers as everybody reads them."""
+    """A connection with portable output of dates, times and numbers."""
     settings: dict[str, Any] = {
         "application_name": "noetl",
         "connect_timeout": str(CONNECT_SECONDS),
@@ -141,7 +141,7 @@ def connected(login: Mapping[str, str], halt: Halt) -> Iterator[psycopg.Connecti
 
 
 def _stop(connection: psycopg.Connection[Any]) -> None:
-    """Ask the server first, so that it stops working; then hang up, whatever it says."""
+    """Ask the server to stop, then close the connection in any case."""
     with suppress(psycopg.Error, OSError):
         connection.cancel_safe(timeout=CANCEL_SECONDS)
     line = socket.socket(fileno=connection.fileno())
@@ -153,7 +153,7 @@ def _stop(connection: psycopg.Connection[Any]) -> None:
 
 
 def ordered_by(connection: psycopg.Connection[Any], table: str) -> str:
-    """The order of a table's primary key, as the end of a query; nothing if it has none."""
+    """An ORDER BY clause for a table's primary key; empty if it has none."""
     found = connection.execute(KEY_COLUMNS, [table]).fetchall()
     names = ", ".join(quoted(name) for (name,) in found)
     return f" ORDER BY {names}" if names else ""
@@ -179,7 +179,7 @@ KINDS: dict[str, ErrorKind] = {
     "28": "auth",
 }
 FINAL = frozenset(["3D000"])
-"""Of the kinds that are worth retrying, what is not: a database that does not exist."""
+"""Of the retryable kinds, the error that is not: a database that does not exist."""
 _REFUSED = re.compile(
     r"password authentication failed|no pg_hba\.conf entry|no password supplied"
     r"|authentication failed|role .* does not exist|is not permitted to log in",
@@ -189,14 +189,14 @@ _MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
 
 
 _PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
-"""Where in the statement it is wrong: the line, and a caret below it."""
+"""The place of an error in the statement: the line, and a caret below it."""
 
 
 def failure(error: psycopg.Error) -> TaskError:
-    """What the server said, in our words."""
+    """The error of the server, in our words."""
     state = error.sqlstate
     kind = _kind(error, state)
-    # What the driver says itself has lines, and may end with a question.
+    # Messages of the driver itself have several lines, and may end with a question.
     message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
     extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
     final = state in FINAL or bool(state is None and _MISSING.search(message))

@@ -1,4 +1,4 @@
-"""Rows into a table: which statements write them, in which batches. Pure."""
+"""Writes rows to a table: which statements, in which batches. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Write(NamedTuple):
     """What to write where."""
 
     table: str
-    """Quoted, ready to stand in a statement."""
+    """Quoted, ready for use in a statement."""
     rows: Iterable[Row]
     mode: WriteMode = "insert"
     key: tuple[str, ...] = ()
@@ -41,21 +41,21 @@ class Misfit(Foreseen):
 
 
 class Batch(NamedTuple):
-    """Rows that have the same columns, in the order they were given."""
+    """Rows with the same columns, in their given order."""
 
     columns: tuple[str, ...]
     rows: list[list[Any]]
 
 
 def quoted(name: str) -> str:
-    """A name that can mean nothing else, whatever it holds."""
+    """A quoted name, safe for any content."""
     if "\0" in name:
         raise BadSql("A name cannot hold a NUL character.")
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(written: str) -> str:
-    """`schema.table`, or each part in quotes of its own."""
+    """`schema.table`, with each part quoted."""
     parts: list[str] = []
     at = 0
     while found := _PART.match(written, at):
@@ -90,14 +90,14 @@ def batches(write: Write, variables_max: int, known: Sequence[str]) -> Iterator[
 
 def _values(write: Write, columns: tuple[str, ...], rows: list[Row]) -> list[list[Any]]:
     if write.mode == "upsert":
-        # One statement may not touch a row twice. The last one is what would remain.
+        # One statement may not touch a row twice; the last one would win.
         last = {repr([row.get(name) for name in write.key]): row for row in rows}
         rows = list(last.values())
     return [[row[name] for name in columns] for row in rows]
 
 
 def with_bytes(batch: Batch, binary: Collection[str]) -> Batch:
-    """The batch with bytes where a text stands in one of these columns; raises Misfit."""
+    """The batch with text in these columns decoded to bytes. Raises Misfit."""
     places = [place for place, name in enumerate(batch.columns) if name in binary]
     for row in batch.rows:
         for place in places:
@@ -107,7 +107,7 @@ def with_bytes(batch: Batch, binary: Collection[str]) -> Batch:
 
 
 def bytes_of(text: str, column: str) -> bytes:
-    """Results show bytes as base64; PostgreSQL itself writes them in hex behind `\\x`."""
+    """Results show bytes as base64; PostgreSQL itself writes them as hex after `\\x`."""
     try:
         if text.startswith("\\x"):
             return bytes.fromhex(text[2:])
@@ -122,8 +122,8 @@ def bytes_of(text: str, column: str) -> bytes:
 def insert(
     write: Write, columns: Sequence[str], count: int, mark: str, select: str | None = None
 ) -> str:
-    """The statement that writes `count` rows; `mark` stands for each value. With `select`, the one
-    that writes what this query yields.
+    """The statement that writes `count` rows, with `mark` for each value; with `select`, the one
+    that writes the rows of this query.
     """
 
     def named(names: Sequence[str]) -> str:
@@ -132,7 +132,7 @@ def insert(
 
     one = f"({', '.join([mark] * len(columns))})"
     table = write.table.replace("%", "%%") if mark == "%s" else write.table
-    # Names are quoted, values are bound: nothing of the input becomes SQL.
+    # Names are quoted, values are bound: no input becomes SQL.
     rows = select or f"VALUES {', '.join([one] * count)}"
     parts = [f"INSERT INTO {table} ({named(columns)}) {rows}"]
     target = f" ({named(write.key)})" if write.key else ""

@@ -1,4 +1,4 @@
-"""SQLite for every kind that opens one: its failures, and how SQL is kept to its own file."""
+"""SQLite for every kind that opens one: its errors, and how SQL is confined to its own file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl.tools.sql.threads import Halt
 
 
 def failure(error: sqlite3.Error, halt: Halt) -> Exception:
-    """What SQLite said, in our words."""
+    """The error of SQLite, in our words."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     name = getattr(error, "sqlite_errorname", None)
     text = f"SQLite: {error}."
@@ -33,7 +33,7 @@ def failure(error: sqlite3.Error, halt: Halt) -> Exception:
 
 
 def no_other_files(action: int, first: str | None, *_: object) -> int:
-    """An authorizer that lets SQL attach nothing."""
+    """An authorizer that prevents SQL from attaching files."""
     # An empty name is the temporary database that VACUUM needs.
     is_other = action == sqlite3.SQLITE_ATTACH and first != ""
     return sqlite3.SQLITE_DENY if is_other else sqlite3.SQLITE_OK

@@ -1,4 +1,4 @@
-"""What the SQL kinds share: what a task asks for, how it is done, how its result looks."""
+"""What the SQL kinds share: the plan of a task, its execution, and the form of its result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> Plan:
-    """Raises BadSql, Refused or Failed for what cannot be asked of any database."""
+    """Raises BadSql, Refused or Failed for a task that no database could run."""
     texts = [config.command] if config.command is not None else []
     written = config.commands or ()
     texts += [written] if isinstance(written, str) else written
@@ -56,7 +56,7 @@ async def planned(config: SqlConfig, context: ToolContext, dialect: Dialect) -> 
         raise BadSql("There is no statement in `command`.")
     if config.result_as != "rows" and (write is not None or not found):
         raise BadSql(f"`result_as: {config.result_as}` needs a query, and no `table`.")
-    # Without `params` the task's inputs are what the statements bind.
+    # Without `params` the statements bind the task's inputs.
     params = config.params if config.params or write is not None else context.inputs
     return Plan(bound(found, params, dialect), write)
 
@@ -105,7 +105,7 @@ async def _rows(config: SqlConfig, context: ToolContext) -> Iterable[Row]:
 
 
 def _with_json(row: Mapping[str, Any], made_json: Sequence[str]) -> Row:
-    """The row with the texts marked that `tojson` made."""
+    """The row, with the texts made by `tojson` marked."""
     return {
         name: JsonText(value) if name in made_json and isinstance(value, str) else value
         for name, value in row.items()
@@ -120,7 +120,7 @@ async def local_input(address: str, config: SqlConfig, context: ToolContext) -> 
 
 @contextmanager
 def out_of_reach() -> Iterator[None]:
-    """For a task on a database, a store that does not answer is one more it cannot reach."""
+    """For a task on a database, an unreachable store is one more thing it cannot reach."""
     try:
         yield
     except Failed as problem:
@@ -132,7 +132,7 @@ def out_of_reach() -> Iterator[None]:
 
 
 def _file_rows(path: Path, form: str) -> Iterable[Row]:
-    # DuckDB reads them; a task without files does not wait for it to load.
+    # DuckDB reads them; a task without files does not load it.
     from noetl.tools.tables.files import FileRows
 
     return FileRows(path, form)
@@ -162,9 +162,9 @@ _ENDS = _COMMITS | {"ROLLBACK", "ABORT"}
 
 
 def is_ours(number: int, plan: Plan, dialect: Dialect) -> bool:
-    """Whether a statement only says what is so anyway: it opens or ends the one transaction.
+    """Whether a statement only opens or ends the one transaction, and can be skipped.
 
-    Raises BadSql for one that would break the transaction in two.
+    Raises BadSql for one that would split the transaction.
     """
     word = first_word(plan.statements[number].sql, dialect)
     if word in _BEGINS and number == 0:
@@ -189,7 +189,7 @@ NOTHING: Statement = {"rows": [], "row_count": 0, "columns": []}
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], row_count: int | None
 ) -> Statement:
-    """The result of one statement; raises NotPlain. A repeated column name gets a number."""
+    """The result of one statement. Raises NotPlain. A repeated column name gets a number."""
     names: list[str] = []
     for column in columns:
         name, number = column, 1
@@ -205,7 +205,7 @@ def table(
 
 
 def joined(parts: Sequence[Statement]) -> Statement:
-    """The results of several statements that write one table, as of one."""
+    """The results of several statements that write one table, merged."""
     if not parts:
         return NOTHING
     return {
@@ -216,7 +216,7 @@ def joined(parts: Sequence[Statement]) -> Statement:
 
 
 def result(parts: Sequence[Statement]) -> dict[str, Any]:
-    """What the task yields: the last statement's, and each by its number."""
+    """The task's result: that of the last statement, and each by its number."""
     return {**parts[-1], **{f"command_{n}": part for n, part in enumerate(parts)}}
 
 
@@ -236,12 +236,12 @@ class Database(Protocol):
     def statement(self, one: Bound) -> Statement: ...
 
     def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
-        """What a query yields, as a file."""
+        """The rows of a query, as a file."""
 
     def columns(self, table: str) -> list[str]: ...
 
     def binary(self, table: str) -> Collection[str]:
-        """Which of the columns hold bytes; a text for one of them is base64."""
+        """Which of the columns hold bytes; text for them is base64."""
 
     def batch(self, write: Write, batch: Batch) -> Statement: ...
 
@@ -249,14 +249,14 @@ class Database(Protocol):
 
 
 class Done(NamedTuple):
-    """What each statement yielded; the last one's rows perhaps in a file."""
+    """The result of each statement; the last one's rows perhaps in a file."""
 
     parts: list[Statement]
     file: TableFile | None = None
 
 
 def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> Done:
-    """All of a task in one transaction; `folder` is where a file of the rows is wanted, if so."""
+    """Run a whole task in one transaction; `folder` is set if the rows go to a file."""
     ours = [is_ours(number, plan, database.dialect) for number in range(len(plan.statements))]
     database.begin(plan)
     parts: list[Statement] = []
@@ -277,7 +277,7 @@ def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> D
 
 
 async def outcome_of(done: Done, context: ToolContext) -> dict[str, Any]:
-    """What the task yields: the last statement's rows, or the reference to a file of them."""
+    """The task's result: the last statement's rows, or a reference to a file of them."""
     if done.file is None:
         return result(done.parts)
     file = done.file

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from noetl.tools.failures import Foreseen
 
 Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
-"""`sql`: whatever SQLAlchemy reaches; placeholders are spelled as SQLite spells them."""
+"""`sql`: any database of SQLAlchemy; placeholders are spelled as in SQLite."""
 
 _DOLLAR = re.compile(r"\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$")
 _WORD = re.compile(r"[A-Za-z_\u0080-\uffff][\w$\u0080-\uffff]*")
@@ -36,13 +36,13 @@ class Token(NamedTuple):
 
 
 class BadSql(Foreseen):
-    """The text or its parameters are wrong, which is found before a database sees them."""
+    """The text or its parameters are wrong; found before a database sees them."""
 
     kind = "client_error"
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
-    """The whole text, piece by piece. A quote that is not closed reaches to the end."""
+    """The whole text in pieces. An unclosed quote extends to the end."""
     at = 0
     while at < len(sql):
         token = _placeholder(sql, at, dialect)
@@ -103,7 +103,7 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
 
 
 def _closed(sql: str, at: int, quote: str, escapes: bool = False) -> int:
-    """Behind the closing quote; a doubled one does not close."""
+    """The position after the closing quote; a doubled one does not close."""
     while at < len(sql):
         if escapes and sql[at] == "\\":
             at += 2
@@ -134,7 +134,7 @@ def _comment_end(sql: str, at: int, nests: bool) -> int:
 
 
 def statements(sql: str, dialect: Dialect) -> list[str]:
-    """The statements, trimmed, without their semicolons; empty ones and lone comments left out."""
+    """The statements, trimmed, without semicolons; empty ones and lone comments are dropped."""
     found: list[str] = []
     pieces: list[str] = []
     body = _Body(dialect)
@@ -155,7 +155,7 @@ def statements(sql: str, dialect: Dialect) -> list[str]:
 
 
 class _Body:
-    """Whether we stand inside `BEGIN … END` of a trigger or of a function in standard SQL."""
+    """Whether we are inside `BEGIN … END` of a trigger or of a function in standard SQL."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._opens = {"sqlite": "TRIGGER", "postgres": "ATOMIC"}.get(dialect)
@@ -207,7 +207,7 @@ _UNSURE = frozenset(
         *("JSON", "COLUMNS", "UNNEST", "FLATTEN", "EXPLODE"),
     ]
 )
-"""Words that may change which columns there are, in one dialect or another."""
+"""Words that may change the columns, in one dialect or another."""
 _NO_COLUMN = frozenset(
     [
         *("NULL", "TRUE", "FALSE", "DEFAULT", "USER", "SESSION_USER", "SYSTEM_USER", "SYSDATE"),
@@ -215,20 +215,20 @@ _NO_COLUMN = frozenset(
         *("LOCALTIME", "LOCALTIMESTAMP", "ROWNUM", "ROWID", "LEVEL", "END"),
     ]
 )
-"""Words that stand alone like a column and yield one that each database names as it likes."""
+"""Words that look like a column and yield one that each database names differently."""
 _WRITING = ("INSERT", "UPDATE", "DELETE")
 _NAME_MAX = 60
-"""Longer names are cut off by some databases."""
+"""Some databases truncate longer names."""
 
 
 def columns(statement: str, dialect: Dialect) -> tuple[str, ...] | None:
     """The names of the columns that a statement yields; None unless they are certain.
 
-    They are if it is one SELECT (or ends in RETURNING) whose list holds only columns and whatever
-    has an alias behind AS. Databases differ in how they write letters: compare without case.
+    They are if it is one SELECT (or ends in RETURNING) whose list contains only columns and
+    expressions with an alias after AS. Databases differ in letter case: compare without it.
     """
     if any(sign in statement for sign in ("\\", "#", "|>")):
-        return None  # escapes, comments and pipes that only some dialects have
+        return None  # escapes, comments and pipes of certain dialects
     names = [_column_name(item) for item in _select_list(statement, dialect)]
     known = [name for name in names if name is not None]
     is_certain = known and len({name.lower() for name in known}) == len(names)
@@ -236,7 +236,7 @@ def columns(statement: str, dialect: Dialect) -> tuple[str, ...] | None:
 
 
 def _select_list(statement: str, dialect: Dialect) -> list[list[Token]]:
-    """The items behind SELECT or RETURNING, each as its tokens; none for what we do not know."""
+    """The items after SELECT or RETURNING, each as its tokens; empty if not understood."""
     found = [
         token
         for token in tokens(statement, dialect)
@@ -292,7 +292,7 @@ Params = Mapping[str, Any] | Sequence[Any]
 
 
 class Bound(NamedTuple):
-    """A statement in the driver's own spelling with the values it takes."""
+    """A statement in the driver's spelling, with its values."""
 
     sql: str
     values: dict[str, Any] | list[Any] | None = None
@@ -300,11 +300,11 @@ class Bound(NamedTuple):
 
 
 def bound(found: Sequence[str], params: Params, dialect: Dialect) -> list[Bound]:
-    """Give each statement what its placeholders ask for; raises BadSql if that cannot be done.
+    """Bind the placeholders of each statement. Raises BadSql if that is impossible.
 
-    Of a mapping each statement takes the names it uses. A list is used up in order over all
-    statements. `%(name)s` and `%s` are understood everywhere; SQLite and DuckDB also have `:name`,
-    `$name` and `?`.
+    From a mapping each statement takes the names it uses. A list is consumed in order over all
+    statements. `%(name)s` and `%s` work everywhere; SQLite and DuckDB also have `:name`, `$name`
+    and `?`.
     """
     if isinstance(params, Mapping):
         return [_by_name(statement, params, dialect) for statement in found]
@@ -339,7 +339,7 @@ def _by_name(statement: str, params: Mapping[str, Any], dialect: Dialect) -> Bou
 
 
 def _is_meant(token: Token, params: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether what looks like a placeholder is one: in DuckDB a colon may also be a slice."""
+    """Whether this is a placeholder: in DuckDB a colon may also be a slice."""
     if token.name in params:
         return True
     if token.text.startswith(":"):
@@ -363,8 +363,8 @@ def _by_position(statement: str, left: Sequence[Any], dialect: Dialect) -> Bound
 def _spelled(pieces: list[Token], values: Any, dialect: Dialect) -> Bound:
     if dialect != "postgres" or values is None:
         return Bound("".join(piece.text for piece in pieces), values)
-    # The driver takes every other percent sign for the beginning of a placeholder. Two of them,
-    # as people write them who know that, are one; they may be two tokens.
+    # The driver takes every other percent sign for the beginning of a placeholder. A doubled one,
+    # as written by people who know that, is one; it may be two tokens.
     runs = groupby(pieces, lambda piece: piece.kind in ("name", "place"))
     texts = [(is_mark, "".join(piece.text for piece in run)) for is_mark, run in runs]
     sql = "".join(text if is_mark else _PERCENTS.sub("%%", text) for is_mark, text in texts)

@@ -1,4 +1,4 @@
-"""Databases that run inside the worker run in threads, and can be stopped from outside."""
+"""Databases inside the worker run in threads, and can be stopped from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Halt:
-    """How the event loop stops a thread: it asks the connection to interrupt what it does."""
+    """Stops a thread from the event loop, by asking its connection to interrupt."""
 
     def __init__(self, statement_seconds: float | None) -> None:
         self._seconds = statement_seconds
@@ -28,7 +28,7 @@ class Halt:
         self.wanted = False
         """The whole task is to stop."""
         self.late = False
-        """A statement took longer than it may."""
+        """A statement took longer than allowed."""
 
     def check(self) -> None:
         """To be called between statements and portions of rows."""
@@ -46,19 +46,19 @@ class Halt:
             self._deadline = None
 
     def look(self) -> None:
-        """Interrupt what has to stop; called by the event loop again and again."""
+        """Interrupt if necessary; the event loop calls this regularly."""
         deadline = self._deadline
         if deadline is not None and time.monotonic() > deadline:
             self.late = True
         if self.wanted or self.late:
             for interrupt in (self.interrupt, *self._others):
-                # The connection may be closed just now, which is what we want.
+                # The connection may be closing, which is fine.
                 with suppress(Exception):
                     interrupt and interrupt()
 
     @contextmanager
     def stoppable(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """While this lasts, stopping the task interrupts this too."""
+        """While this is entered, stopping the task interrupts this, too."""
         self.check()
         self._others.append(interrupt)
         try:
@@ -68,11 +68,11 @@ class Halt:
 
 
 def in_background(work: Callable[[], object]) -> Callable[[], None]:
-    """Something to call again and again that does the work once, and keeps nobody waiting."""
+    """A function that does the work once, in the background, however often it is called."""
     begun = threading.Event()
 
     def do() -> None:
-        # It may be over before we come to stop it, which is what we want.
+        # It may be over before we stop it, which is fine.
         with suppress(Exception):
             work()
 
@@ -87,7 +87,7 @@ def in_background(work: Callable[[], object]) -> Callable[[], None]:
 async def in_thread(
     executor: Executor, work: Callable[[Halt], Result], halt: Halt, seconds: float | None
 ) -> Result:
-    """Run the work; when this returns or raises, the thread does nothing for us any more."""
+    """Run the work. When this returns or raises, the thread no longer works for us."""
     running = executor.submit(work, halt)
     future = asyncio.wrap_future(running)
     try:
@@ -99,8 +99,8 @@ async def in_thread(
                 halt.look()
     except BaseException:
         halt.wanted = True
-        # Only what has not begun can be cancelled. The future of asyncio would say that it is
-        # done while the thread goes on, so it is the thread's own that is asked.
+        # Only work that has not begun can be cancelled. The asyncio future would be done while the
+        # thread continues, so ask the thread's own.
         running.cancel()
         while not running.done():
             halt.look()
@@ -112,7 +112,7 @@ async def in_thread(
 
 
 async def _begun(running: Future[Result]) -> None:
-    """Until a thread is free for it, which is no time of the task."""
+    """Wait for a free thread, which does not count as the task's time."""
     with waiting("a free thread"):
         while not running.running() and not running.done():
             await asyncio.sleep(TICK_SECONDS)

@@ -1,4 +1,4 @@
-"""kind: sql, and the names of databases that are reached the same way: by a SQLAlchemy URL."""
+"""kind: sql, and the kinds for databases that are reached the same way: by a SQLAlchemy URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl.tools.sql.config import SqlConfig, sql_tool
 
 
 class Sql(SqlConfig, frozen=True, kw_only=True):
-    """What a playbook writes under `kind: sql` and its sisters."""
+    """What a playbook writes under `kind: sql` and the kinds like it."""
 
     url: Annotated[
         Name | None, about("SQLAlchemy URL, unless the credential holds it: `mysql+pymysql://…`.")
@@ -62,7 +62,7 @@ def _example(kind: str) -> str:
 
 
 def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
-    """How a task of this name runs: what differs is what a credential looks like."""
+    """How a task of this kind runs: the kinds differ in their credentials."""
 
     async def run(config: Sql, context: ToolContext) -> Outcome:
         from noetl.tools.failures import lacking

@@ -1,4 +1,4 @@
-"""How each database is reached: its SQLAlchemy URL from the fields of a credential."""
+"""Builds the SQLAlchemy URL of each database from the fields of a credential."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DRIVERS = {
     "mssql": "mssql+pymssql",
     "oracle": "oracle+oracledb",
 }
-"""For each name of kind sql: the driver that is used unless the credential names another."""
+"""The default driver of each kind."""
 EXTRAS = {"mysql", "snowflake", "clickhouse", "bigquery", "mssql", "oracle"}
 
 
 class Address(NamedTuple):
-    """Where to connect, and what else the driver must be told."""
+    """The address to connect to, and options for the driver."""
 
     url: URL
     options: dict[str, Any]
 
 
 def address(kind: str, written: str | None, fields: Mapping[str, Any]) -> Address:
-    """From a URL, from the fields of a credential, or from both; raises BadCredential."""
+    """From a URL, from the fields of a credential, or from both. Raises BadCredential."""
     text = written or next((str(fields[name]) for name in ADDRESSES if fields.get(name)), None)
     url = _read(text) if text else _built(kind, fields)
     if text and fields:
@@ -93,7 +93,7 @@ def _query(kind: str, fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _options(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes to SQLAlchemy itself rather than into the URL."""
+    """Options for SQLAlchemy itself rather than for the URL."""
     if kind == "bigquery":
         account = fields.get("service_account") or fields.get("credentials_info")
         found = {"credentials_info": account, "location": fields.get("location")}
@@ -105,7 +105,7 @@ def _options(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _private_key(text: str, passphrase: Any) -> bytes:
-    """The key in the form that Snowflake's driver takes."""
+    """The key in the format of Snowflake's driver."""
     from cryptography.hazmat.primitives import serialization
 
     try:

@@ -1,4 +1,4 @@
-"""Runs a task's SQL on any database that SQLAlchemy knows, in a thread."""
+"""Runs a task's SQL on any database that SQLAlchemy supports, in a thread."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CODES: dict[int, ErrorKind] = {
     2013: "db_connection",
     3024: "db_timeout",
 }
-"""What MySQL and MariaDB say by number."""
+"""Error numbers of MySQL and MariaDB."""
 FINAL = frozenset([1049])
 KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
     (exc.IntegrityError, "db_constraint"),
@@ -97,7 +97,7 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
 
 
 def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
-    """A file of the worker must lie where files of the worker may lie."""
+    """Restrict file databases to the worker's file directory."""
     database = where.url.database
     if resources.rules.file_root is not None:
         if where.url.get_backend_name() == "duckdb":
@@ -118,7 +118,7 @@ def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
 
 
 class Engines:
-    """Of one worker, by address: each has a pool of connections."""
+    """The engines of one worker, by address: each has a pool of connections."""
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
@@ -144,11 +144,12 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
     told = {**own, **where.options.get("connect_args", {}), **config.options}
     options: dict[str, Any] = {**where.options, "connect_args": told}
     if where.url.get_backend_name() == "sqlite":
-        # Its connections cost nothing, and the thread that stops one is not the one that uses it.
+        # Its connections cost nothing, and another thread than the one that uses it must stop it.
         options |= {"poolclass": NullPool}
         options["connect_args"].setdefault("check_same_thread", False)
     else:
-        # The pool keeps a few connections. No task waits for one: that would be time of the task.
+        # The pool keeps a few connections. No task waits for one, because that would count as its
+        # time.
         options.setdefault("max_overflow", -1)
     if config.isolation is not None:
         options["isolation_level"] = config.isolation.upper().replace("_", " ")
@@ -168,7 +169,7 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
 
 
 def _not_lent(where: Address) -> dict[str, Any]:
-    """So that libpq looks for no credentials of the worker's; drivers without it know no such."""
+    """Keep libpq from using the worker's own credentials; other drivers have no such options."""
     if where.url.get_driver_name() not in LIBPQ:
         return {}
     if named := [name for name in OF_THE_WORKER if name in where.url.query]:
@@ -182,7 +183,7 @@ def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
 
 
 class Task:
-    """All of one task, on one connection."""
+    """A whole task, on one connection."""
 
     dialect: Dialect = "sql"
     variables_max = 1_000_000
@@ -268,7 +269,7 @@ class Task:
 
     def binary(self, table: str) -> list[str]:
         if self._engine.dialect.name not in KNOWS_CONFLICTS:
-            return []  # who knows what the others let us see of their tables
+            return []  # unknown: databases differ in what they reveal of their tables
         parts = [part.replace('""', '"') for part in table[1:-1].split('"."')]
         schema = ".".join(parts[:-1]) or None
         found = sqlalchemy.inspect(self._connection).get_columns(parts[-1], schema=schema)
@@ -316,7 +317,7 @@ class Task:
         return f"{sql} ON CONFLICT{target} DO {does}"
 
     def _deleted(self, write: Write, batch: Batch) -> None:
-        """Make room for the rows where no statement can replace one."""
+        """Delete the rows first, where no statement can replace one."""
         places = [batch.columns.index(name) for name in write.key]
         where = " AND ".join(f"{self._quoted(name)} = ?" for name in write.key)
         sql = f"DELETE FROM {self._named(write.table)} WHERE {where}"  # noqa: S608 - quoted
@@ -327,7 +328,7 @@ class Task:
         return self._engine.dialect.identifier_preparer.quote_identifier(name)
 
     def _named(self, table: str) -> str:
-        """A table's name, which comes in double quotes, in the quotes of this database."""
+        """A table name, given in double quotes, in the quotes of this database."""
         parts = table[1:-1].split('"."')
         return ".".join(self._quoted(part.replace('""', '"')) for part in parts)
 
@@ -345,7 +346,7 @@ def _bindable(value: Any) -> Any:
 
 
 def _stopping(connection: Connection) -> Any:
-    """How to stop what a connection does, from another thread, with what its driver offers."""
+    """How to stop a connection from another thread, with what its driver offers."""
     driver: Any = connection.connection.dbapi_connection
     if connection.dialect.name in MYSQL:
         number = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
@@ -364,7 +365,7 @@ def _stopping(connection: Connection) -> Any:
 
 
 def failure(error: exc.DBAPIError, halt: Halt) -> Exception:
-    """What the database said, in our words: neither the statement nor its values are repeated."""
+    """The error of the database, in our words: it repeats neither the statement nor its values."""
     inner: Any = error.orig
     if halt.late:
         return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")

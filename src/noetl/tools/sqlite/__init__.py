@@ -47,6 +47,6 @@ TOOL = sql_tool(
     Sqlite,
     run,
     example=EXAMPLE,
-    # A task that writes holds the file from its beginning, so nothing changes under it.
+    # A task that writes locks the file from the beginning, so nothing changes under it.
     errors=tuple(kind for kind in DATABASE_ERRORS if kind != "db_deadlock"),
 )

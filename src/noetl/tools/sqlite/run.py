@@ -1,4 +1,4 @@
-"""Runs SQL on SQLite files in threads; waits for locks in a way that can be stopped."""
+"""Runs SQL on SQLite files in threads; waits for locks can be stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOCK_TICK_SECONDS = 0.02
 ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "EXPLAIN", "PRAGMA"])
 ALONE = frozenset(["VACUUM", "PRAGMA", "ATTACH", "DETACH"])
-"""What may not stand in a transaction; if a task has nothing else, it gets none."""
+"""Statements that may not run in a transaction; a task with nothing else gets none."""
 _SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 Value = TypeVar("Value")
@@ -73,7 +73,7 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
 
 
 class Task:
-    """All of one task, in its own thread on its own connection."""
+    """A whole task, in its own thread on its own connection."""
 
     dialect: Dialect = "sqlite"
     variables_max = 30_000
@@ -201,7 +201,7 @@ class Task:
         return {**NOTHING, "row_count": cursor.rowcount}
 
     def _patiently(self, act: Callable[..., Value], *arguments: Any) -> Value:
-        """Wait for other writers as long as the task allows, but never longer than wanted."""
+        """Wait for other writers as long as the task allows, and stop at once if asked to."""
         end = time.monotonic() + self._patience
         while True:
             try:
@@ -214,7 +214,7 @@ class Task:
 
 
 def _bindable(values: Any) -> Any:
-    """SQLite knows texts, numbers and NULL; lists and mappings are kept as JSON text."""
+    """SQLite has text, numbers and NULL; lists and mappings are stored as JSON text."""
     if values is None:
         return ()
     if isinstance(values, dict):

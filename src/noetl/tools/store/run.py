@@ -1,4 +1,4 @@
-"""Puts objects into a store and gets them out, a piece at a time."""
+"""Puts objects into a store and gets them out, in chunks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ FORMS = {
     "xml": "xml",
     "txt": "text",
 }
-"""What a name's ending says about the content."""
+"""Media types by file extension."""
 SAYS_NOTHING = ("application/octet-stream", "binary/octet-stream")
-"""Media types that stores give to what was put without one."""
+"""Media types that stores assign to objects that were put without one."""
 
 
 async def run(config: Store, context: ToolContext) -> Outcome:
@@ -85,10 +85,10 @@ async def _put(place: Place, config: Store, context: ToolContext) -> Any:
         place.store,
         key,
         content,
-        # A directory has no place to keep them.
+        # A directory cannot store them.
         attributes=None if place.directory is not None else attributes,
         mode="overwrite" if config.overwrite else "create",
-        # The pieces of a large object cannot be put on condition.
+        # The parts of a large object cannot be put conditionally.
         use_multipart=None if config.overwrite else False,
     )
     return {"store": place.url, "key": key, "size": size, "checksum": checksum}
@@ -170,7 +170,7 @@ def _guessed(body: bytes) -> str:
 
 
 async def _list(place: Place, config: Store, context: ToolContext) -> Any:
-    """Keys in order. Never more in memory than are asked for and one page."""
+    """Keys in order. At most the requested ones and one page are in memory."""
     import obstore
 
     folder = config.prefix.rpartition("/")[0]
@@ -194,7 +194,7 @@ async def _delete(place: Place, config: Store, context: ToolContext) -> Any:
     try:
         await obstore.delete_async(place.store, place.checked(config.key))
     except FileNotFoundError:
-        # Other stores do not tell whether it was there; it is gone, which is what was asked.
+        # Other stores do not tell whether it existed; it is gone, as requested.
         return {"key": config.key}
     return {"key": config.key}
 

@@ -1,7 +1,7 @@
-"""Tables as files. DuckDB reads and writes every form; this module asks it to.
+"""Tables as files. DuckDB reads and writes every format.
 
-Rows come as CSV (see `tables.types`) or as one of the forms that people keep: CSV, JSON, NDJSON,
-Parquet, Arrow. All of it runs in a thread, in memory that does not grow with the file.
+Rows come as CSV (see `tables.types`) or in one of the common formats: CSV, JSON, NDJSON, Parquet,
+Arrow. Everything runs in a thread, in memory that does not grow with the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READERS = {
     "parquet": "read_parquet",
 }
 WIDE = 2 * 1024 * 1024
-"""Bytes of a line that DuckDB expects without being told."""
+"""Bytes of a line that DuckDB expects by default."""
 ROWS_AT_A_TIME = 10_000
 PREVIEW_ROWS = 5
 
@@ -53,7 +53,7 @@ class Lines(NamedTuple):
 
 
 def reading(lines: Lines) -> str:
-    """A query that yields what stands in the lines, every column in its own type."""
+    """A query over the lines, with every column in its own type."""
     listed = ", ".join(
         f"{literal(name)}: {literal('VARCHAR' if type_ == 'BLOB' else to_duckdb(type_))}"
         for name, type_ in lines.columns
@@ -71,7 +71,7 @@ def reading(lines: Lines) -> str:
 
 @contextmanager
 def converter(folder: Path, halt: Halt | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in memory that spills into `folder`. What files lack is a `parse` error."""
+    """A DuckDB in memory that spills into `folder`. Faults of files are `parse` errors."""
     try:
         with bounded(folder, halt) as connection:
             yield connection
@@ -95,7 +95,9 @@ def write(
     header: bool = True,
     delimiter: str = ",",
 ) -> int:
-    """Write what a query yields in this form; how many rows. `values` are bound to the query."""
+    """Write the rows of a query in this format. Returns how many. `values` are bound to the
+    query.
+    """
     if form == "arrow":
         return _write_arrow(connection, query, path, values)
     how = {
@@ -134,7 +136,7 @@ def arrow_library() -> Any:
 
 
 class Cursor(NamedTuple):
-    """Rows of a query as they come, portion by portion."""
+    """The rows of a query as they arrive, in portions."""
 
     columns: Sequence[str]
     portions: Iterator[Sequence[Sequence[Any]]]
@@ -156,7 +158,7 @@ def file_of(cursor: Cursor, folder: Path, form: str, halt: Halt) -> TableFile:
 
 
 def converted(lines: Lines, path: Path, form: str, halt: Halt) -> TableFile:
-    """The table in these lines as a file of that form."""
+    """The table in these lines, as a file of that format."""
     with converter(path.parent, halt) as connection:
         rows = write(connection, reading(lines), path, form)
     return described(path, form, rows)
@@ -186,7 +188,7 @@ def opened(path: Path, form: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, s
 def source(
     connection: duckdb.DuckDBPyConnection, path: Path | str, form: str, name: str = "arrow"
 ) -> str:
-    """What stands behind FROM to read a file. An Arrow file is made known to the connection."""
+    """The FROM expression that reads a file. An Arrow file is registered with the connection."""
     if form == "arrow":
         arrow = arrow_library()
         table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
@@ -198,7 +200,7 @@ def source(
 
 
 def rows_of(path: Path, form: str, size: int = ROWS_AT_A_TIME) -> Iterator[list[dict[str, Any]]]:
-    """The rows as mappings, so many at a time."""
+    """The rows as mappings, `size` at a time."""
     with opened(path, form) as (connection, query):
         connection.execute(query)
         columns = connection.description or []
@@ -208,7 +210,7 @@ def rows_of(path: Path, form: str, size: int = ROWS_AT_A_TIME) -> Iterator[list[
 
 
 def parsed(rows: list[Any], columns: Sequence[Any]) -> list[Any]:
-    """The rows with JSON columns as values; DuckDB hands them out as text."""
+    """The rows with JSON columns parsed; DuckDB returns them as text."""
     documents = [n for n, column in enumerate(columns) if str(column[1]) == "JSON"]
     if not documents:
         return rows

@@ -1,9 +1,9 @@
-"""Types of columns on their way from one database to another. Pure.
+"""Column types on their way from one database to another. Pure.
 
-A type is named as DuckDB names it, with two more: NUMERIC is a decimal of any size, and JSON also
-stands for lists, structures and arrays. A value travels as text, in CSV that tells NULL (nothing)
-from an empty text (`""`); bytes as `\\x…`, JSON as JSON, everything else as its database writes it
-and as every other one reads it.
+Types have DuckDB's names, with two additions: NUMERIC is a decimal of any size, and JSON also
+stands for lists, structures and arrays. A value travels as text, in CSV that distinguishes NULL
+(nothing) from an empty text (`""`); bytes as `\\x…`, JSON as JSON, everything else as its database
+writes it and every other one reads it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OF_POSTGRES = {
     2950: "UUID",
     3802: "JSON",
 }
-"""By the number of the type; arrays and rows are JSON, all others text."""
+"""By type number; arrays and rows are JSON, all others text."""
 TO_POSTGRES = {
     "BOOLEAN": "boolean",
     "TINYINT": "smallint",
@@ -86,12 +86,12 @@ def to_postgres(type_: str) -> str:
 
 
 def postgres_expression(name: str, type_: str) -> str:
-    """How a query writes this column so that everybody can read it."""
+    """The expression that yields this column in portable form."""
     column = quoted(name)
     if type_ == "JSON":
         return f"to_json({column})::text"
     if type_ == "INTERVAL":
-        # PostgreSQL would write mixed signs in a way that only itself understands.
+        # PostgreSQL would write mixed signs in a form that only it understands.
         months = f"date_part('year', {column}) * 12 + date_part('month', {column})"
         clock = (
             f"date_part('hour', {column}) * 3600000000 + date_part('minute', {column}) * 60000000"
@@ -137,7 +137,7 @@ def to_duckdb(type_: str) -> str:
 
 
 def duckdb_expression(name: str, written: str) -> str:
-    """How a query writes this column; `written` is the type in DuckDB's own words."""
+    """The expression that yields this column; `written` is its DuckDB type."""
     column = quoted(name)
     if written == "BLOB":
         return f"'\\x' || lower(hex({column}))"
@@ -166,14 +166,14 @@ _OF_VALUES: tuple[tuple[type, str], ...] = (
 
 
 class Kinds:
-    """The columns of rows that come bit by bit, each with the narrowest type for its values."""
+    """The columns of rows that arrive in portions, each with the narrowest type for its values."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._found: list[set[str]] = [set() for _ in names]
 
     def know(self, columns: Iterable[Column]) -> None:
-        """Take in the types that a part of the rows has."""
+        """Merge the types of a portion."""
         for kinds, column in zip(self._found, columns, strict=True):
             kinds.add(column.type)
 

@@ -1,4 +1,4 @@
-"""kind: transfer. Records from one place to another, batch by batch, in bounded memory."""
+"""kind: transfer. Copies records from one place to another, batch by batch, in bounded memory."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Transfer(ToolConfig, frozen=True, kw_only=True):
     ] = {}
     batch_size: Annotated[Count, about("Records written and committed at a time.")] = 10_000
     resume: Annotated[
-        bool, about("After a crash go on behind the last committed batch, not from the start.")
+        bool, about("After a crash continue after the last committed batch, not from the start.")
     ] = True
 
 

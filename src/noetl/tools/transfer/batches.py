@@ -1,4 +1,4 @@
-"""Records on their way: batches of CSV lines (see `tables.types`), which every end can take."""
+"""Records in transit: batches of CSV lines (see `tables.types`), which every end accepts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from noetl.tools.tables.files import Lines
 from noetl.tools.tables.types import Column, Kinds, line_of
 
 BYTES_MAX = 32 * 1024 * 1024
-"""A batch of long records ends here, however few they are."""
+"""A batch of long records ends at this size, however few they are."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Some records, the same columns in each."""
+    """Some records with the same columns."""
 
     columns: tuple[Column, ...]
     lines: bytes
@@ -29,7 +29,7 @@ class Batch(msgspec.Struct, frozen=True):
         return [column.name for column in self.columns]
 
     def saved(self, folder: Path) -> Lines:
-        """The batch as a file, for readers of files; the previous batch's file is gone."""
+        """The batch as a file; replaces the file of the previous batch."""
         path = folder / "batch.csv"
         path.write_bytes(self.lines)
         return Lines(path, self.columns, self.widest)
@@ -39,7 +39,7 @@ Batches = Generator[Batch, None, None]
 
 
 def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int) -> Batches:
-    """Lines that stand for one record each."""
+    """Batches from lines, one record each."""
     kept: list[Any] = []
     weight = widest = 0
     for line in lines:
@@ -56,7 +56,7 @@ def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int) -> Ba
 
 
 def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], size: int) -> Batches:
-    """Rows of values. Each batch has the types that its own values need."""
+    """Batches from rows of values. Each batch has the types that its own values need."""
     kept: list[Sequence[Any]] = []
     for row in rows:
         kept.append(row)
@@ -68,7 +68,7 @@ def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], size: int) -> B
 
 
 def of_records(records: Iterable[Any], mapping: Mapping[str, str], size: int, skip: int) -> Batches:
-    """Mappings, whose names may differ from one to the next; `mapping` says what is wanted."""
+    """Batches from mappings, whose keys may differ; `mapping` selects them."""
     kept: list[dict[str, Any]] = []
     for number, record in enumerate(records):
         if number < skip:

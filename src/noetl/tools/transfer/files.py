@@ -1,12 +1,12 @@
 """Files and objects as targets of a transfer.
 
-Batches gather as lines in a directory beside the file, each with a mark behind it of how far the
-transfer is. The last batch makes the file of them, so nobody ever sees half of it. An
-attempt that finds the directory of an earlier one goes on behind its last mark; on a machine where
-there is no such directory it begins anew.
+Batches are collected as lines in a directory beside the file, each followed by a mark with the
+progress of the transfer. After the last batch they become the file, so no one ever sees half of it.
+An attempt that finds the directory of an earlier one continues after its last mark; on a machine
+without such a directory it starts over.
 
-The directory is locked while an attempt is at it. Should the one before still be alive, because it
-has lost its command without knowing, this one gathers for itself.
+An attempt locks the directory. If the previous attempt is still alive, because it has not noticed
+the loss of its lease, the new one uses a directory of its own.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from noetl.tools.transfer.targets import Mark, Notes
 
 PART = ".noetl-{id}.part"
 ABANDONED_SECONDS = 7 * 24 * 3600
-"""After this time no attempt will continue with what was gathered."""
+"""After this time no attempt will continue with the collected lines."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What stands behind a batch."""
+    """The mark after a batch."""
 
     records: int
     batches: int
@@ -47,15 +47,15 @@ class Gathered(msgspec.Struct, frozen=True):
     """Bytes of all lines so far."""
     widest: int
     columns: tuple[Column, ...]
-    """Of this batch; each has the types that its own values need."""
+    """The columns of this batch; each has the types that its own values need."""
 
 
-# Made once: threads that do so at the same time crash in msgspec.
+# Made once: msgspec crashes if several threads do this at the same time.
 _gathered = msgspec.json.Decoder(Gathered).decode
 
 
 class Part:
-    """The lines of a transfer that is under way, and the marks behind them."""
+    """The lines of a running transfer, and their marks."""
 
     def __init__(self, folder: Path, marks: IO[bytes]) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class Part:
         self._resume()
 
     def _resume(self) -> None:
-        """Take up what is whole; what stands behind it is of a batch that never ended."""
+        """Continue after the last complete batch; discard the rest."""
         written = self._path.stat().st_size if self._path.exists() else 0
         size = end = 0
         self._marks.seek(0)
@@ -83,7 +83,7 @@ class Part:
             file.truncate(size)
 
     def add(self, batch: Batch, reached: Mark) -> None:
-        """Lines are on the disk before the mark that vouches for them is."""
+        """Lines reach the disk before the mark that confirms them."""
         with self._path.open("ab") as file:
             file.write(batch.lines)
             _to_disk(file)
@@ -109,7 +109,7 @@ class Part:
 
 
 def _whole_mark(line: bytes) -> Gathered | None:
-    """None for one that was cut off."""
+    """None for a truncated mark."""
     try:
         return _gathered(line) if line.endswith(b"\n") else None
     except msgspec.DecodeError:
@@ -121,15 +121,15 @@ def _to_disk(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-# --- Whose it is -------------------------------------------------------------------------------
+# --- Locking -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def gathering(place: Path, resume: bool) -> Iterator[Part]:
-    """What was gathered at that place so far, for this attempt alone.
+    """The lines collected there so far, for this attempt alone.
 
-    While somebody else is there, or if nothing is to be taken up, it is gathered beside it, where
-    no later attempt looks.
+    If another attempt has them, or nothing is to be continued, a separate directory is used, which
+    no later attempt reads.
     """
     _sweep(place.parent, time.time())
     marks = _locked(place) if resume else None
@@ -148,10 +148,12 @@ def gathering(place: Path, resume: bool) -> Iterator[Part]:
 
 
 def _locked(folder: Path) -> IO[bytes] | None:
-    """The marks of that directory, locked until they are closed; None if another has them."""
+    """The marks of that directory, locked until they are closed; None if another attempt has
+    them.
+    """
     path = folder / "marks"
     while True:
-        # Its owner may remove it at any moment; then it is made anew.
+        # Its owner may remove it at any moment; then it is created again.
         with suppress(FileNotFoundError), ExitStack() as stack:
             folder.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("a+b"))
@@ -165,7 +167,7 @@ def _locked(folder: Path) -> IO[bytes] | None:
 
 
 def _sweep(folder: Path, now: float) -> None:
-    """Remove the remains of transfers that were given up long ago."""
+    """Remove the remains of transfers that were abandoned long ago."""
     for path in folder.glob(PART.format(id="*")):
         with suppress(FileNotFoundError):
             if now - (path / "marks").stat().st_mtime < ABANDONED_SECONDS:
@@ -180,7 +182,7 @@ def _sweep(folder: Path, now: float) -> None:
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What is noted when all is done: how much it was, and by what the file is known again."""
+    """The note of a completed transfer: its size, and how to recognise the file."""
 
     records: int
     batches: int
@@ -196,13 +198,13 @@ class Place(msgspec.Struct, frozen=True):
     end: InFile | InStore
     form: str
     path: Path | None
-    """Of the file; None if it becomes an object."""
+    """The path of the file; None for an object."""
     publish: Callable[[Path], None]
-    """Puts a file there, all of it at once."""
+    """Puts a file there, atomically."""
 
 
 class ToFile:
-    """Gathers lines; at the end DuckDB makes the file of them, and it is published."""
+    """Collects lines; at the end DuckDB converts them to the file, which is then published."""
 
     def __init__(
         self, place: Place, part: Part, folder: Path, halt: Halt, notes: Notes | None
@@ -217,7 +219,7 @@ class ToFile:
         body = self._notes.read("done") if self._notes is not None else None
         if body is not None:
             done = _finished(body)
-            # A file may have been written on the disk of another machine.
+            # The file may have been written on the disk of another machine.
             if self._place.path is None or _stamp(self._place.path) == done.stamp:
                 self._part.remove()
                 return Mark(done.records, done.batches, done=True)
@@ -246,7 +248,9 @@ class ToFile:
         self._part.remove()
 
     def _made(self) -> Path:
-        """The whole file, under the endings of its name, by which DuckDB knows to pack it."""
+        """The whole file, with the extensions of its name, from which DuckDB derives the
+        compression.
+        """
         end, form = self._place.end, self._place.form
         name = end.key if isinstance(end, InStore) else end.path
         path = self._part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"

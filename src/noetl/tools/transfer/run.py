@@ -1,4 +1,4 @@
-"""Copies records from one end to the other in a thread, a batch at a time."""
+"""Copies records from one end to the other in a thread, batch by batch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def run(config: Transfer, context: ToolContext) -> Outcome:
 
 
 def _placed(end: Any) -> Any:
-    """An end as it is meant: a path may be the address of an object."""
+    """An end with its path resolved: it may be the address of an object."""
     if not isinstance(end, InFile) or not is_object(end.path):
         return end
     url, key = parts_of(end.path)
@@ -78,13 +78,13 @@ def _placed(end: Any) -> Any:
     return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
 
 
-# msgspec learns a type when it first meets it, and crashes if two threads meet it at once: this
-# is done here, before there are any.
+# msgspec builds a type on first use, and crashes if two threads do so at the same time: build it
+# here, before there are any.
 msgspec.convert({}, Request)
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What an end needs that only the event loop can get: credentials, files, objects."""
+    """What an end needs from the event loop: credentials, files, objects."""
 
     login: dict[str, str] = {}
     path: Path | None = None
@@ -127,7 +127,7 @@ def _form(end: InFile | InStore, name: str, side: str) -> str:
 
 
 class Copying:
-    """One transfer, in a thread of its own."""
+    """One transfer, in its own thread."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Copying:
             known = known_failure(error)
             is_final = known is not None and known.error is not None and not known.error.retryable
             if is_final and self._part is not None:
-                # What another attempt would go on with; there should be none.
+                # An older attempt's lines; there should be none.
                 self._part.remove()
             raise
 
@@ -177,7 +177,7 @@ class Copying:
             self._say(f"All {earlier:,} records were written before.")
             return {"records": earlier, "batches": reached.batches, "skipped": earlier}
         if earlier:
-            self._say(f"{earlier:,} records were written before; going on behind them.")
+            self._say(f"{earlier:,} records were written before; continuing after them.")
         for batch in stack.enter_context(closing(self._batches(earlier))):
             self._halt.check()
             reached = reached._replace(
@@ -250,7 +250,9 @@ class Copying:
         return targets.Notes(self._note, self._noted) if self._config.resume else None
 
     def _part_place(self, end: InFile | InStore) -> Path:
-        """Where attempts of this call gather: beside the file, so that it can be moved there."""
+        """Where attempts of this call collect lines: beside the file, so that it can be moved
+        there.
+        """
         if isinstance(end, InStore):
             folder = Path(self._context.resources.rules.cache).expanduser() / "transfers"
             goal = derive(end.url, end.key)
@@ -270,13 +272,13 @@ class Copying:
     def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
         return stack.enter_context(bounded(self._folder, self._halt, path))
 
-    # --- Web services, which live in the event loop ---
+    # --- Web services, called in the event loop ---
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
         return self._answer(request, self._context)["data"]
 
     def _send(self, request: Mapping[str, Any], number: int) -> None:
-        # The same batch has the same key on every attempt, and no other has it.
+        # The key of a batch is the same on every attempt, and unique to it.
         key = derive(self._context.action_id, number)
         self._answer(request, msgspec.structs.replace(self._context, action_id=key))
 
@@ -300,7 +302,7 @@ class Copying:
         return self._awaited(self._context.files.noted(name))
 
     def _awaited(self, work: Coroutine[Any, Any, Awaited]) -> Awaited:
-        """What the event loop makes of it."""
+        """Run the work in the event loop and wait for it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         with self._halt.stoppable(future.cancel):
             try:

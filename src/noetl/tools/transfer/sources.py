@@ -1,7 +1,7 @@
-"""Where records come from. Each source hands out batches and can begin behind the first so many.
+"""Where records come from. Each source yields batches and can skip a number of records.
 
-A source that is read again must yield the same records in the same order: of a table that is so by
-its primary key, of a query by its own ORDER BY.
+A source that is read again must yield the same records in the same order: a table does by its
+primary key, a query by its own ORDER BY.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
 from noetl.tools.transfer.batches import Batches, of_lines, of_records, of_rows
 
 Ask = Callable[[Mapping[str, Any]], Any]
-"""Sends one request of kind http; the decoded body. Raises Failed."""
+"""Sends one request of kind http. Returns the decoded body. Raises Failed."""
 SPOOL = "COPY (SELECT {shown} FROM {place}{behind}) TO {path} (FORMAT csv, HEADER false)"
 COPY_OUT = "COPY (SELECT {shown} FROM ({query}) AS records{behind}) TO STDOUT (FORMAT csv)"
 
 
 class Wanted:
-    """What of a source is wanted: `mapping` gives columns other names or leaves some out."""
+    """The wanted part of a source: `mapping` renames columns or omits some."""
 
     def __init__(self, mapping: Mapping[str, str], size: int) -> None:
         self.mapping = mapping
@@ -61,7 +61,7 @@ class Wanted:
 
 
 def query_of(end: FromSql, dialect: Dialect) -> tuple[str, Any]:
-    """The one query of a source and the values bound to it."""
+    """The query of a source and the values bound to it."""
     if (end.command is None) == (end.table is None):
         raise BadSql("source: write either `command` or `table`.")
     if end.table is not None:
@@ -74,7 +74,7 @@ def query_of(end: FromSql, dialect: Dialect) -> tuple[str, Any]:
 
 
 def _behind(skip: int) -> str:
-    """The end of a query that leaves out what was read before."""
+    """The clause that skips what was read before."""
     return f" OFFSET {skip}" if skip else ""
 
 
@@ -86,7 +86,8 @@ def from_postgres(
 ) -> Batches:
     query, values = query_of(end, "postgres")
     with connected(login, halt) as connection:
-        # One view of the data, however long the reading takes; and no lap that another began.
+        # One snapshot of the data, however long reading takes; and a scan that starts at the
+        # beginning.
         connection.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL synchronize_seqscans = off"
         )
@@ -155,7 +156,7 @@ def _spooled(
     wanted: Wanted,
     skip: int,
 ) -> Batches:
-    """By way of a file: DuckDB writes CSV by itself far faster than it hands out values."""
+    """Through a file: DuckDB writes CSV far faster than it returns values."""
     connection.execute(f"SELECT * FROM {place} LIMIT 0", values)  # noqa: S608 - the author's own
     types = {column[0]: str(column[1]) for column in connection.description or []}
     connection.fetchall()
@@ -173,7 +174,7 @@ def _spooled(
 
 
 def _records(lines: Any) -> Iterator[bytes]:
-    """Lines of CSV, joined where a line break stands inside of quotes."""
+    """Lines of CSV, joined if a line break is inside quotes."""
     pending, inside = b"", False
     for line in lines:
         if line.count(b'"') % 2:
@@ -208,7 +209,7 @@ def from_sqlite(end: FromSql, database: Path, wanted: Wanted, halt: Halt, skip: 
 def from_http(end: FromHttp, ask: Ask, wanted: Wanted, skip: int) -> Batches:
     first, left = 0, skip
     if end.paging is not None and end.paging.size_param is not None and end.paging.next is None:
-        # Pages of a known size need not be read again to be left out.
+        # Pages of a known size can be skipped without reading them.
         first, left = divmod(skip, end.paging.size)
     yield from of_records(_read(end, ask, first), wanted.mapping, wanted.size, left)
 
@@ -243,7 +244,7 @@ def _read(end: FromHttp, ask: Ask, first: int) -> Iterator[Any]:
 def _goes_on(
     paging: Paging, request: dict[str, Any], answer: Any, records: list[Any], page: int
 ) -> bool:
-    """Make the request that of the next page; whether there is one."""
+    """Turn the request into that for the next page. Returns whether there is one."""
     if paging.max_pages is not None and page >= paging.max_pages:
         return False
     if paging.more is not None and not _at(answer, paging.more):
@@ -257,7 +258,7 @@ def _goes_on(
         return False
     if isinstance(cursor, str) and (cursor.startswith("/") or "://" in cursor):
         request["url"] = urljoin(request["url"], cursor)
-        # The address says all of it; what is also in the query would stand there twice.
+        # The address is complete; parameters would be duplicated.
         request["params"] = {}
     else:
         request["params"][paging.param] = cursor

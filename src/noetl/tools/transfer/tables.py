@@ -1,7 +1,7 @@
 """Tables as targets of a transfer.
 
-A batch and the mark of how far the transfer is are written in one transaction, so that an attempt
-after a crash continues exactly behind it.
+A batch and the progress of the transfer are written in one transaction, so that an attempt after a
+crash continues exactly there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from noetl.tools.transfer.batches import Batch
 from noetl.tools.transfer.targets import Mark, Reader
 
 MARKS = "noetl_transfer"
-"""The table that remembers how far each transfer is."""
+"""The table with the progress of each transfer."""
 MARKS_TABLE = (
     f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id {{text}} PRIMARY KEY, "
     "records BIGINT NOT NULL, batches BIGINT NOT NULL, done BOOLEAN NOT NULL)"
@@ -38,11 +38,11 @@ KEEP_MARK = (
 
 
 class Table:
-    """What is the same for every database; each has its own way to take a batch."""
+    """The common part of all databases; each writes a batch in its own way."""
 
     placeholder = "?"
     type_of: Callable[[str], str]
-    """How the database calls a type of ours."""
+    """The database's name of a column type."""
 
     def __init__(self, end: ToSql, action_id: str, resume: bool) -> None:
         self.end = end
@@ -57,7 +57,7 @@ class Table:
     # --- Of each database ---
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement; something with `fetchone`."""
+        """Run a statement. Returns an object with `fetchone`."""
         raise NotImplementedError
 
     def transaction(self) -> AbstractContextManager[Any]:
@@ -67,7 +67,7 @@ class Table:
         self.execute(MARKS_TABLE.format(text=self.type_of("VARCHAR")))
 
     def columns(self) -> list[str]:
-        """Of the table, in order."""
+        """The columns of the table, in order."""
         raise NotImplementedError
 
     def insert(self, batch: Batch) -> None:
@@ -104,7 +104,7 @@ class Table:
             self.execute(KEEP_MARK.format(m=self.placeholder), [self._action_id, *reached])
 
     def _wipe(self, reached: Mark, count: int) -> None:
-        """Empty the table when that is asked for, before the first record."""
+        """Empty the table before the first record, if requested."""
         if self.end.mode == "replace" and reached.records == count:
             self.execute(f"DELETE FROM {self.table}")  # noqa: S608
 
@@ -126,7 +126,7 @@ class Table:
                 raise Misfit(f'The records lack "{name}", a column of the key.')
 
     def conflict(self, names: list[str]) -> str:
-        """What to do with a record whose key exists, as the end of an INSERT."""
+        """The ON CONFLICT clause for a record whose key exists."""
         target = f" ({', '.join(quoted(name) for name in self.key)})" if self.key else ""
         if self.end.mode == "ignore":
             return f" ON CONFLICT{target} DO NOTHING"
@@ -141,7 +141,7 @@ class Table:
 
 
 class ToPostgres(Table):
-    """By COPY; where keys may exist already, by way of a temporary table."""
+    """By COPY; if keys may already exist, through a temporary table."""
 
     placeholder = "%s"
     type_of = staticmethod(to_postgres)
@@ -160,7 +160,7 @@ class ToPostgres(Table):
         return self._connection.transaction()
 
     def make_marks(self) -> None:
-        # Two workers may come here at once; the lock makes the second find it there.
+        # Two workers may do this at the same time; with the lock, the second finds the table.
         self.execute(
             f"BEGIN; SELECT pg_advisory_xact_lock(hashtext('{MARKS}')); "
             f"{MARKS_TABLE.format(text='text')}; COMMIT"
@@ -209,7 +209,7 @@ class ToPostgres(Table):
         once = ""
         order = "noetl_place"
         if self.end.mode == "upsert":
-            # One statement may not touch a row twice. The last one is what would remain.
+            # One statement may not touch a row twice; the last one would win.
             keys = ", ".join(quoted(name) for name in self.key)
             once, order = f"DISTINCT ON ({keys}) ", f"{keys}, noetl_place DESC"
         self.execute(
@@ -228,7 +228,7 @@ def _array(name: str, type_: str) -> str:
 
 
 class Embedded(Table):
-    """A database in this process, which leaves transactions to statements."""
+    """A database in this process, with explicit transactions."""
 
     begin = "BEGIN"
     connection: duckdb.DuckDBPyConnection | sqlite3.Connection
@@ -238,7 +238,7 @@ class Embedded(Table):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        # What a failure leaves open is rolled back when the connection is closed.
+        # An open transaction is rolled back when the connection closes.
         self.execute(self.begin)
         yield
         self.execute("COMMIT")
@@ -251,7 +251,7 @@ class Embedded(Table):
 
 
 class ToDuckDb(Embedded):
-    """DuckDB reads the lines by itself."""
+    """DuckDB reads the lines itself."""
 
     type_of = staticmethod(to_duckdb)
 
@@ -271,7 +271,7 @@ class ToDuckDb(Embedded):
         names = ", ".join(quoted(name) for name in batch.names)
         query = reading(batch.saved(self._folder))
         if self.end.mode == "upsert":
-            # One statement may not touch a row twice. The last one is what would remain.
+            # One statement may not touch a row twice; the last one would win.
             keys = ", ".join(quoted(name) for name in self.key)
             query = (
                 f"SELECT {names} FROM (SELECT *, row_number() OVER () AS noetl_place "  # noqa: S608
@@ -282,7 +282,7 @@ class ToDuckDb(Embedded):
 
 
 class ToSqlite(Embedded):
-    """Row by row, which SQLite does best."""
+    """Row by row, which suits SQLite best."""
 
     begin = "BEGIN IMMEDIATE"
     type_of = staticmethod(to_sqlite)
@@ -308,7 +308,7 @@ class ToSqlite(Embedded):
 
 
 def _sqlite_expression(column: Column) -> str:
-    """Numbers and bytes as they are, moments in RFC 3339, all else as text."""
+    """Numbers and bytes as they are, moments in RFC 3339, everything else as text."""
     name = quoted(column.name)
     if column.type == "TIMESTAMPTZ":
         return f"strftime({name}, '%Y-%m-%dT%H:%M:%S.%fZ')"

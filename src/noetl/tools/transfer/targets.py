@@ -1,5 +1,5 @@
-"""Where records go: what every target promises, and web services, which know a batch that is sent
-again by its key (tables are in `transfer_tables`, files in `transfer_files`).
+"""Where records go: the protocol of targets, and web services, which recognise a repeated batch by
+its key (tables are in `tables`, files in `files`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from noetl.tools.transfer import ToHttp
 from noetl.tools.transfer.batches import Batch
 
 DONE = 0
-"""The number under which a web service's end is noted."""
+"""The batch number of a web service's final note."""
 
 
 class Mark(NamedTuple):
-    """How far a transfer is."""
+    """The progress of a transfer."""
 
     records: int = 0
     batches: int = 0
     done: bool = False
 
 
-# Made once: threads that do so at the same time crash in msgspec.
+# Made once: msgspec crashes if several threads do this at the same time.
 _mark = msgspec.json.Decoder(Mark).decode
 
 
@@ -37,17 +37,17 @@ class Target(Protocol):
     """An end that takes batches."""
 
     def mark(self) -> Mark:
-        """How far an earlier attempt came."""
+        """The progress of an earlier attempt."""
 
     def write(self, batch: Batch, reached: Mark) -> None:
-        """Write a batch, all of it or nothing, and where that brings us."""
+        """Write a batch and the new progress, atomically."""
 
     def finish(self, reached: Mark) -> None:
         """All is written."""
 
 
 class Reader:
-    """Makes values of lines, with a DuckDB of its own."""
+    """Converts lines to values, with a DuckDB of its own."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self._connection = connection
@@ -69,16 +69,16 @@ class Reader:
 
 
 class Notes(NamedTuple):
-    """What attempts write down for those after them, each name once."""
+    """Notes that attempts leave for later ones, each name once."""
 
     keep: Callable[[str, bytes], None]
     read: Callable[[str], bytes | None]
 
 
 class ToService:
-    """One request for each batch, with a key of its own that makes repeats harmless.
+    """One request per batch, with a key that makes repeats harmless.
 
-    A batch that was taken is noted; only the one that was on its way at a crash is sent again.
+    An accepted batch is noted; only the one under way at a crash is sent again.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ToService:
         self._notes = notes
 
     def mark(self) -> Mark:
-        """Of the last batch that was noted; there are no gaps, so it need not be looked for."""
+        """The progress of the last noted batch; there are no gaps, so they are read in order."""
         found, above = Mark(), 1
         while (reached := self._noted(above)) is not None:
             found, above = reached, above * 2

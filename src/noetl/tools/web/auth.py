@@ -1,4 +1,4 @@
-"""Who is asking: the header or parameter that proves it, whatever the credential looks like."""
+"""Authentication of requests: the header or parameter, for every form of credential."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ DEFAULT_LIFE_SECONDS = 300.0
 
 
 class Proof(NamedTuple):
-    """What to add to a request. It goes to the address it was meant for and to no other."""
+    """What to add to a request. It is sent to the intended address and to no other."""
 
     headers: dict[str, str] = {}
     params: dict[str, str] = {}
     token_key: str = ""
-    """Where the token is cached, if it came from there."""
+    """The cache key of the token, if it came from there."""
 
 
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
-"""Posts a form to an address; status and body of the answer."""
+"""Posts a form to a URL. Returns status and body."""
 
 
 async def proof_of(auth: str | AnyAuth | None, context: ToolContext, fetch: Fetch) -> Proof:
-    """Raises Failed when fields are missing or no token is given out."""
+    """Raises Failed if fields are missing or no token is issued."""
     if auth is None:
         return Proof()
     if isinstance(auth, str):
@@ -54,7 +54,7 @@ def _is_default(auth: AnyAuth, key: str, value: Any) -> bool:
 
 
 def _kind_of(fields: Mapping[str, Any]) -> str:
-    """How a credential is used: as its type says, else as its fields suggest."""
+    """How a credential is used: by its type, otherwise by its fields."""
     said = str(fields.get("type", "")).lower().replace("-", "_")
     for kind in ("bearer", "basic", "api_key", "oauth2"):
         if kind in said or kind.replace("_", "") in said:
@@ -122,7 +122,7 @@ async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, context: ToolContext)
 
 
 def _token(url: str, status: int, body: bytes) -> tuple[str, float]:
-    """An access token, and for how many seconds it is good."""
+    """An access token, and its lifetime in seconds."""
     if status != 200:
         raise Failed(
             "auth" if status < 500 else "server_error",

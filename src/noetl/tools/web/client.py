@@ -38,13 +38,13 @@ WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 ERROR_BODY = 2000
-"""So much of an error's body goes into the outcome."""
+"""How much of an error's body goes into the outcome."""
 TOKENS_TRIED = 3
 HOSTS_KEPT = 1000
 
 
 class AddressRefused(Exception):
-    """The egress policy says no."""
+    """The egress policy refuses the address."""
 
 
 class TooLarge(Exception):
@@ -68,9 +68,12 @@ class Session:
 
     @asynccontextmanager
     async def place(self, url: URL) -> AsyncIterator[None]:
-        """One of the connections that a host is given. To wait for it is no time of the task."""
+        """Reserve one of the connections to a host. Waiting for it does not count as the task's
+        time.
+        """
         if len(self._places) > HOSTS_KEPT:
-            # Those in use are counted anew: rather a few connections too many than no end of hosts.
+            # Restarts the count: a few connections too many are better than an endless table of
+            # hosts.
             self._places.clear()
         key = (url.host, url.port)
         place = self._places.setdefault(key, asyncio.Semaphore(self._per_host))
@@ -85,14 +88,16 @@ class Session:
             place.release()
 
     def _socket(self, address: Any) -> socket.socket:
-        """Every connection passes here, whatever named its address: task, DNS, redirect, proxy."""
+        """Every connection is made here, whether its address came from a task, DNS, a redirect or a
+        proxy.
+        """
         family, kind, protocol, _, target = address
         if refusal := self._policy.refusal(target[0]):
             raise AddressRefused(refusal)
         return socket.socket(family=family, type=kind, proto=protocol)
 
     def tls(self, config: Request, certificate: ClientCertificate | None) -> ssl.SSLContext:
-        """How the server's certificate is checked and which one of ours is shown."""
+        """How to check the server's certificate, and which of ours to present."""
         written = msgspec.json.encode([config.verify_ssl, config.ca, certificate])
         key = hashlib.sha256(written).hexdigest()
         if key not in self._tls:
@@ -115,7 +120,7 @@ def _tls_context(config: Request, certificate: ClientCertificate | None) -> ssl.
         with ExitStack() as stack:
             files = [_pem_file(text, stack) for text in (certificate.cert, certificate.key)]
             assert files[0] is not None
-            # A password is always given: without one OpenSSL would ask at the terminal.
+            # Always give a password: without one OpenSSL would ask at the terminal.
             context.load_cert_chain(files[0], files[1], certificate.password or "")
     return context
 
@@ -133,7 +138,7 @@ def _pem_file(written: str | None, stack: ExitStack) -> str | None:
 
 
 class Prepared(NamedTuple):
-    """A request as it is sent first; redirects change parts of it."""
+    """The first request; redirects change parts of it."""
 
     config: Request
     context: ToolContext
@@ -148,19 +153,19 @@ async def run(config: Request, context: ToolContext) -> Outcome:
     name = f"{config.method} {_shown(config.url or '')}"
     try:
         with _explained(name):
-            # A kept token may be refused: ours, then another worker's. Then we fetch our own.
+            # A kept token may be refused: ours, then another worker's. Then fetch a new one.
             for _ in range(TOKENS_TRIED):
                 outcome = await _asked(session, config, context)
                 if outcome is not None:
                     return outcome
     except Failed as problem:
         return problem.outcome
-    said = f"{name} refuses every token that is shown to it."
+    said = f"{name} refuses every token."
     return failed("auth", said, status=401, retryable=True)
 
 
 async def access_token(fields: Mapping[str, Any], context: ToolContext) -> str:
-    """The token that an OAuth 2 server gives out to a client; the kept one while it is good.
+    """The token that an OAuth 2 server issues to a client; the kept one while it is valid.
 
     Raises Failed.
     """
@@ -176,7 +181,7 @@ async def access_token(fields: Mapping[str, Any], context: ToolContext) -> str:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Whatever goes wrong with a request, as a failure that names it. Raises Failed."""
+    """Turn every error of a request into a failure that names it. Raises Failed."""
     try:
         yield
     except NotFound as error:
@@ -192,7 +197,7 @@ def _explained(name: str) -> Iterator[None]:
         raise Failed("timeout", f"{name} got no answer in time.", retryable=True) from None
     except aiohttp.ClientConnectorCertificateError as error:
         why = getattr(error.certificate_error, "verify_message", "") or "it is not trusted"
-        said = f"{name}: the server's certificate is not good: {why}."
+        said = f"{name}: the server's certificate is invalid: {why}."
         raise Failed("connection", said, retryable=False) from None
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
         said = f"{name}: this is not an http or https address."
@@ -203,7 +208,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 async def _asked(session: Session, config: Request, context: ToolContext) -> Outcome | None:
-    """Ask and follow redirects; None if a cached token was not good any more."""
+    """Send the request and follow redirects; None if a cached token is no longer valid."""
     if sum(body is not None for body in (config.json, config.body, config.form)) > 1:
         return failed("client_error", "Write one of `json`, `body` and `form`, not several.")
     for header, value in config.headers.items():
@@ -274,7 +279,7 @@ def _total(config: Request, context: ToolContext) -> float | None:
 
 
 def _timeout(config: Request, context: ToolContext) -> aiohttp.ClientTimeout:
-    """Of the parts; the whole is bounded by `time_limit`, which knows what counts."""
+    """The timeouts of the parts; `time_limit` limits the whole, because it knows what counts."""
     return aiohttp.ClientTimeout(
         total=None,
         sock_connect=part(config.timeout, "connect") or part(context.timeout, "connect"),
@@ -331,7 +336,9 @@ def _joined(url: URL, target: str) -> URL:
 def _headers(
     request: Prepared, method: str, of_body: Mapping[str, str], at_home: bool
 ) -> dict[str, str]:
-    """What the task says, what proves who asks, what the body needs. Secrets stay at home."""
+    """The headers of the task, of its authentication, and of the body. Secrets are not sent
+    elsewhere.
+    """
     headers = {name.lower(): (name, value) for name, value in of_body.items()}
     if method in WRITING:
         headers["idempotency-key"] = ("Idempotency-Key", request.context.action_id)
@@ -346,7 +353,7 @@ def _headers(
 
 
 class Body:
-    """A body for one request, made anew for each: files of a multipart can be read only once."""
+    """A body for one request, rebuilt for each: files of a multipart can be read only once."""
 
     def __init__(self, request: Prepared, wanted: bool) -> None:
         self._request = request
@@ -405,7 +412,7 @@ class Body:
         form.add_field(name, content, filename=file.filename or name_there, content_type=media)
 
     async def _opened(self, path: Path, written: str) -> Any:
-        """A file that is sent piece by piece; raises Refused or Failed."""
+        """A file to send in chunks. Raises Refused or Failed."""
         try:
             return self._stack.enter_context(await to_thread(path.open, "rb"))
         except FileNotFoundError:
@@ -415,11 +422,11 @@ class Body:
             raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
 
 
-# --- Values as they are sent -------------------------------------------------------------------
+# --- Encoding of values ------------------------------------------------------------------------
 
 
 def as_text(value: Any) -> str:
-    """A scalar as it is written in a query, header or form."""
+    """A scalar as text for a query, header or form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -530,7 +537,7 @@ def _retry_after(written: str | None) -> float | None:
 
 
 def _shown(url: str) -> str:
-    """An address for messages: without user, password and query, where secrets may stand."""
+    """An address for messages: without user, password and query, which may hold secrets."""
     try:
         found = URL(url)
         return str(found.with_user(None).with_query(None).with_fragment(None))
@@ -556,7 +563,7 @@ MEDIA = {
 async def saved(
     answer: aiohttp.ClientResponse, url: URL, config: Request, context: ToolContext
 ) -> dict[str, Any]:
-    """What stands for the body: a reference, or the place of the file it went to."""
+    """Save the body. Returns a reference, or the path of the file."""
     media = answer.headers.get("Content-Type", "")
     if config.download is True:
         path = context.files.folder / "download"
@@ -574,7 +581,7 @@ async def saved(
         return {"path": address, "size": size, "checksum": checksum, "media": media}
     place = context.resources.path(address)
     await to_thread(place.parent.mkdir, parents=True, exist_ok=True)
-    # The file appears when it is whole; two that write it at once do not mix.
+    # The file appears when it is complete; concurrent writers do not mix.
     partial = place.with_name(f".{place.name}.{context.action_id}.partial")
     try:
         size, checksum = await _written(answer, partial, context)

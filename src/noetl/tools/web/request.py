@@ -1,4 +1,4 @@
-"""What a request over HTTP says, and the ways to prove who sends it."""
+"""The config of an HTTP request, and the ways to authenticate it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scalar = str | int | float | bool | None
 Redirects = Annotated[int, msgspec.Meta(ge=0, le=50)]
 
 
-# --- Ways to prove who is asking ---------------------------------------------------------------
+# --- Authentication ----------------------------------------------------------------------------
 
 
 class Auth(Options, frozen=True, kw_only=True, tag_field="type"):
@@ -94,7 +94,7 @@ class Request(ToolConfig, frozen=True, kw_only=True):
         Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"],
         about("The request's method."),
     ] = "GET"
-    url: Annotated[Name | None, about("The address to ask.")] = None
+    url: Annotated[Name | None, about("The address to call.")] = None
     params: Annotated[
         dict[str, Scalar | tuple[Scalar, ...]], about("Query parameters; a list repeats one.")
     ] = {}
@@ -115,7 +115,7 @@ class Request(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[
         Duration | Timeouts | None, about("How long the call may take, in all or by part.")
     ] = None
-    follow_redirects: Annotated[bool, about("Go where a 3xx answer points.")] = True
+    follow_redirects: Annotated[bool, about("Follow 3xx answers.")] = True
     max_redirects: Annotated[Redirects, about("Redirects to follow before giving up.")] = 10
     verify_ssl: Annotated[bool, about("Check the server's certificate.")] = True
     ca: Annotated[

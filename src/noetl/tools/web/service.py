@@ -1,7 +1,7 @@
-"""Questions to web services, for kinds that speak a protocol over HTTP.
+"""Requests to web services, for kinds whose protocol uses HTTP.
 
-They go through the http tool, so that its session, egress policy, time limits and names for
-failures hold for everyone.
+They go through the http tool, so that its session, egress policy, time limits and error kinds apply
+to all.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from noetl.tools.web.request import Request
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a service said: its decoded body, and the headers in lower case."""
+    """The answer of a service: its decoded body, and the headers in lower case."""
 
     data: Any
     headers: Mapping[str, str]
 
 
 async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Answer:
-    """Send one request; raises Failed unless the answer is a success."""
+    """Send one request. Raises Failed unless it succeeds."""
     from noetl.tools.web.client import run
 
-    # What proves who asks may stand in any header, so it must not follow a redirect elsewhere.
+    # Any header may hold a credential, which must not follow a redirect elsewhere.
     fixed = {"method": method, "url": url, "decode": "json", "follow_redirects": False}
     written = {**fixed, **config}
     outcome = await run(msgspec.convert(written, Request), context)
@@ -39,7 +39,7 @@ async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Ans
 
 
 def _explained(outcome: Outcome, error: TaskError) -> Outcome:
-    """With the service's own words in the message, if it used the usual form for them."""
+    """The outcome with the service's own message, if it has a common form."""
     body = error.details.get("body") if isinstance(error.details, dict) else None
     said = words_of(body) if isinstance(body, str) else None
     if said is None:
@@ -49,7 +49,9 @@ def _explained(outcome: Outcome, error: TaskError) -> Outcome:
 
 
 def words_of(body: str) -> str | None:
-    """`{error: {message}}`, `{error: "…"}`, `{message}` or `{errors: ["…"]}` in a body of JSON."""
+    """The message in a JSON body: `{error: {message}}`, `{error: "…"}`, `{message}` or `{errors:
+    ["…"]}`.
+    """
     try:
         found = read_json(body)
     except msgspec.DecodeError:
