@@ -19,7 +19,7 @@ from noetl.store.postgres.database import connect
 from noetl.store.postgres.queries import QUERIES
 from noetl.store.postgres.records import DIALECT
 from noetl.store.postgres.schema import MIGRATIONS, migrate, schema_version
-from noetl.store.records import LOOKED_UP, composed, looked_up, page
+from noetl.store.records import ENDS, LOOKED_UP, composed, looked_up, page
 from tests.store.making import ONE, events, start
 
 NEXT = MIGRATIONS[-1].version + 1
@@ -114,7 +114,7 @@ def test_every_query_is_used():
     assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
     conditions = {name for name in QUERIES if name.startswith("where_")}
     ways = {fragment for _, fragment in LOOKED_UP.values()}
-    assert conditions == {f"where_{field}" for field in (*get_args(Field), *ways)}
+    assert conditions == {f"where_{field}" for field in (*get_args(Field), *ways, *ENDS.values())}
 
 
 def rows_touched(plan: dict[str, Any]) -> float:

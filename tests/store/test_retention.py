@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ DAY = int(NOON // 86400)
 
 
 def ended(
-    execution_id: str, *, at: float = NOON, status: str = "COMPLETED", **fields: str
+    execution_id: str, *, at: float = NOON, status: str = "COMPLETED", **fields: Any
 ) -> Write:
     """An execution with something in every table, which has ended."""
     row = summary(execution_id, status=status, ended_at=at, labels={"team": "x"}, **fields)
@@ -34,23 +35,25 @@ def ended(
     )
 
 
-async def test_only_what_nobody_called_is_listed_in_the_order_of_its_end(store: Store):
+async def test_only_what_nobody_called_is_listed_page_by_page(store: Store):
     await store.log.commit(
         [
-            ended(ONE, at=NOON + MINUTE),
+            ended(ONE, at=NOON + MINUTE, requested_at=NOON + 1),
             ended(TWO, at=NOON, path="shop/orders", status="FAILED"),
             ended(THREE, at=NOON, parent_execution_id=ONE),
             start("7000000000000000009"),
         ]
     )
-    first = Ended(TWO, "shop/orders", "FAILED", NOON)
-    second = Ended(ONE, "orders/sync", "COMPLETED", NOON + MINUTE)
+    first = Ended(TWO, "shop/orders", "FAILED", NOON, NOON)
+    second = Ended(ONE, "orders/sync", "COMPLETED", NOON + 1, NOON + MINUTE)
 
     assert await store.retention.ended(before=NOON + 2 * MINUTE) == [first, second]
     assert await store.retention.ended(before=NOON + MINUTE) == [first]
     assert await store.retention.ended(before=NOON + 2 * MINUTE, prefix="shop/") == [first]
     assert await store.retention.ended(before=NOON + 2 * MINUTE, prefix="_hop/") == []
-    assert await store.retention.ended(before=NOON + 2 * MINUTE, after=(NOON, TWO)) == [second]
+    assert await store.retention.ended(before=NOON + 2 * MINUTE, since=NOON + 1) == [second]
+    assert await store.retention.ended(before=NOON + 2 * MINUTE, after=first) == [second]
+    assert await store.retention.ended(before=NOON + 2 * MINUTE, after=second) == []
     assert await store.retention.ended(before=NOON + 2 * MINUTE, limit=1) == [first]
 
 

@@ -13,7 +13,7 @@ from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
 from noetl.store.migrations import Migration
 from noetl.store.queries import named
-from noetl.store.records import LOOKED_UP, composed
+from noetl.store.records import ENDS, LOOKED_UP, composed
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.queries import QUERIES
@@ -59,6 +59,30 @@ async def test_an_older_schema_is_upgraded_in_place(tmp_path: Path):
         (ONE, "none; yet")
     ]
     migrate(db, "here", (*MIGRATIONS, BETTER))
+    db.close()
+
+
+async def test_executions_keep_all_that_belongs_to_them_when_their_table_is_made_anew(
+    tmp_path: Path,
+):
+    """Schema 18 makes it anew; to drop a table that others refer to would empty those, too."""
+    path = tmp_path / "noetl.db"
+    db = connect(path, "writer")
+    migrate(db, "here", MIGRATIONS[:17])
+    row = (ONE, 3, 5, "a", 2, "d", "FAILED", 7.0, 8.0, None, "k", "[]", "no", "{}", "", "")
+    db.execute(f"INSERT INTO noetl_execution VALUES ({', '.join('?' * len(row))})", row)
+    db.execute("INSERT INTO noetl_log VALUES (?, 3, x'5b5d', 5)", (ONE,))
+    before = db.execute("SELECT * FROM noetl_execution").fetchall()
+
+    migrate(db, "here")
+
+    assert db.execute("SELECT * FROM noetl_execution").fetchall() == before == [row]
+    assert db.execute("SELECT count(*) FROM noetl_log").fetchone() == (1,)
+    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    with pytest.raises(sqlite3.IntegrityError, match="idempotency_key"):
+        db.execute(f"INSERT INTO noetl_execution VALUES ('2', {', '.join('?' * 15)})", row[1:])
+    db.execute("DELETE FROM noetl_execution")
+    assert db.execute("SELECT count(*) FROM noetl_log").fetchone() == (0,)
     db.close()
 
 
@@ -200,7 +224,7 @@ def test_every_query_is_used():
     assert [name for name in STATEMENTS if f'"{name}"' not in source] == []
     conditions = {name for name in QUERIES if name.startswith("where_")}
     ways = {fragment for _, fragment in LOOKED_UP.values()}
-    assert conditions == {f"where_{field}" for field in (*get_args(Field), *ways)}
+    assert conditions == {f"where_{field}" for field in (*get_args(Field), *ways, *ENDS.values())}
 
 
 def test_two_queries_of_one_name_are_refused():
@@ -215,6 +239,7 @@ def test_two_queries_of_one_name_are_refused():
         ("status:failed", "status"),
         ("path:shop/orders", "path"),
         ("path:shop/orders status:failed", "path_status"),
+        ("path:shop/orders status:running", "status"),
         ("parent:71", "parent"),
         ("parent:71 status:failed", "parent"),
     ],

@@ -58,6 +58,7 @@ from noetl.model.triggers import (
     TriggerTime,
 )
 from noetl.store.catalog import CatalogEntry
+from noetl.store.retention import Ended
 
 if TYPE_CHECKING:
     from noetl.dsl import Compiled
@@ -248,10 +249,12 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         found = []
         ends = {"FAILED"} if {"failed", "recovered"} & {*rule.on} else set()
         ends |= {"COMPLETED"} if "recovered" in rule.on else set()
-        after = (since, "")
-        while ends and (page := await self._store.retention.ended(before=math.inf, after=after)):
+        last: Ended | None = None
+        while ends and (
+            page := await self._store.retention.ended(before=math.inf, since=since, after=last)
+        ):
             found += [one.execution_id for one in page if one.status in ends]
-            after = (page[-1].ended_at, page[-1].execution_id)
+            last = page[-1]
         if not {"late", "waiting"} & {*rule.on}:
             return found
         before: tuple[float, ExecutionId] | None = None

@@ -221,14 +221,14 @@ class Retention:
             before = now - rule.seconds
             if rule.seconds == keep.longest:
                 before -= lingers
-            last = (0.0, "")
+            last: Ended | None = None
             while page := await self._store.retention.ended(
                 before=before, prefix=rule.prefix, after=last, limit=PAGE
             ):
                 for root in page:
                     if keep.rule_for(root.path, root.status) is rule:
                         yield root
-                last = page[-1].ended_at, page[-1].execution_id
+                last = page[-1]
 
     async def _remove(self, tree: Sequence[Member]) -> int:
         gone = 0

@@ -20,6 +20,7 @@ import msgspec
 
 from noetl.model.execution_query import Condition, Wanted
 from noetl.model.ids import ExecutionId
+from noetl.model.state import TERMINAL
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +147,10 @@ LOOKED_UP = {
 """Field → the statement that looks it up, and the condition that follows from what was found."""
 
 
+ENDS = {status: status.lower() for status in TERMINAL}
+"""Status → the condition for it."""
+
+
 async def looked_up(
     dialect: Dialect, wanted: Wanted, column: Callable[[str, dict[str, Any]], Awaitable[list[Any]]]
 ) -> dict[Condition, Lookup]:
@@ -199,7 +204,7 @@ def composed(
         parts = []
         for condition in term.conditions:
             number = len(values)
-            lookup = (lookups or {}).get(condition) or Lookup(condition.field)
+            lookup = (lookups or {}).get(condition) or Lookup(_fragment(condition))
             given = _values(condition, dialect) | {"paths": dialect.listed(lookup.paths)}
             fragment = dialect.queries[f"where_{lookup.fragment}"]
             for found in {*dialect.parameter.findall(fragment)} - {"now"}:
@@ -209,6 +214,13 @@ def composed(
         terms.append(f"({joined}) IS NOT TRUE" if term.negated else f"({joined})")
     said = "".join(f"\n   AND {term}" for term in terms)
     return dialect.queries[name].replace(PLACE, said), values
+
+
+def _fragment(condition: Condition) -> str:
+    """Where executions end is written out: an index of those that have ended is found by that."""
+    if condition.field == "status":
+        return ENDS.get(str(condition.value), "status")
+    return condition.field
 
 
 def _numbered(dialect: Dialect, number: int) -> Callable[[re.Match[str]], str]:

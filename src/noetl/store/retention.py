@@ -16,6 +16,7 @@ class Ended(NamedTuple):
     execution_id: ExecutionId
     path: str
     status: str
+    requested_at: float
     ended_at: float
 
 
@@ -72,12 +73,14 @@ class Retention(Protocol):
         self,
         *,
         before: float,
+        since: float = 0.0,
         prefix: str = "",
-        after: tuple[float, ExecutionId] = (0.0, ""),
+        after: Ended | None = None,
         limit: int = 200,
     ) -> list[Ended]:
-        """Executions that nobody called and that ended before a moment, oldest first; `after` is
-        where the last page ended (ended_at, id)."""
+        """Executions that nobody called and that ended between these moments, oldest first: by
+        their request or by their end, as the store finds them. `after` is the last one of the page
+        before."""
 
     async def tree(self, execution_id: ExecutionId) -> list[Member]:
         """An execution and all that it called, the called ones first; none if it is unknown."""

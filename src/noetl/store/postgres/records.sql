@@ -81,6 +81,15 @@ SELECT floor((requested_at - %(begin)s) / %(width)s)::integer AS bucket, status,
 -- where_status --
 status = %(value)s
 
+-- where_completed --
+status = 'COMPLETED'
+
+-- where_failed --
+status = 'FAILED'
+
+-- where_cancelled --
+status = 'CANCELLED'
+
 -- where_waiting --
 status = 'RUNNING' AND waits <> ''
 

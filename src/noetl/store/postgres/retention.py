@@ -27,15 +27,16 @@ class PostgresRetention:
         self,
         *,
         before: float,
+        since: float = 0.0,
         prefix: str = "",
-        after: tuple[float, ExecutionId] = (0.0, ""),
+        after: Ended | None = None,
         limit: int = 200,
     ) -> list[Ended]:
         chosen = {
             "before": before,
             "prefix": prefix,
-            "after_at": after[0],
-            "after_id": after[1],
+            "after_at": after.ended_at if after else since,
+            "after_id": after.execution_id if after else "",
             "limit": limit,
         }
         return await self._database.rows("ended", Ended, chosen)

@@ -1,7 +1,7 @@
 -- Statements about what is kept and what is forgotten.
 
 -- ended --
-SELECT execution_id, path, status, ended_at
+SELECT execution_id, path, status, requested_at, ended_at
   FROM noetl.execution
  WHERE parent_execution_id IS NULL AND ended_at IS NOT NULL
    AND ended_at < %(before)s AND (ended_at, execution_id) > (%(after_at)s, %(after_id)s)

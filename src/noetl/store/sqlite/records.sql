@@ -80,6 +80,16 @@ SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
 -- where_status --
 status = :value
 
+-- where_completed --
+-- As it stands in the condition of an index; so the next two.
+status = 'COMPLETED'
+
+-- where_failed --
+status = 'FAILED'
+
+-- where_cancelled --
+status = 'CANCELLED'
+
 -- where_waiting --
 status = 'RUNNING' AND waits <> ''
 

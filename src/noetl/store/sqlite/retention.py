@@ -29,13 +29,20 @@ class SqliteRetention:
         self,
         *,
         before: float,
+        since: float = 0.0,
         prefix: str = "",
-        after: tuple[float, ExecutionId] = (0.0, ""),
+        after: Ended | None = None,
         limit: int = 200,
     ) -> list[Ended]:
-        at, last = after
         return await self._database.rows(
-            "ended", Ended, before=before, prefix=prefix, after_at=at, after_id=last, limit=limit
+            "ended",
+            Ended,
+            before=before,
+            since=since,
+            prefix=prefix,
+            after_at=after.requested_at if after else 0.0,
+            after_id=after.execution_id if after else "",
+            limit=limit,
         )
 
     async def tree(self, execution_id: ExecutionId) -> list[Member]:

@@ -1,12 +1,14 @@
 -- Statements about what is kept and what is forgotten.
 
 -- ended --
-SELECT execution_id, path, status, ended_at
+-- By their request, for which there is an index anyway: one by their end would cost every end a page.
+-- What ended before a moment was requested before it, and most of that is forgotten already.
+SELECT execution_id, path, status, requested_at, ended_at
   FROM noetl_execution
- WHERE parent_execution_id IS NULL AND ended_at IS NOT NULL
-   AND ended_at < :before AND (ended_at, execution_id) > (:after_at, :after_id)
+ WHERE requested_at < :before AND (requested_at, execution_id) > (:after_at, :after_id)
+   AND ended_at < :before AND ended_at >= :since AND parent_execution_id IS NULL
    AND substr(path, 1, length(:prefix)) = :prefix
- ORDER BY ended_at, execution_id
+ ORDER BY requested_at, execution_id
  LIMIT :limit
 
 -- tree --

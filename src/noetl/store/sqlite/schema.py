@@ -43,6 +43,8 @@ def migrate(
     db: sqlite3.Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
 ) -> None:
     """Apply what is missing: all of it, or nothing."""
+    # A table can be made anew, under its old name, only while references to it are not watched.
+    db.execute("PRAGMA foreign_keys = OFF")
     db.execute("BEGIN IMMEDIATE")
     try:
         version = schema_version(db)
@@ -59,6 +61,7 @@ def migrate(
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
+        db.execute("PRAGMA foreign_keys = ON")
 
 
 def _apply(db: sqlite3.Connection, migration: Migration) -> None:
