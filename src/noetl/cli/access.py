@@ -9,7 +9,7 @@ import click
 
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
-from noetl.cli.output import print_json, print_line, printable, say
+from noetl.cli.output import print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -105,14 +105,13 @@ async def list_users(api: Api, as_json: bool) -> None:
     """
     from noetl.api.routes.access import USERS
 
-    found = await api.call(USERS)
-    if as_json:
-        print_json(found)
-        return
-    for row in found.users:
-        print_line(printable(f"{row.name}  {', '.join(row.roles)}"))
-    if not found.users:
-        say("there are no users")
+    print_list(
+        "users",
+        (await api.call(USERS)).users,
+        lambda one: (one.name, ", ".join(one.roles)),
+        "there are no users",
+        as_json=as_json,
+    )
 
 
 @user.command("remove")
@@ -202,15 +201,16 @@ async def list_tokens(api: Api, as_json: bool) -> None:
     """
     from noetl.api.routes.access import TOKENS
 
-    found = await api.call(TOKENS)
-    if as_json:
-        print_json(found)
-        return
-    for row in found.tokens:
-        until = f"  until {row.expires_at}" if row.expires_at else ""
-        print_line(printable(f"{row.name}  {', '.join(row.roles)}{until}"))
-    if not found.tokens:
-        say("there are no tokens")
+    print_list(
+        "tokens",
+        (await api.call(TOKENS)).tokens,
+        lambda one: (
+            *(one.name, ", ".join(one.roles)),
+            f"until {one.expires_at}" if one.expires_at else "",
+        ),
+        "there are no API tokens",
+        as_json=as_json,
+    )
 
 
 @token.command("revoke")

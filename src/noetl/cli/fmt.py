@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
-from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.output import counted, say
-from noetl.cli.rewrites import print_diff, put_back, report_rejected
+from noetl.cli.files import Source, sources
+from noetl.cli.output import say
+from noetl.cli.rewrites import each, print_diff, put_back, report_rejected
 from noetl.errors import PlaybookRejected
 
 
@@ -33,18 +32,7 @@ def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
     from noetl.wiring import formatter
 
     format_text = formatter()
-    codes = [OK]
-    for source in sources(files):
-        match source:
-            case Unreadable():
-                say(f"{source.name}: {source.reason}.")
-                codes.append(WRONG)
-            case Source():
-                codes.append(_format(source, format_text, check=check, diff=diff))
-    if check:
-        waiting = codes.count(FAILED)
-        say(f"{counted(waiting, 'file')} would be rewritten, of {len(codes) - 1}")
-    sys.exit(max(codes))
+    each(sources(files), lambda one: _format(one, format_text, check=check, diff=diff), check=check)
 
 
 def _format(source: Source, format_text: Callable[[str], str], *, check: bool, diff: bool) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from noetl.cli.exits import FAILED, OK, WRONG
-from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.output import counted, print_text, printable, say
-from noetl.cli.rewrites import put_back, report_rejected
+from noetl.cli.files import Source, sources
+from noetl.cli.output import print_text, printable
+from noetl.cli.rewrites import each, put_back, report_rejected
 from noetl.errors import PlaybookRejected
 
 if TYPE_CHECKING:
@@ -46,18 +45,7 @@ def command(files: tuple[str, ...], write: bool, check: bool) -> None:
             " Choose --write to rewrite them in place, or --check."
         )
     migrate_text = migrator()
-    codes = [OK]
-    for source in texts:
-        match source:
-            case Unreadable():
-                say(f"{source.name}: {source.reason}.")
-                codes.append(WRONG)
-            case Source():
-                codes.append(_migrate(source, migrate_text, write=write, check=check))
-    if check:
-        waiting = codes.count(FAILED)
-        say(f"{counted(waiting, 'file')} would be rewritten, of {len(texts)}")
-    sys.exit(max(codes))
+    each(texts, lambda one: _migrate(one, migrate_text, write=write, check=check), check=check)
 
 
 def _migrate(

@@ -85,18 +85,18 @@ def print_json(document: Any) -> None:
 def print_list(
     name: str,
     found: list[T],
-    row: Callable[[T], tuple[str, ...]],
+    row: Callable[[T], tuple[str | None, ...]],
     none: str,
     *,
     as_json: bool,
 ) -> None:
-    """Print a list: one JSON document, or a line for each row with its first cell highlighted.
-    `none` is printed if the list is empty.
+    """Print a list: one JSON document, or a line per row with the first cells aligned. `none` is
+    printed if the list is empty.
     """
     if as_json:
         print_json({name: found})
         return
-    rows = [row(one) for one in found]
+    rows = [[cell or "" for cell in row(one)] for one in found]
     width = max((len(cells[0]) for cells in rows), default=0)
     for first, *rest in rows:
         print_line(printable("  ".join([f"{first:<{width}}", *rest]).rstrip()))

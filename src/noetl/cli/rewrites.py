@@ -1,20 +1,39 @@
-"""What `fmt` and `migrate` share: writing the new text back, and the hint to use `migrate`."""
+"""What `fmt` and `migrate` share: the loop over files, writing back, the hint to use `migrate`."""
 
 from __future__ import annotations
 
 import difflib
+import sys
+from collections.abc import Callable, Iterable
 from io import StringIO
+from typing import NoReturn
 
 import click
 
-from noetl.cli.exits import FAILED, OK
-from noetl.cli.files import Source, replace
-from noetl.cli.output import print_text, printable, problem_line, say
+from noetl.cli.exits import FAILED, OK, WRONG
+from noetl.cli.files import Source, Unreadable, replace
+from noetl.cli.output import counted, print_text, printable, problem_line, say
 from noetl.errors import PlaybookRejected
 from noetl.model.problems import Problem
 
 OLDER_DIALECT = frozenset({"older-form", "removed-key", "unsupported-version", "root-hoisted"})
 """Problems that are typical for a playbook in an older dialect."""
+
+
+def each(
+    found: Iterable[Source | Unreadable], rewrite: Callable[[Source], int], *, check: bool
+) -> NoReturn:
+    """Rewrite every file, and exit with the worst of the codes that `rewrite` returned."""
+    codes = [OK]
+    for one in found:
+        if isinstance(one, Unreadable):
+            say(f"{one.name}: {one.reason}.")
+            codes.append(WRONG)
+        else:
+            codes.append(rewrite(one))
+    if check:
+        say(f"{counted(codes.count(FAILED), 'file')} would be rewritten, of {len(codes) - 1}")
+    sys.exit(max(codes))
 
 
 def put_back(source: Source, text: str) -> int:

@@ -11,7 +11,7 @@ from noetl.cli.options import (
     execution_argument,
     json_option,
 )
-from noetl.cli.output import counted, print_json, print_line, say
+from noetl.cli.output import counted, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -124,14 +124,13 @@ async def holds_command(api: Api, as_json: bool) -> None:
     """
     from noetl.api.routes.retention import SHOW
 
-    held = (await api.call(SHOW)).holds
-    if as_json:
-        print_json({"holds": held})
-        return
-    if not held:
-        say("nothing is held")
-    for one in held:
-        print_line(f"{one.execution_id}  {one.at}  {one.who}  {one.note}")
+    print_list(
+        "holds",
+        (await api.call(SHOW)).holds,
+        lambda one: (one.execution_id, one.at, one.who, one.note),
+        "nothing is held",
+        as_json=as_json,
+    )
 
 
 @click.command("archive")
@@ -176,13 +175,13 @@ async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
         page = await api.call(ARCHIVED, query=query)
         found += page.recordings
         after = page.next_after
-    if as_json:
-        print_json({"recordings": found})
-        return
-    if not found:
-        say("the archive has no such recordings")
-    for one in found:
-        print_line(f"{one.archived_at}  {one.size:>12,}  {one.name}")
+    print_list(
+        "recordings",
+        found,
+        lambda one: (one.archived_at, f"{one.size:>12,}", one.name),
+        "the archive has no such recordings",
+        as_json=as_json,
+    )
 
 
 COMMANDS = (
