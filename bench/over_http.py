@@ -12,7 +12,7 @@ Run `python bench/over_http.py [--json] [--runs N] [--only-w13] [--postgres] [--
 DIR]`. The server and the worker are processes of their own (with `--dev` they are one), each commit
 is flushed to disk, and the client is aiohttp with its defaults. What is compared takes turns, so
 that a machine that gets slower gets slower for all; only W13 is idle first. Medians. Exits with 1
-if the loop delays the first step of the others by more than 100 ms.
+if a loop delays the first step of the others by more than 100 ms, or one of them beside the second.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def first_steps(server: Server) -> dict[str, float]:
     await loop
     wanted = await server.registered(of_length(SINGLES, ITERATIONS))
     starting = asyncio.create_task(server.ask("POST", "/api/execute", wanted))
-    while len(singles) < TRIES or not starting.done():
+    while len(singles) < 2 * TRIES or not starting.done():
         singles.append(await server.first_step(small))
     # They would take minutes, and the first of them have shown it.
     await server.ask("POST", f"/api/executions/{(await starting)['execution_id']}/cancel", {})
@@ -219,7 +219,7 @@ def main() -> None:
     else:
         for key, value in found.items():
             print(f"{key:28} {value:12,.2f}")
-    if max(found["w13_delay_ms"], found["w13_delay_by_singles_ms"]) > DELAY_MS_MAX:
+    if max(found["w13_delay_ms"], found["w13_longest_by_singles_ms"]) > DELAY_MS_MAX:
         sys.exit(1)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from noetl.api.services import Services
+from noetl.errors import StoreError
+from noetl.model.commands import Lease
 from tests.control.servers import done, leased, run, servers, started
+from tests.stopwatch import PATIENCE
 
 FORK = """\
 workflow:
@@ -19,6 +24,26 @@ workflow:
   - {step: c, tool: {kind: noop}}
   - {step: d, tool: {kind: noop}}
 """
+
+FAN = """\
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}, {step: c}]}
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: d}]}}
+  - {step: b, tool: {kind: noop}}
+  - {step: c, tool: {kind: noop}}
+  - {step: d, tool: {kind: noop}}
+"""
+"""Two of its commands wait while the first is worked on, from which another follows."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        found: str = request.getfixturevalue("new_database_url")
+        return found
+    return f"sqlite:///{tmp_path}/noetl.db"
 
 
 def test_four_commands_for_two_workers_are_two_for_each(tmp_path: Path):
@@ -119,5 +144,68 @@ def test_s24_a_busy_worker_runs_dry_for_a_command_that_was_lost_twice(tmp_path: 
             [suspect] = await leased(system, "c", want=4)
             assert suspect.command.deliveries == 3
             assert other.command.deliveries == 1
+
+    run(story)
+
+
+async def fanned_out(system: Services) -> Lease:
+    """The first of three commands of an execution; the two others wait, with an earlier start."""
+    await started(system, FAN)
+    [first] = await leased(system, "w")
+    await system.orchestrator.report(done(first, "w"))
+    [given] = await leased(system, "w")
+    assert given.command.step == "a"
+    return given
+
+
+def test_the_next_report_of_a_fan_out_takes_whoever_came_meanwhile(url: str):
+    async def story() -> None:
+        async with servers(url, 1) as (system,):
+            first = await fanned_out(system)
+            newcomer = await started(system, ONE_STEP)
+
+            answer = await system.orchestrator.report(done(first, "w"), want=1)
+            [given] = answer.leases
+            assert given.command.execution_id == newcomer
+            # What followed from the report joined the line, and is not lost.
+            found = await leased(system, "w", want=4)
+            assert [one.command.step for one in found] == ["b", "c", "d"]
+
+    run(story)
+
+
+def test_a_fan_out_goes_on_with_what_follows_while_nobody_else_is_there(url: str):
+    async def story() -> None:
+        async with servers(url, 1) as (system,):
+            first = await fanned_out(system)
+
+            answer = await system.orchestrator.report(done(first, "w"), want=1)
+            assert [one.command.step for one in answer.leases] == ["d"]
+
+    run(story)
+
+
+def test_a_newcomer_goes_on_if_the_report_that_made_room_is_not_stored(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(url, 1) as (system,):
+            system.orchestrator.dispatch.lease_seconds = 3600  # It does not lapse meanwhile.
+            first = await fanned_out(system)
+            newcomer = await started(system, ONE_STEP)
+
+            async def full(*_: object, **__: object) -> NoReturn:
+                raise StoreError("the disk is full")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(system.store.log, "commit", full)
+                with pytest.raises(StoreError, match="disk is full"):
+                    await system.orchestrator.report(done(first, "w"), want=1)
+
+            executions = set()
+            async with asyncio.timeout(PATIENCE):
+                while newcomer not in executions:
+                    given = await leased(system, "v", want=4)
+                    executions |= {one.command.execution_id for one in given}
 
     run(story)

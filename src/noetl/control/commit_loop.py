@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import ClassVar, assert_never
 
 import msgspec
@@ -53,7 +53,7 @@ from noetl.errors import (
     SignalRefused,
     StoreError,
 )
-from noetl.model.commands import Command
+from noetl.model.commands import Command, Lease
 from noetl.model.events import Event
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.inputs import (
@@ -225,6 +225,10 @@ class CommitLoop:
         """Who wants rows written in the transaction of these events; None: nobody."""
         self.on_noticed: Callable[[], None] | None = None
         """Who looks after such rows."""
+        self.claim: Callable[[Waiter, str], Awaitable[list[Lease]]]
+        """Leases what is open to a slot that makes room for it; `Leases` says how."""
+        self.give_back: Callable[[Sequence[Lease], str], None]
+        """Gives to others what a worker was given and will not hear of; likewise."""
         self._under_way: Collection[ExecutionId] = ()
         """What is being decided and stored just now."""
         self._round_began: float | None = None
@@ -302,10 +306,11 @@ class CommitLoop:
             for entry in entries:
                 entry.decided_on_old_state = True
         for entry in entries:
-            entry.fail(
+            self._fail(
+                entry,
                 StoreError(
                     f"execution {entry.input.execution_id} is being changed elsewhere; try again."
-                )
+                ),
             )
 
     async def _without_the_broken(
@@ -322,7 +327,13 @@ class CommitLoop:
             exc_info=error,
             extra={"execution_id": entries[0].input.execution_id},
         )
-        entries[0].fail(error)
+        self._fail(entries[0], error)
+
+    def _fail(self, entry: Entry, error: Exception) -> None:
+        """Nothing follows from it, and whoever reported gets nothing."""
+        entry.fail(error)
+        if entry.waiter is not None and entry.waiter.given:
+            self.give_back(entry.waiter.given, entry.waiter.worker_id)
 
     def _undo(self, batch: Batch) -> None:
         """What is in memory was never stored: forget it, and read it back when needed."""
@@ -368,8 +379,14 @@ class CommitLoop:
         elif type(given) is Lapsed:
             closed = given.command_id
         # Decided again, it may have been given something the first time.
-        if entry.waiter is not None and entry.has_voice and not entry.waiter.given:
-            self._dispatch.wait_in_front(entry.waiter, batch.now)
+        waiter = entry.waiter
+        if waiter is not None and entry.has_voice and not waiter.given:
+            if self._dispatch.newcomers:
+                queue = self._dispatch.makes_room(waiter, live.family)
+                if queue is not None:
+                    waiter.given = await self.claim(waiter, queue)
+            if not waiter.given:
+                self._dispatch.wait_in_front(waiter, batch.now)
         batch.decided.append(entry)
         if live.has_references or may_bring_references(given):
             await fetch_bodies(self._store.bodies, live, given, write)
@@ -511,7 +528,7 @@ class CommitLoop:
         except NoetlError as error:
             self._undo(batch)
             for entry in batch.decided:
-                entry.fail(error)
+                self._fail(entry, error)
             return None
         for execution_id in moved:
             self._memory.drop(execution_id)
@@ -526,10 +543,13 @@ class CommitLoop:
         self._dispatch.let_out(batch.closed, moved)
         # Whoever reported waits for nothing else: everybody else hears of it after them.
         for entry in batch.decided:
-            if entry.waiter is not None and not entry.waiter.given:
-                self._dispatch.stop_waiting(entry.waiter)
+            waiter = entry.waiter
+            if waiter is not None and not waiter.given:
+                self._dispatch.stop_waiting(waiter)
             if entry.input.execution_id not in moved:
                 entry.settle()
+                if waiter is not None and waiter.given and not entry.has_voice:
+                    self.give_back(waiter.given, waiter.worker_id)
         opened = []
         for execution_id, write in batch.writes.items():
             live = self._memory.find(execution_id)
@@ -544,7 +564,7 @@ class CommitLoop:
                 self.on_noticed()
             for new in write.commands:
                 if new.worker_id is None:
-                    opened.append(new.command.pool)
+                    opened.append(new.command)
             has_ended = live.state.status in TERMINAL
             self._watchers.tell(execution_id, write.events, may_have_ended=has_ended)
             if has_ended:
@@ -552,8 +572,8 @@ class CommitLoop:
                 if write.events:
                     self._tell_end(execution_id, live.state)
             self._memory.note(live)
-        for pool in opened:
-            self._dispatch.opened(pool)
+        for command in opened:
+            self._dispatch.opened(command.pool, command.turn)
         self._memory.forget()
 
     def _tell_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:

@@ -8,6 +8,13 @@ it and handed over when the commit is through: no second write, no polling (`Dis
 no worker waits for stays open in the store and is claimed later, in turn (`Turns`,
 `Leases.lease`). The first lease of a run starts it (`step.started`).
 
+*Who goes first.* A slot that reports goes on with what follows from its report: that costs nothing.
+Two things bound it. If its executions have a line of commands waiting and somebody came whose turn
+it is now, the slot takes that, claimed as its report is decided, and what follows joins the line
+(`Dispatch.makes_room`). So a loop of a hundred thousand delays a newcomer by one report. And
+whoever else is open is looked for after a twentieth of a second, by a few slots
+(`Dispatch.wait_in_front`).
+
 *Renewed.* The worker renews its leases long before they run out (`Leases.renew`). What it is told
 in the answer, and by `Dispatch.orders` at once, are the commands that are over: it stops them.
 
@@ -142,6 +149,10 @@ class Turns:
             self._forget()
         return turn
 
+    def is_in_line(self, pool: str, family: ExecutionId) -> bool:
+        """Whether commands of these executions wait for their turn, as far as is known here."""
+        return self._last.get((pool, family), -1) > self._served.get(pool, 0)
+
     def serve(self, pool: str, turn: int) -> None:
         """A command with this turn is being served, here or elsewhere."""
         if turn > self._served.get(pool, 0):
@@ -208,6 +219,9 @@ class Dispatch:
         """When open commands of a pool were last looked for."""
         self._yielding: dict[str, int] = {}
         """Slots that have passed over what follows, since then."""
+        self.newcomers: dict[str, int] = {}
+        """Open commands per pool whose turn had come as they were opened, and that nobody looked
+        for since."""
         self.turns = Turns()
         self._claims: Counter[str] = Counter()
         self._asked_at: dict[str, float] = {}
@@ -241,6 +255,18 @@ class Dispatch:
             return
         self.know(waiter.pool)
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
+
+    def makes_room(self, waiter: Waiter, family: ExecutionId) -> str | None:
+        """Where this slot of a family takes what is open instead of what follows, if anywhere.
+
+        Not one whose executions have nothing waiting: it would only change places.
+        """
+        for queue in self.queues_of(waiter.pool):
+            if self.newcomers.get(queue, 0) and self.turns.is_in_line(queue, family):
+                drained = self._drained.get(queue)
+                if drained is None or drained[0] != waiter.worker_id:
+                    return queue
+        return None
 
     def wait_in_front(self, waiter: Waiter, now: float) -> None:
         """A slot that reports goes on with what follows: nobody needs to be woken for it.
@@ -301,6 +327,7 @@ class Dispatch:
         self.backlog[pool] = 0
         self.claimed_at[pool] = self._asked_at[pool] = now
         self._yielding[pool] = 0
+        self.newcomers.pop(pool, None)
         self._claims[pool] += 1
         return self._claims[pool] % WHOLE_POOL_EVERY != 0
 
@@ -334,12 +361,20 @@ class Dispatch:
         turn = self.turns.take(command.pool, of.family)
         return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
 
-    def opened(self, pool: str) -> None:
+    def opened(self, pool: str, turn: float = math.inf) -> None:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
         self.backlog[pool] = self.backlog.get(pool, 0) + 1
+        if turn <= self.turns.served(pool):
+            self.expect(pool, 1)
         for waiter in self._idle(pool):
             waiter.wake()
             return
+
+    def expect(self, pool: str, newcomers: int) -> None:
+        """So many are open whose turn it is now."""
+        if newcomers > 0:
+            known = self.newcomers.get(pool, 0)
+            self.newcomers[pool] = min(known + newcomers, YIELDING_SLOTS)
 
     def send_away(self, worker_id: str) -> None:
         """This worker waits no longer, for good; what it is just being given it still gets."""
@@ -524,6 +559,8 @@ class Leases:
         self._clock = clock
         self._dispatch = dispatch
         self._commits = commits
+        commits.claim = self._claim_for_reporter
+        commits.give_back = self._give_back
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open now, or what comes within `wait` seconds."""
@@ -599,8 +636,17 @@ class Leases:
             if holder is None
         )
 
+    async def _claim_for_reporter(self, waiter: Waiter, queue: str) -> list[Lease]:
+        """For a slot that makes room as it reports. If the store does not answer, it goes on."""
+        try:
+            return await self._claim(waiter.worker_id, queue, waiter.want)
+        except StoreError as error:
+            logger.warning("nothing could be claimed: %s", error)
+            return []
+
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
+        newcomers = self._dispatch.newcomers.get(pool, 0)
         own_first = self._dispatch.begin_claim(pool, now) and not self._store.exclusive
         claiming = asyncio.ensure_future(
             self._claimed(worker_id, pool, want, now, own_first=own_first)
@@ -614,6 +660,7 @@ class Leases:
         if len(leases) >= want:
             # There may be more, for others who wait.
             self._dispatch.opened(pool)
+            self._dispatch.expect(pool, newcomers - want)
         self.note_claimed(leases, worker_id, now)
         return leases
 
