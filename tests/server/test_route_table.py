@@ -123,4 +123,4 @@ def test_what_the_source_says_of_a_field_is_in_the_description():
         for one in DESCRIBED["paths"]["/api/executions"]["get"]["parameters"]
         if one["name"] == "since"
     ]
-    assert since["description"] == "A moment (RFC 3339) or a span like `1h`."
+    assert since["description"] == "A moment (RFC 3339) or a duration such as `1h`."

@@ -18,7 +18,7 @@ from noetl.cli.trigger_documents import (
 )
 
 if TYPE_CHECKING:
-    from noetl.model.consumer_answers import ConsumerDocument, ConsumerItem
+    from noetl.model.trigger_answers import ConsumerDocument, ConsumerItem
 
 
 @click.group()

@@ -10,7 +10,7 @@ from noetl.cli.output import one_line, print_line, say
 from noetl.cli.trigger_documents import add_delete, add_list, add_show, does, print_head
 
 if TYPE_CHECKING:
-    from noetl.model.hook_answers import HookDocument
+    from noetl.model.trigger_answers import HookDocument
 
 
 @click.group()

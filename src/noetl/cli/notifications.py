@@ -17,7 +17,7 @@ from noetl.cli.trigger_documents import (
 )
 
 if TYPE_CHECKING:
-    from noetl.model.notification_answers import NotificationItem
+    from noetl.model.trigger_answers import NotificationItem
 
 
 @click.group()

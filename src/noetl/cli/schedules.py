@@ -21,7 +21,7 @@ from noetl.cli.trigger_documents import (
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
-    from noetl.model.schedule_answers import ScheduleDocument, ScheduleItem, ScheduleTime
+    from noetl.model.trigger_answers import ScheduleDocument, ScheduleItem, ScheduleTime
 
 
 @click.group()

@@ -15,7 +15,7 @@ from noetl.engine.pipeline.machine import NOTHING, CallEnded, Printed
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
-from noetl.model.call_events import TaskLogged, TaskWaiting
+from noetl.model.events import TaskLogged, TaskWaiting
 from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
 from noetl.secrets.keychain import Sources

@@ -10,7 +10,7 @@ from noetl.api.route import Caller, Query, Route
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control.consumers import ConsumerState
 from noetl.control.documents import moment
-from noetl.model.consumer_answers import (
+from noetl.model.trigger_answers import (
     ConsumedMessage,
     ConsumerDeleted,
     ConsumerDocument,

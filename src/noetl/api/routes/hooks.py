@@ -24,7 +24,7 @@ from noetl.errors import (
     Unauthenticated,
 )
 from noetl.model.answers import Error, ErrorAnswer
-from noetl.model.hook_answers import (
+from noetl.model.trigger_answers import (
     DeliveryAnswer,
     HookDeleted,
     HookDelivery,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from noetl.api.route import Caller, Route
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control.notifications import NotificationState
-from noetl.model.notification_answers import (
+from noetl.model.trigger_answers import (
     NotificationDeleted,
     NotificationItem,
     NotificationList,

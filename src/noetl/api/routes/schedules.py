@@ -13,7 +13,7 @@ from noetl.control.documents import at, moment
 from noetl.control.schedules import ScheduleState, local
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest
-from noetl.model.schedule_answers import (
+from noetl.model.trigger_answers import (
     Backfilled,
     ScheduleDeleted,
     ScheduleDocument,
