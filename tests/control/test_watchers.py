@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from noetl.control.watchers import Watchers
-from noetl.store.log import Facts
+from noetl.store.log import Facts, Write
 
 CALLED = [Facts(1, b'{"type":"task.done","step":"step.done"}')]
 DONE = [Facts(1, b'{"type":"task.done"}'), Facts(2, b'{"type":"a"},{"type":"step.done"}')]
@@ -17,7 +19,8 @@ def test_whoever_watches_for_some_types_hears_of_these_and_of_what_others_did():
     for events, is_for_it in ((CALLED, False), (DONE, True), (None, True), ([], False)):
         everything.clear()
         ends.clear()
-        watchers.tell("1", events, may_have_ended=False)
+        write = None if events is None else Write(execution_id="1", seq_before=4, events=events)
+        watchers.tell("1", write, may_have_ended=False)
         assert (everything.is_set(), ends.is_set()) == (True, is_for_it)
 
 
@@ -30,3 +33,37 @@ def test_executions_that_somebody_watches_are_known_until_nobody_does():
     watchers.unwatch("2", signals[1])
 
     assert watchers.executions() == set()
+
+
+def stored(seq_before: int, *names: str) -> Write:
+    """A write of events with these names."""
+    facts = [Facts(1, f'{{"type":"{name}","at":1.0}}'.encode()) for name in names]
+    return Write(execution_id="1", seq_before=seq_before, events=facts)
+
+
+def told(writes: Sequence[Write | None], after: int, size: int = 1000) -> list[str] | None:
+    """What somebody takes who has read the store up to that event, and is told of these."""
+    watchers = Watchers()
+    with watchers.follow("1", size) as tail:
+        assert tail.take(0) is None
+        for write in writes:
+            watchers.tell("1", write, may_have_ended=False)
+        rows = tail.take(after)
+        assert not tail.signal.is_set()
+        assert tail.take(after) == []
+    assert watchers.executions() == set()
+    return None if rows is None else [f"{row.seq} {row.type}" for row in rows]
+
+
+def test_whoever_follows_takes_what_was_stored_after_what_they_have():
+    assert told([stored(3, "a", "b"), stored(5, "c")], after=3) == ["4 a", "5 b", "6 c"]
+    assert told([stored(3, "a", "b"), stored(5, "c")], after=4) == ["5 b", "6 c"]
+    assert told([stored(3, "a")], after=4) == []
+    assert told([stored(3)], after=3) == []
+
+
+def test_whoever_follows_is_told_to_read_what_is_not_there():
+    assert told([stored(4, "b")], after=3) is None
+    assert told([stored(3, "a"), stored(5, "c")], after=3) is None
+    assert told([stored(3, "a"), None, stored(4, "b")], after=3) is None
+    assert told([stored(3, "a"), stored(4, "b"), stored(5, "c")], after=3, size=40) is None

@@ -13,7 +13,7 @@ from noetl.model.ids import token_of
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.server.test_leases import Agent
-from tests.server.test_routes import HELLO
+from tests.server.test_routes import HELLO, WAITING
 from tests.servers import url_of
 
 DATABASE = "two_servers"
@@ -151,3 +151,24 @@ def test_a_server_that_renews_a_lease_tells_its_worker_when_it_is_over(pair: Pai
     told = there.ask("GET", "/api/commands/cancelled", worker_id="mover", wait=50).json
     assert told["commands"] == [command["command_id"]]
     assert here.renew(command)["lost"] == [command["command_id"]]
+
+
+def test_readers_of_either_server_get_each_event_once_whichever_stores_it(pair: Pair):
+    execution_id = pair.first.start(WAITING)
+    path = f"/api/executions/{execution_id}"
+    with ThreadPoolExecutor(4) as threads:
+        reading = [
+            threads.submit(server.ask, "GET", f"{path}/stream")
+            for server in (pair.first, pair.second) * 2
+        ]
+        for number in range(30):
+            server = (pair.first, pair.second)[number // 3 % 2]
+            server.post(f"{path}/events", {"name": f"news-{number}"})
+        pair.second.post(f"{path}/cancel")
+        said = [one.result().raw.decode() for one in reading]
+
+    page = pair.first.get(f"{path}/events", limit=1000)["events"]
+    assert len(page) > 30
+    for one in said:
+        ids = [int(line[4:]) for line in one.splitlines() if line.startswith("id: ")]
+        assert ids == [event["seq"] for event in page]

@@ -1,11 +1,12 @@
 """Server-sent events: what happens to an execution, as it happens.
 
-An event is read and encoded once, however many read it. Each execution that somebody reads has one
-feed, which keeps the newest events as they are sent. It begins with what its first reader asks for,
-unless that is far behind, so those who come together share also what was there before them. A
-reader that is behind the feed reads pages of the store by itself, until it has caught up. The
-reader sets the pace and nothing is queued for it, so a slow one costs no more memory than a fast
-one.
+An event is encoded once, however many read it. Each execution that somebody reads has one feed,
+which keeps the newest events as they are sent. It begins with what its first reader asks for,
+unless that is far behind, so those who come together share also what was there before them. What
+this server stores from then on is handed to the feed; the store is read only for what others have
+stored. A reader that is behind the feed reads pages of the store by itself, until it has caught up.
+The reader sets the pace and nothing is queued for it, so a slow one costs no more memory than a
+fast one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 
 from noetl.api.metrics import Metrics
 from noetl.control import documents
-from noetl.control.watchers import Watchers
+from noetl.control.watchers import Tail, Watchers
 from noetl.errors import NotFound
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
@@ -157,34 +158,82 @@ class Feed:
         return next((one for one in self._pieces if one.last > seq), None)
 
     async def _fill(self) -> None:
-        signal = self._watchers.watch(self._execution_id)
         draining = asyncio.ensure_future(self._draining.wait())
         try:
-            await self._begin()
-            while not self.has_ended:
-                signal.clear()
-                rows = await self._store.log.events(
-                    self._execution_id, after=self._end, limit=PAGE, size=PAGE_BYTES
-                )
-                if not rows:
-                    await self._news(signal, draining)
-                    continue
-                encoded: list[tuple[bytes, bytes]] = []
-                for first in range(0, len(rows), ENCODED_AT_ONCE):
-                    part = rows[first : first + ENCODED_AT_ONCE]
-                    encoded += _encoded(self._execution_id, part)
-                    await asyncio.sleep(0)
-                self._add(Piece(rows[0].seq - 1, encoded))
-                self.has_ended = rows[-1].type == LAST_EVENT
-                self._tell()
-                await asyncio.sleep(PAUSE_SECONDS)
+            with self._watchers.follow(self._execution_id, KEPT_BYTES) as tail:
+                rows = await self._begin(tail)
+                while True:
+                    if rows:
+                        await self._send(rows)
+                    if self.has_ended:
+                        break
+                    rows = await self._next(tail)
+                    if not rows:
+                        await self._news(tail.signal, draining)
         except Exception as error:  # noqa: BLE001  its readers raise it
             self.failure, self.has_ended = error, True
         finally:
             draining.cancel()
             self.begun.set()
             self._tell()
-            self._watchers.unwatch(self._execution_id, signal)
+
+    async def _begin(self, tail: Tail) -> list[EventRow]:
+        """Begin with what the first reader asks for and return it, or begin where the log ends."""
+        rows: list[EventRow] = []
+        is_all = False
+        if self._first is not None:
+            tail.take(self._first)
+            rows, is_all = await self._read(self._first, SHARED_EVENTS)
+        if rows and is_all:
+            assert self._first is not None
+            self.is_known, self.was_over = True, rows[-1].type == LAST_EVENT
+            self.head, self._end = rows[-1].seq, self._first
+        else:
+            rows = []
+            tail.miss()
+            await self._ask()
+        self.start = self._end
+        self.begun.set()
+        return rows
+
+    async def _ask(self) -> None:
+        """Ask for what events do not tell: they are too many, or there are none."""
+        summary = await self._store.records.summary(self._execution_id)
+        heads = await self._store.log.heads([self._execution_id])
+        self.is_known = summary is not None
+        self.was_over = summary is not None and summary.status in TERMINAL
+        self.has_ended = self.was_over or not self.is_known
+        self.head = heads.get(self._execution_id, 0)
+        first = self.head if self._first is None or self.has_ended else self._first
+        self._end = first if self.head - SHARED_EVENTS <= first <= self.head else self.head
+
+    async def _next(self, tail: Tail) -> list[EventRow]:
+        """The events that are there and were not sent."""
+        rows = tail.take(self._end)
+        if rows is None:
+            rows, is_all = await self._read(self._end, PAGE)
+            if not is_all:
+                tail.miss()
+        return rows
+
+    async def _read(self, after: int, limit: int) -> tuple[list[EventRow], bool]:
+        """The next events in the store, and whether these are all."""
+        rows = await self._store.log.events(
+            self._execution_id, after=after, limit=limit, size=PAGE_BYTES
+        )
+        return rows, len(rows) < limit and sum([len(row.body) for row in rows]) < PAGE_BYTES
+
+    async def _send(self, rows: list[EventRow]) -> None:
+        """Let readers have these, and wait until there may be as many more."""
+        encoded: list[tuple[bytes, bytes]] = []
+        for first in range(0, len(rows), ENCODED_AT_ONCE):
+            encoded += _encoded(self._execution_id, rows[first : first + ENCODED_AT_ONCE])
+            await asyncio.sleep(0)
+        self._add(Piece(rows[0].seq - 1, encoded))
+        self.has_ended = rows[-1].type == LAST_EVENT
+        self._tell()
+        if not self.has_ended:
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _news(self, signal: asyncio.Event, draining: asyncio.Future[Any]) -> None:
         """Wait for it. Readers are told that there is none every so often, and when this server
@@ -200,19 +249,6 @@ class Feed:
                     self._tell()
         finally:
             coming.cancel()
-
-    async def _begin(self) -> None:
-        """Begin with what the first reader asks for, or where the log ends now."""
-        summary = await self._store.records.summary(self._execution_id)
-        heads = await self._store.log.heads([self._execution_id])
-        self.is_known = summary is not None
-        self.was_over = summary is not None and summary.status in TERMINAL
-        self.has_ended = self.was_over or not self.is_known
-        self.head = heads.get(self._execution_id, 0)
-        first = self.head if self._first is None or self.has_ended else self._first
-        self._end = first if self.head - SHARED_EVENTS <= first <= self.head else self.head
-        self.start = self._end
-        self.begun.set()
 
     def _add(self, new: Piece) -> None:
         self._pieces.append(new)
@@ -314,7 +350,7 @@ class Streams:
     async def fed(self, execution_id: ExecutionId, after: int | None = None) -> AsyncIterator[Feed]:
         """The feed of an execution, for as long as somebody reads it; see `Feed`."""
         feed = self._feeds.get(execution_id)
-        if feed is None or feed.has_ended:
+        if feed is None or (feed.has_ended and not feed.was_over):
             feed = Feed(self._store, self._watchers, self.draining, execution_id, after)
             self._feeds[execution_id] = feed
         feed.readers += 1
@@ -322,9 +358,7 @@ class Streams:
             yield feed
         finally:
             feed.readers -= 1
-            if feed.has_ended:
-                self._let_go(execution_id, feed)
-            elif not feed.readers:
+            if not feed.readers:
                 loop = asyncio.get_running_loop()
                 loop.call_later(UNREAD_SECONDS, self._let_go, execution_id, feed)
 

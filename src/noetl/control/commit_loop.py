@@ -566,7 +566,7 @@ class CommitLoop:
                 if new.worker_id is None:
                     opened.append(new.command)
             has_ended = live.state.status in TERMINAL
-            self._watchers.tell(execution_id, write.events, may_have_ended=has_ended)
+            self._watchers.tell(execution_id, write, may_have_ended=has_ended)
             if has_ended:
                 live.let_go_of_bodies()
                 if write.events:

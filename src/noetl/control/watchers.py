@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
-from noetl.store.log import Facts, mark
+from noetl.store.log import EventRow, Facts, Write, events_of, mark
 
 
 class _Watch(NamedTuple):
@@ -36,12 +36,56 @@ class Changed:
         return found
 
 
+class Tail:
+    """What this process stores of an execution from now on, for somebody who reads its events one
+    after the other: they need not be read from the store again.
+
+    Events are kept until they are taken, up to `size` bytes. Those that others store are not here.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.signal = asyncio.Event()
+        """Set when there may be more."""
+        self._size = size
+        self._stored: list[tuple[int, Sequence[Facts]]] = []
+        """The seq before each write, and its events."""
+        self._room = size
+        self._is_whole = False
+
+    def add(self, write: Write | None) -> None:
+        """This was stored. None: somebody else stored something."""
+        if write is None:
+            self.miss()
+        elif self._is_whole and write.events:
+            self._stored.append((write.seq_before, write.events))
+            self._room -= sum([len(facts.json) for facts in write.events])
+            if self._room < 0:
+                self.miss()
+        if write is None or write.events:
+            self.signal.set()
+
+    def miss(self) -> None:
+        """There is more in the store than is known here."""
+        self._stored, self._room, self._is_whole = [], self._size, False
+
+    def take(self, after: int) -> list[EventRow] | None:
+        """The events after that one, as far as there are any. None: read them from the store. What
+        is stored from now on is here again."""
+        self.signal.clear()
+        rows = [row for before, facts in self._stored for row in events_of(facts, before)]
+        rows = [row for row in rows if row.seq > after]
+        is_whole = self._is_whole and (not rows or rows[-1].seq == after + len(rows))
+        self._stored, self._room, self._is_whole = [], self._size, True
+        return rows if is_whole else None
+
+
 class Watchers:
     """Those who watch, in this process."""
 
     def __init__(self) -> None:
         self._all: list[Changed] = []
         self._watching: dict[ExecutionId, list[_Watch]] = {}
+        self._followed: dict[ExecutionId, list[Tail]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
     def watch(self, execution_id: ExecutionId, types: Sequence[str] = ()) -> asyncio.Event:
@@ -59,6 +103,19 @@ class Watchers:
             self._watching.pop(execution_id, None)
 
     @contextmanager
+    def follow(self, execution_id: ExecutionId, size: int) -> Iterator[Tail]:
+        """What is stored of the execution, for as long as this lasts."""
+        tail = Tail(size)
+        tails = self._followed.setdefault(execution_id, [])
+        tails.append(tail)
+        try:
+            yield tail
+        finally:
+            tails.remove(tail)
+            if not tails:
+                del self._followed[execution_id]
+
+    @contextmanager
     def all(self) -> Iterator[Changed]:
         """What changes in any execution, for as long as this lasts."""
         changed = Changed()
@@ -74,17 +131,17 @@ class Watchers:
         self._waiting.setdefault(execution_id, []).append(future)
         return future
 
-    def tell(
-        self, execution_id: ExecutionId, events: Sequence[Facts] | None, *, may_have_ended: bool
-    ) -> None:
-        """These events were stored. None: somebody else stored some, and we do not know which."""
+    def tell(self, execution_id: ExecutionId, write: Write | None, *, may_have_ended: bool) -> None:
+        """This was stored. None: somebody else stored something, and we do not know what."""
         for changed in self._all:
             changed.add(execution_id)
+        for tail in self._followed.get(execution_id, ()):
+            tail.add(write)
         for signal, marks in self._watching.get(execution_id, ()):
             if (
-                events is None
+                write is None
                 or not marks
-                or any(one in facts.json for facts in events for one in marks)
+                or any(one in facts.json for facts in write.events for one in marks)
             ):
                 signal.set()
         if may_have_ended:
@@ -94,4 +151,4 @@ class Watchers:
 
     def executions(self) -> set[ExecutionId]:
         """Those that somebody watches or waits for."""
-        return self._watching.keys() | self._waiting.keys()
+        return self._watching.keys() | self._followed.keys() | self._waiting.keys()

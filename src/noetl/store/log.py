@@ -165,11 +165,20 @@ _shown = msgspec.json.Decoder(_Shown).decode
 def row_of(write: Write, before: int) -> LogRow:
     """The events of a write as the row that follows the one with checksum `before`."""
     seq = write.seq_after
-    parts = write.events
-    events = b"[%b]" % (
+    events = _array(write.events)
+    return LogRow(seq, events, chain(before, seq, events))
+
+
+def _array(parts: Sequence[Facts]) -> bytes:
+    return b"[%b]" % (
         parts[0].json if len(parts) == 1 else b",".join([facts.json for facts in parts])
     )
-    return LogRow(seq, events, chain(before, seq, events))
+
+
+def events_of(parts: Sequence[Facts], before: int) -> list[EventRow]:
+    """The events of one write, which follows the event `before`, as they will be read."""
+    last = before + sum([facts.size for facts in parts])
+    return list(_events(_array(parts), last))
 
 
 def follow(rows: Iterable[LogRow], execution_id: ExecutionId, start: Head) -> Iterator[LogRow]:
@@ -219,7 +228,7 @@ def selected(rows: Iterable[LogRow], wanted: Selection) -> list[EventRow]:
             continue
         if step is not None and step not in row.events:
             continue
-        for event in _events(row):
+        for event in _events(row.events, row.seq):
             if (
                 event.seq > wanted.after
                 and (not wanted.types or event.type in wanted.types)
@@ -237,9 +246,10 @@ def mark(**field: str) -> bytes:
     return msgspec.json.encode(field)[1:-1]
 
 
-def _events(row: LogRow) -> Iterator[EventRow]:
-    bodies = _split(row.events)
-    first = row.seq - len(bodies) + 1
+def _events(events: bytes, last: int) -> Iterator[EventRow]:
+    """The events of a row, whose last has that seq."""
+    bodies = _split(events)
+    first = last - len(bodies) + 1
     recorded_at = 0.0
     for seq, raw in enumerate(bodies, first):
         body = bytes(raw)
