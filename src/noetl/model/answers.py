@@ -1,7 +1,7 @@
-"""What the API answers, as types: one struct per document, the same for server, client and command.
+"""The answers of the API as types: one struct per document, shared by server, client and command.
 
-Times are RFC 3339 texts in UTC. A field that is `UNSET` is left out of the document; one that is
-None is there as `null`.
+Times are RFC 3339 texts in UTC. A field that is `UNSET` is omitted from the document; one that is
+None is `null`.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class WarningDocument(Document, frozen=True, kw_only=True):
     step: str
     message: str
     undefined: Any
-    """What was undefined, and where it was looked for."""
+    """What was undefined, and in which scope."""
     count: int
 
 
 class ProgressDocument(Document, frozen=True, kw_only=True):
-    """How far an execution has come, in steps."""
+    """The progress of an execution, in steps."""
 
     steps: int
     ended: int
@@ -92,14 +92,14 @@ class ProgressDocument(Document, frozen=True, kw_only=True):
 
 
 class LoopErrorDocument(Document, frozen=True, kw_only=True):
-    """An error that iterations of a loop failed with."""
+    """An error with which iterations of a loop failed."""
 
     message: str
     count: int
 
 
 class LoopDocument(Document, frozen=True, kw_only=True):
-    """How far a loop has come, in iterations."""
+    """The progress of a loop, in iterations."""
 
     total: int
     done: int
@@ -128,18 +128,20 @@ class InputDocument(QuestionDocument, frozen=True, kw_only=True):
 
 
 class ListeningDocument(Document, frozen=True, kw_only=True):
-    """Which events from outside a step waits for."""
+    """Which external events a step waits for."""
 
     since: str | None
     until: str | None
     events: list[str]
     form: list[QuestionDocument]
     role: str | UnsetType = UNSET
-    """Who may answer the form, if not everybody who may send events; admins may, too."""
+    """The role that may answer the form; by default everyone who may send events. Admins always
+    may.
+    """
 
 
 class StepDocument(Document, frozen=True, kw_only=True):
-    """A step of an execution. `runs` counts its runs, `attempts` all tries of its tasks."""
+    """A step of an execution. `runs` counts its runs, `attempts` all attempts of its tasks."""
 
     step: str
     status: str
@@ -165,7 +167,7 @@ class ExecutionDocument(Document, frozen=True, kw_only=True):
     path: str
     version: int | None
     digest: str
-    """Of the compiled playbook: `GET /api/playbooks/{digest}/layout` draws it."""
+    """The digest of the compiled playbook: `GET /api/playbooks/{digest}/layout` draws it."""
     status: str
     start_time: str | None
     end_time: str | None
@@ -182,14 +184,14 @@ class ExecutionDocument(Document, frozen=True, kw_only=True):
     labels: dict[str, str]
     actor: ActorDocument | None
     source: Source | None
-    """The file that it was started from, if the catalog does not have it."""
+    """The file that it was started from, if it is not in the catalog."""
     acts: list[ActDocument]
     warnings: list[WarningDocument]
     steps: list[StepDocument]
 
 
 class ExecutionStatus(Document, frozen=True, kw_only=True):
-    """The short form: where an execution stands. `completed` is true for COMPLETED only."""
+    """The status of an execution in short form. `completed` is true for COMPLETED only."""
 
     execution_id: str
     status: str
@@ -220,11 +222,11 @@ class ExecutionSummary(Document, frozen=True, kw_only=True):
     labels: dict[str, str]
 
     step: str | None
-    """The step to look at first: where it failed, or where it stands."""
+    """The step to look at first: where it failed, or its current one."""
     waits: Literal["form", "event"] | None
     """What a step waits for from outside: a person who fills in a form, or another event."""
     workload: dict[str, Any] | UnsetType = UNSET
-    """The fields of the workload that were asked for, by name."""
+    """The requested fields of the workload, by name."""
 
 
 class ExecutionCount(Document, frozen=True, kw_only=True):
@@ -234,15 +236,15 @@ class ExecutionCount(Document, frozen=True, kw_only=True):
 
 
 class HistogramBucket(Document, frozen=True, kw_only=True):
-    """Executions that were requested within one span of time."""
+    """Executions that were requested within one time interval."""
 
     start: str | None
     counts: dict[str, int]
-    """By status; those that are none are left out."""
+    """By status; zero counts are omitted."""
 
 
 class Histogram(Document, frozen=True, kw_only=True):
-    """Executions that match a query, by time and status. Empty buckets are left out."""
+    """Executions that match a query, by time and status. Empty buckets are omitted."""
 
     start: str | None
     end: str | None
@@ -256,7 +258,7 @@ class LabelCount(Document, frozen=True, kw_only=True):
 
     value: str
     executions: int
-    """How many have it."""
+    """How many executions have it."""
 
 
 class LabelCounts(Document, frozen=True, kw_only=True):
@@ -275,7 +277,7 @@ class ExecutionPage(Document, frozen=True, kw_only=True):
 
 
 class Started(Document, frozen=True, kw_only=True):
-    """An execution in a few words."""
+    """An execution in short form."""
 
     execution_id: str
     status: str
@@ -294,7 +296,7 @@ class Cancelled(Started, frozen=True, kw_only=True):
     """An execution that was cancelled."""
 
     cancelled: int
-    """How many executions were: this one, and those below it that had not ended."""
+    """How many executions were cancelled: this one, and those below it that had not ended."""
 
 
 class EventDocument(Document, frozen=True, kw_only=True):
@@ -316,7 +318,7 @@ class EventDocument(Document, frozen=True, kw_only=True):
     entity_id: str
     parent_id: str
     trace_id: str = ""
-    """Of the execution: spans of tracing have the same."""
+    """The trace id of the execution, as in its spans."""
     attempt: int | None
     iteration: int | None
     action_id: str | None
@@ -338,7 +340,7 @@ class LogEntry(Document, frozen=True, kw_only=True):
     """Lines that one call of a task printed."""
 
     seq: int
-    """The event that has them."""
+    """The event that contains them."""
     timestamp: str | None
     step: str
     step_run_id: str
@@ -349,11 +351,13 @@ class LogEntry(Document, frozen=True, kw_only=True):
 
 
 class Logs(Document, frozen=True, kw_only=True):
-    """A page of what was printed, in order."""
+    """A page of the output of tasks, in order."""
 
     execution_id: str
     status: str
-    """Of the execution, before the page was read: once it has ended, no more is printed."""
+    """The status of the execution before the page was read: once it has ended, no more is
+    printed.
+    """
     entries: list[LogEntry]
     next_after: int
     """Where the next page begins."""
@@ -362,7 +366,7 @@ class Logs(Document, frozen=True, kw_only=True):
 
 
 class WaitDocument(Document, frozen=True, kw_only=True):
-    """One thing that an execution waits for: who owns it, and until when."""
+    """One thing that an execution waits for: who holds it, and until when."""
 
     waits_for: str
     text: str
@@ -377,13 +381,13 @@ class WaitDocument(Document, frozen=True, kw_only=True):
     events: list[str] | UnsetType = UNSET
     form: list[QuestionDocument] | UnsetType = UNSET
     role: str | UnsetType = UNSET
-    """Who may answer the form."""
+    """The role that may answer the form."""
     holders: list[str] | UnsetType = UNSET
     """Executions that hold the slots of a limit."""
 
 
 class EventsTaken(Document, frozen=True, kw_only=True):
-    """Events that were taken; of those that were known already, how many there were."""
+    """How many events were accepted, and how many of them were already known."""
 
     status: str
     event_ids: list[str]
@@ -391,11 +395,11 @@ class EventsTaken(Document, frozen=True, kw_only=True):
 
 
 class SignalMatched(Document, frozen=True, kw_only=True):
-    """The executions that heard an event."""
+    """The executions that received an event."""
 
     execution_ids: list[str]
     duplicates: int
-    """How many of them had heard it before."""
+    """How many of them had received it before."""
 
 
 class Variables(Document, frozen=True, kw_only=True):
@@ -413,7 +417,7 @@ class Variable(Document, frozen=True, kw_only=True):
 
 
 class Rendered(Document, frozen=True, kw_only=True):
-    """What a template yields."""
+    """The value of a template."""
 
     rendered: Any
 
@@ -447,13 +451,13 @@ class LayoutNode(Document, frozen=True, kw_only=True):
     loop: bool
     description: str
     x: int
-    """Its layer, from left to right; the entry stands in the first."""
+    """Its layer, from left to right; the entry is in the first."""
     y: float
     """Its row within the layer. Two steps of a layer are at least one apart."""
     waits: bool
-    """It waits for events from outside, such as the answer to a form."""
+    """It waits for external events, such as the answer to a form."""
     line: int | None = None
-    """The line of the text at which it begins, where the text is known."""
+    """The line at which it begins in the text, if that is known."""
 
 
 class LayoutEdge(Document, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -461,27 +465,27 @@ class LayoutEdge(Document, frozen=True, kw_only=True, rename={"source": "from", 
 
     source: str
     target: str
-    """A step, or a template that will name one."""
+    """A step, or a template that yields its name."""
     kind: Literal["next", "case", "compensate"]
     when: Any
-    """Its guard as it is written."""
+    """Its guard as written."""
     otherwise: bool
-    """No guard of its own, but earlier arcs are asked first."""
+    """It has no guard, but earlier arcs are evaluated first."""
     on_failure: bool
     back: bool
-    """It leads back to where a token has been."""
+    """It leads back to an earlier step."""
     points: list[tuple[int, float]]
-    """Where it passes the layers between its ends: (x, y)."""
+    """Its points in the layers between its ends: (x, y)."""
 
 
 class Layout(Document, frozen=True, kw_only=True):
-    """A playbook as a graph: steps and arcs in the order of its text, with places to draw them."""
+    """A playbook as a graph: steps and arcs in the order of its text, with coordinates."""
 
     entry: str
     nodes: list[LayoutNode]
     edges: list[LayoutEdge]
     width: int
-    """How many layers there are."""
+    """The number of layers."""
     height: float
     """How many rows."""
 
@@ -490,18 +494,18 @@ class CatalogResource(CatalogItem, frozen=True, kw_only=True):
     """A version of a playbook with its text and its graph."""
 
     digest: str
-    """Of the compiled playbook; executions of it have the same."""
+    """The digest of the compiled playbook; its executions have the same."""
     content: str
     layout: Layout | None
     workload: dict[str, Any]
-    """Its own, which a start puts others over."""
+    """Its own workload, over which a start merges another."""
     inputs: list[InputDocument]
     inputs_schema: dict[str, Any]
     """The inputs as JSON Schema."""
 
 
 class Registered(Document, frozen=True, kw_only=True):
-    """A playbook that was kept, and what was noticed about it."""
+    """A registered document, and warnings about it."""
 
     status: str
     path: str
@@ -510,18 +514,17 @@ class Registered(Document, frozen=True, kw_only=True):
     kind: str
     problems: tuple[Problem, ...]
     lacks: str = ""
-    """Why what starts a playbook starts nothing as it is: there is no such playbook, or it is never
-    due."""
+    """Why a trigger starts nothing as it is: its playbook is not registered, or it is never due."""
 
 
 class AllRegistered(Document, frozen=True, kw_only=True):
-    """Playbooks that were kept, in the order in which they were sent."""
+    """Registered documents, in the order in which they were sent."""
 
     entries: list[Registered]
 
 
 class Validated(Document, frozen=True, kw_only=True):
-    """Whether a text is a playbook, and every problem of it."""
+    """Whether a text is a valid playbook, and all its problems."""
 
     valid: bool
     problems: tuple[Problem, ...]
@@ -531,7 +534,7 @@ class Validated(Document, frozen=True, kw_only=True):
 
 
 class CredentialDocument(Document, frozen=True, kw_only=True):
-    """A credential. `data` is there only for those who may read it and asked for it."""
+    """A credential. `data` is present only if the caller requested it and may read it."""
 
     id: str
     name: str
@@ -551,19 +554,19 @@ class CredentialList(Document, frozen=True, kw_only=True):
 
 
 class KeysRotated(Document, frozen=True, kw_only=True):
-    """How many credentials were put under the new key."""
+    """How many credentials were encrypted with the new key."""
 
     rotated: int
 
 
 class Deleted(Document, frozen=True, kw_only=True):
-    """The name of what was removed."""
+    """The name of what was deleted."""
 
     deleted: str
 
 
 class UserDocument(Document, frozen=True, kw_only=True):
-    """A person who can sign in."""
+    """A user."""
 
     name: str
     roles: tuple[str, ...]
@@ -572,7 +575,7 @@ class UserDocument(Document, frozen=True, kw_only=True):
 
 
 class UserList(Document, frozen=True, kw_only=True):
-    """Everybody who can sign in."""
+    """All users."""
 
     users: list[UserDocument]
 
@@ -601,7 +604,7 @@ class TokenList(Document, frozen=True, kw_only=True):
 
 
 class ApiTokenCreated(Document, frozen=True, kw_only=True):
-    """A new API token. Nothing else shows its secret, now or later."""
+    """A new API token. This is the only answer that shows its secret."""
 
     name: str
     roles: tuple[str, ...]
@@ -609,7 +612,7 @@ class ApiTokenCreated(Document, frozen=True, kw_only=True):
 
 
 class AuditDocument(Document, frozen=True, kw_only=True):
-    """An entry of the audit log: who looked at or changed what."""
+    """An entry of the audit log: who read or changed what."""
 
     at: str | None
     who: str
@@ -620,13 +623,13 @@ class AuditDocument(Document, frozen=True, kw_only=True):
 
 
 class AuditLog(Document, frozen=True, kw_only=True):
-    """Who looked at or changed what, newest first."""
+    """The audit log, newest first."""
 
     entries: list[AuditDocument]
 
 
 class Account(Document, frozen=True, kw_only=True):
-    """The caller, as far as the server knows them."""
+    """The caller."""
 
     name: str
     kind: str
@@ -636,7 +639,7 @@ class Account(Document, frozen=True, kw_only=True):
 
 
 class Myself(Account, frozen=True, kw_only=True):
-    """The caller, and what they may do."""
+    """The caller, and their rights."""
 
     rights: list[str]
 
@@ -665,7 +668,7 @@ class SessionDocument(Document, frozen=True, kw_only=True):
     last_activity_at: str | None
     client_ip: str
     current: bool
-    """The one that asks."""
+    """Whether it is the session of this request."""
 
 
 class SessionList(Document, frozen=True, kw_only=True):
@@ -690,7 +693,7 @@ class SessionsEnded(Document, frozen=True, kw_only=True):
 
 
 class LeaseTerms(Document, frozen=True, kw_only=True):
-    """What a worker shows to report on a command, and until when it counts."""
+    """The token with which a worker reports on a command, and until when the lease holds."""
 
     token: str
     expires_at: datetime
@@ -709,7 +712,7 @@ class LeasedCommands(Document, frozen=True, kw_only=True):
 
 
 class ReportTaken(Document, frozen=True, kw_only=True):
-    """What became of one report, and the next commands if some were wanted."""
+    """The outcome of one report, and the next commands if some were wanted."""
 
     accepted: bool
     cancelled: bool
@@ -717,10 +720,10 @@ class ReportTaken(Document, frozen=True, kw_only=True):
 
 
 class ReportsTaken(Document, frozen=True, kw_only=True):
-    """What became of each of several reports, in their order."""
+    """The outcome of each of several reports, in their order."""
 
     answers: list[Any]
-    """For each, what it would have been answered alone: a `ReportTaken` or an `ErrorAnswer`."""
+    """For each, the answer it would have got alone: a `ReportTaken` or an `ErrorAnswer`."""
 
 
 class LeasesRenewed(Document, frozen=True, kw_only=True):
@@ -731,22 +734,22 @@ class LeasesRenewed(Document, frozen=True, kw_only=True):
 
 
 class WorkerOrders(Document, frozen=True, kw_only=True):
-    """What a worker should stop, and under which commands it should begin nothing more."""
+    """Commands that a worker should stop, and those under which it should begin nothing new."""
 
     commands: list[CommandId]
     paused: list[CommandId]
 
 
 class WorkerKnown(Document, frozen=True, kw_only=True):
-    """The worker's name, as leases know it."""
+    """The worker's name in leases."""
 
     worker_id: str
     drain: bool = False
-    """It was told to take nothing new, finish what it has, and end."""
+    """It was asked to take no new commands, finish those it has, and end."""
 
 
 class WorkerDrained(Document, frozen=True, kw_only=True):
-    """It will take nothing new."""
+    """A worker that takes no new commands."""
 
     worker_id: str
 
@@ -759,13 +762,13 @@ class WorkerGone(Document, frozen=True, kw_only=True):
 
 
 class WorkerDocument(Document, frozen=True, kw_only=True):
-    """A process that says that it is there."""
+    """A worker or server process that sends heartbeats."""
 
     name: str
     kind: str
     pool: str
     labels: list[str]
-    """What it says of itself, each as `name=value`."""
+    """Its labels, each as `name=value`."""
     slots: int
     host: str
     version: str
@@ -776,7 +779,7 @@ class WorkerDocument(Document, frozen=True, kw_only=True):
 
 
 class Pool(Document, frozen=True, kw_only=True):
-    """The workers of a pool, and the work that waits for it."""
+    """The workers of a pool, and its queue."""
 
     pool: str
     workers: list[WorkerDocument]
@@ -784,7 +787,7 @@ class Pool(Document, frozen=True, kw_only=True):
     waiting: int
     leased: int
     missing: list[str]
-    """Labels that commands here wait for and that no worker has together, each as `name=value`."""
+    """Labels that waiting commands require and that no single worker has, each as `name=value`."""
 
 
 class PoolList(Document, frozen=True, kw_only=True):
@@ -794,27 +797,27 @@ class PoolList(Document, frozen=True, kw_only=True):
 
 
 class CachedToken(Document, frozen=True, kw_only=True):
-    """An access token that workers share. Clocks differ, so it says for how many seconds."""
+    """An access token that workers share. Its lifetime is in seconds, because clocks differ."""
 
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=30 * 24 * 3600.0)]
 
 
 class Moment(Document, frozen=True, kw_only=True):
-    """A moment of a rate, for one call."""
+    """A slot of a rate limit, for one call."""
 
     delay: float
     """Seconds from now."""
 
 
 class TokenKept(Document, frozen=True, kw_only=True):
-    """The access token is kept."""
+    """The access token is stored."""
 
     status: str
 
 
 class ResultKept(Document, frozen=True, kw_only=True):
-    """The checksum of a result that was kept."""
+    """The checksum of a stored result."""
 
     checksum: str
 
@@ -823,7 +826,7 @@ class ResultKept(Document, frozen=True, kw_only=True):
 
 
 class Health(Document, frozen=True, kw_only=True):
-    """Whether the server is up, can store what it decides, and takes new work."""
+    """Whether the server is up, can store its decisions, and accepts work."""
 
     status: Literal["ok", "draining", "failing"]
     version: str
@@ -831,7 +834,7 @@ class Health(Document, frozen=True, kw_only=True):
     nats: str | UnsetType = UNSET
 
 
-# --- Keeping and forgetting --------------------------------------------------------------------
+# --- Retention ---------------------------------------------------------------------------------
 
 
 class HoldDocument(Document, frozen=True, kw_only=True):
@@ -844,16 +847,16 @@ class HoldDocument(Document, frozen=True, kw_only=True):
 
 
 class KeepDocument(Document, frozen=True, kw_only=True):
-    """For how long some executions are kept after their end."""
+    """How long some executions are kept after their end."""
 
     executions: str
-    """A beginning of paths, `failed`, or both with a colon between; empty: all others."""
+    """A prefix of paths, `failed`, or both separated by a colon; empty: all others."""
     seconds: float | None
     """None: for ever."""
 
 
 class ForgottenDocument(Document, frozen=True, kw_only=True):
-    """How many executions of a day, path and status are not kept any more."""
+    """How many executions of a day, path and status were removed."""
 
     day: str
     path: str
@@ -862,11 +865,11 @@ class ForgottenDocument(Document, frozen=True, kw_only=True):
 
 
 class RetentionDocument(Document, frozen=True, kw_only=True):
-    """What is kept for how long, what is held, and what is gone."""
+    """Retention rules, holds, and counts of removed executions."""
 
     keep: list[KeepDocument]
     archive: bool
-    """Whether what is forgotten is recorded in an archive."""
+    """Whether executions are archived before they are removed."""
     holds: list[HoldDocument]
     forgotten: list[ForgottenDocument]
 
@@ -877,22 +880,22 @@ class PrunedDocument(Document, frozen=True, kw_only=True):
     dry_run: bool
     executions: int
     trees: int
-    """An execution that nobody called counts once with all that it called."""
+    """An execution that no other called counts once, together with everything it called."""
     events: int
     by_path: dict[str, int]
     kept: dict[str, int]
-    """Trees whose time is over but which stay: `running`, `held`, `reused`."""
+    """Trees whose time is over but which are kept: `running`, `held`, `reused`."""
 
 
 class ExecutionDeleted(Document, frozen=True, kw_only=True):
-    """How many executions are gone: the one that was named, and what it called."""
+    """How many executions were removed: the named one, and everything it called."""
 
     execution_id: str
     executions: int
 
 
 class ExecutionArchived(Document, frozen=True, kw_only=True):
-    """Where an execution and all that it called are recorded."""
+    """Where an execution and everything it called are recorded."""
 
     execution_id: str
     names: list[str]
@@ -915,6 +918,6 @@ class ArchivePage(Document, frozen=True, kw_only=True):
 
 
 class Released(Document, frozen=True, kw_only=True):
-    """An execution that is not held any more."""
+    """An execution that is no longer held."""
 
     execution_id: str

@@ -1,1 +1,1 @@
-"""Where executions are kept: one protocol, one implementation per database."""
+"""The storage of executions: one set of protocols, one implementation per database."""

@@ -1,7 +1,7 @@
-"""Who may come in, and who did what: users, API tokens, sessions, the audit log.
+"""Users, API tokens, sessions, and the audit log.
 
-Nothing here is ever on the path of an execution. Secrets are never stored as they are: passwords
-as slow hashes, tokens and sessions as digests of what their owner shows.
+Nothing here is on the path of an execution. Secrets are never stored in plain form: passwords as
+slow hashes, tokens and sessions as digests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 from noetl.model.ids import ExecutionId
 
 SESSION_SECONDS = 24 * 3600.0
-"""So long a session counts after it was last used."""
+"""How long a session is valid after its last use."""
 NAMELESS = "anybody"
-"""Who did it, where a server is open or an account has no name."""
+"""The actor's name if the server is open or the account has no name."""
 
 
 class StoredUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who signs in with a password."""
+    """A user, who signs in with a password."""
 
     name: str
     password_hash: str
@@ -30,19 +30,19 @@ class StoredUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program shows to be let in; `digest` is all we know of it."""
+    """An API token; only its `digest` is known."""
 
     name: str
     digest: str
     roles: tuple[str, ...]
     pools: tuple[str, ...] = ()
-    """Where it may work; everywhere if there are none."""
+    """The pools it may work for; every pool if empty."""
     created_at: float = 0.0
     expires_at: float | None = None
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in that still counts (document 001 §6.3)."""
+    """A valid session (document 001 §6.3)."""
 
     session_id: str
     digest: str
@@ -54,7 +54,7 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody did something that we promise to remember."""
+    """An entry of the audit log."""
 
     at: float
     who: str
@@ -65,22 +65,22 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions(Protocol):
-    """Where sessions are kept: `tests/store/test_sessions.py` is this as a test suite."""
+    """The storage of sessions. `tests/store/test_sessions.py` is its test suite."""
 
     async def put(self, session: StoredSession) -> None:
-        """Keep a new session. The same one again changes nothing."""
+        """Store a new session. Storing it again changes nothing."""
 
     async def touch(self, session: StoredSession) -> bool:
-        """Note that it was active, and until when it counts now; False if it has been ended."""
+        """Record its activity and its new expiry. Returns False if it has been ended."""
 
     async def get(self, digest: str) -> StoredSession | None:
-        """By digest, whether it has expired or not."""
+        """By digest, expired or not."""
 
     async def of_user(self, user: str) -> list[StoredSession]:
-        """Those of a user, newest first."""
+        """The sessions of a user, newest first."""
 
     async def delete(self, session_id: str) -> bool:
-        """Whether there was one."""
+        """Delete it. Returns whether it existed."""
 
 
 class Access(Protocol):
@@ -89,7 +89,7 @@ class Access(Protocol):
     # --- Users ---
 
     async def put_user(self, user: StoredUser) -> None:
-        """Create the user, or replace all but `created_at`. Sessions of the user end."""
+        """Create the user, or replace everything but `created_at`. Ends the user's sessions."""
 
     async def user(self, name: str) -> StoredUser | None:
         """By name."""
@@ -98,29 +98,29 @@ class Access(Protocol):
         """All, by name."""
 
     async def delete_user(self, name: str) -> bool:
-        """Whether there was one. Sessions of the user end with it."""
+        """Delete the user and end their sessions. Returns whether there was one."""
 
-    # --- Tokens of programs ---
+    # --- API tokens ---
 
     async def put_token(self, token: StoredToken) -> bool:
-        """Keep a token; False, and nothing is changed, if its name is taken."""
+        """Store a token. Returns False, and changes nothing, if its name is taken."""
 
     async def token(self, digest: str) -> StoredToken | None:
-        """By digest, whether it has expired or not."""
+        """By digest, expired or not."""
 
     async def tokens(self) -> list[StoredToken]:
         """All, by name."""
 
     async def delete_token(self, name: str) -> bool:
-        """Whether there was one."""
+        """Delete it. Returns whether it existed."""
 
     async def delete_expired(self, now: float) -> None:
-        """Forget sessions and cached secrets whose time is over."""
+        """Delete expired sessions and cached secrets."""
 
-    # --- What was looked at ---
+    # --- The audit log ---
 
     async def put_audit(self, entry: AuditEntry) -> None:
-        """Append; nothing here is ever changed or removed."""
+        """Append an entry; entries are never changed or removed."""
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """The newest entries, newest first."""

@@ -1,7 +1,7 @@
-"""Where recordings of executions go before the executions are forgotten: a folder, or a bucket.
+"""The archive for recordings of executions before they are removed: a folder, or a bucket.
 
-An object is whole or not there. Its name says the playbook, the day and the execution:
-`shop/orders/2026-11-17/4711.noetl`. To write one again replaces it by the same.
+An object is complete or absent. Its name contains the playbook, the day and the execution:
+`shop/orders/2026-11-17/4711.noetl`. Writing one again replaces it by the same content.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Archive(Protocol):
     """A place for files by name."""
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keep this. Raises StoreError if it cannot be kept."""
+        """Store a file. Raises StoreError if that fails."""
 
     async def get(self, name: str) -> AsyncIterator[bytes]:
-        """What was kept. Raises NotFound."""
+        """The content of a file. Raises NotFound."""
 
     async def names(self, prefix: str, after: str, limit: int) -> list[Archived]:
-        """What is there, by name."""
+        """Files by name."""
 
 
 def archive_at(url: str) -> Archive:
@@ -65,7 +65,7 @@ def archive_at(url: str) -> Archive:
 
 
 def checked(name: str) -> str:
-    """The name, if it is one of ours. Raises NotFound: it may come from outside."""
+    """The name, if it is a valid one. Raises NotFound, because it may come from outside."""
     parts = PurePosixPath(name).parts
     if (
         not name.endswith(SUFFIX)
@@ -128,7 +128,7 @@ class Folder:
 
 
 class Bucket:
-    """Objects of a store that `obstore` knows: S3, Google Cloud Storage, Azure."""
+    """Objects in a store that `obstore` supports: S3, Google Cloud Storage, Azure."""
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store
@@ -163,7 +163,7 @@ class Bucket:
         import obstore
         from obstore.exceptions import BaseError
 
-        # Buckets list whole folders; a name may break off within one.
+        # Buckets list whole folders; a prefix may end within one.
         folder = prefix.rpartition("/")[0]
         listed: list[Archived] = []
         try:

@@ -1,4 +1,4 @@
-"""Result bodies that are kept by reference, whole or in pieces."""
+"""Result bodies stored by reference, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PIECE = 1 << 20
 
 
 class Pieces(NamedTuple):
-    """A body that is read as it is needed."""
+    """A body that is read on demand."""
 
     size: int
     pieces: AsyncIterator[bytes]
 
 
 class BodyCopies(Protocol):
-    """Copies of large bodies that spare the database. Any of them may be missing."""
+    """Copies of large bodies that relieve the database. Any of them may be missing."""
 
     async def get(self, sha256: str, size: int) -> bytes | None:
         """The copy of the body with this checksum, perhaps damaged; None if there is none."""
@@ -32,10 +32,10 @@ class Bodies(Protocol):
     """What every store promises about bodies."""
 
     copies: BodyCopies | None
-    """Where large bodies are looked for before the database is asked for them, if anywhere."""
+    """Where large bodies are looked up before the database, if anywhere."""
 
     async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
-        """Keep a body; its checksum (sha256, hex). The same key again changes nothing."""
+        """Store a body. Returns its checksum (sha256, hex). The same key again changes nothing."""
 
     async def put_pieces(
         self,
@@ -44,21 +44,21 @@ class Bodies(Protocol):
         pieces: AsyncIterator[bytes],
         check: Callable[[str, int], None],
     ) -> str:
-        """As `put`, for a body that comes in pieces, so that it need not be in memory.
+        """Like `put`, for a body that arrives in chunks, so that it need not be in memory.
 
-        `check` is given checksum and size of what came, and raises if it is not to be kept. Then,
-        and if `pieces` raises, nothing is.
+        `check` receives the checksum and size, and raises to reject the body. Then, or if `pieces`
+        raises, nothing is stored.
         """
 
     async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
-        """The body, verified against its checksum; raises Corrupted if it does not agree."""
+        """The body, verified against its checksum. Raises Corrupted if it does not match."""
 
     async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
-        """As `get`, in pieces. It is verified before the first one comes."""
+        """Like `get`, in chunks. It is verified before the first one is yielded."""
 
 
 async def gathered(pieces: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of this size; the last one may be smaller."""
+    """The same bytes in chunks of this size; the last one may be smaller."""
     held = bytearray()
     async for piece in pieces:
         held += piece
@@ -74,6 +74,6 @@ async def one_piece(body: bytes) -> AsyncIterator[bytes]:
 
 
 def checked(body: bytes, check: Callable[[str, int], None]) -> bytes:
-    """The body, after `check` has seen its checksum and size."""
+    """The body, after `check` has accepted its checksum and size."""
     check(sha256(body).hexdigest(), len(body))
     return body

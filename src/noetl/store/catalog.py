@@ -1,4 +1,4 @@
-"""The catalog: documents in versions, and compiled nets by digest."""
+"""The catalog: versioned documents, and compiled nets by digest."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class Catalog(Protocol):
     async def register(
         self, entry: CatalogEntry, net: bytes, renewed: Renewed | None = None
     ) -> CatalogEntry:
-        """Keep a document. The same content again is the same version; new content is the next.
+        """Register a document. The same content again yields the same version; new content is the
+        next.
 
-        Raises Conflict if the path belongs to a document of another kind. What `renewed` makes of
-        the row of its trigger is written in the same transaction; it may be called again.
+        Raises Conflict if the path belongs to a document of another kind. The trigger row that
+        `renewed` returns is written in the same transaction; `renewed` may be called again.
         """
 
     async def entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
@@ -57,16 +58,16 @@ class Catalog(Protocol):
         """The canonical bytes of a net."""
 
     async def put_net(self, digest: str, net: bytes) -> None:
-        """Keep a net that is in no catalog: a file run directly."""
+        """Store a net that is not in the catalog: a file run directly."""
 
 
 def entry_checksum(entry: CatalogEntry) -> int:
-    """Over all columns of a row of the catalog."""
+    """The checksum over all columns of a catalog row."""
     return crc32(msgspec.json.encode(msgspec.structs.astuple(entry)))
 
 
 def verified_entry(entry: CatalogEntry, checksum: int | None) -> CatalogEntry:
-    """The entry; raises Corrupted if it is not what was written. Old ones have no checksum."""
+    """The entry. Raises Corrupted if it is not what was written. Old ones have no checksum."""
     if checksum is not None and entry_checksum(entry) != checksum:
         raise Corrupted(
             f'Version {entry.version} of "{entry.path}" in the catalog is not what was written.'
@@ -86,7 +87,7 @@ def refuse_other_kind(entry: CatalogEntry, newest: CatalogEntry | None) -> None:
 
 
 def verified_net(body: bytes, digest: str) -> bytes:
-    """The bytes of a net; raises Corrupted if they are not those that its digest names."""
+    """The bytes of a net. Raises Corrupted if their digest does not match."""
     if not isinstance(body, bytes) or sha256(body).hexdigest() != digest:
         raise Corrupted(
             f"The compiled playbook {digest[:12]} is not what was written: its sha256 is not its"

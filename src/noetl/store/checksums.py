@@ -1,7 +1,7 @@
-"""Checksums over what is stored, so that a byte that changed on disk is noticed on the way out.
+"""Checksums over stored data, so that a byte that changed on disk is noticed when it is read.
 
-CRC-32 finds every single changed byte and costs a microsecond per row. It guards against
-disks, not against people.
+CRC-32 detects every single changed byte and costs a microsecond per row. It guards against disks,
+not against people.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ _decode_command = msgspec.json.Decoder(Command).decode
 
 
 class Head(NamedTuple):
-    """Where a log ends: its last event and the checksum of that."""
+    """The end of a log: its last event and the checksum of that."""
 
     seq: int
     checksum: int
 
 
 def chain_start(execution_id: ExecutionId) -> int:
-    """What the checksum of the first row of an execution's log continues."""
+    """The initial value of the checksum chain of an execution's log."""
     return crc32(execution_id.encode())
 
 
 def chain(before: int, seq: int, events: bytes) -> int:
     """The checksum of a row of the log, continuing that of the row before it.
 
-    Every column is covered, and through the chain the order of rows and their completeness.
+    It covers every column, and through the chain the order of rows and their completeness.
     """
     return crc32(events, crc32(b"%d" % seq, before))
 
 
 def continues(before: int, seq: int, events: bytes, checksum: int) -> bool:
-    """Whether this row, as read, is what was written after the one with checksum `before`."""
+    """Whether this row, as read, is the one written after the row with checksum `before`."""
     try:
         return chain(before, seq, events) == checksum
     except TypeError:
-        return False  # Damage can also change what type a value is taken for.
+        return False  # Damage can also change the type of a value.
 
 
 def agrees(body: bytes, checksum: int) -> bool:
@@ -58,7 +58,7 @@ def verified_command(body: bytes, checksum: int) -> Command | None:
     try:
         return _decode_command(body)
     except msgspec.DecodeError:
-        return None  # Written by a version of NoETL that has other commands.
+        return None  # Written by a version of NoETL with other commands.
 
 
 def damaged_command(command_id: CommandId, execution_id: ExecutionId) -> Corrupted:
@@ -86,5 +86,5 @@ def damaged_result(execution_id: ExecutionId, key: str, digest: str) -> Corrupte
 
 
 def first_sentence(error: Corrupted) -> str:
-    """What, without the remedy."""
+    """The fault, without the remedy."""
     return str(error).split(". ")[0]

@@ -1,4 +1,4 @@
-"""Credentials, their data sealed by the vault, and secrets that were handed out, sealed again."""
+"""Credentials with their encrypted data, and encrypted secrets in the cache."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     tags: tuple[str, ...] = ()
     playbooks: tuple[str, ...] = ()
-    """Paths that may use it, as patterns; all if there are none."""
+    """Patterns of paths that may use it; all if empty."""
     created_at: float = 0.0
     updated_at: float = 0.0
 
 
 class CachedSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that was handed out, sealed again (document 000 §5.2)."""
+    """A cached secret, encrypted (document 000 §5.2)."""
 
     cache_key: str
     credential_name: str
@@ -53,16 +53,18 @@ class Credentials(Protocol):
         """All, by name."""
 
     async def reseal(self, name: str, *, old: bytes, new: bytes) -> bool:
-        """Replace its data; False, and nothing is changed, if that is not `old` any more."""
+        """Replace its data. Returns False, and changes nothing, if that is no longer `old`."""
 
     async def delete(self, name: str) -> bool:
-        """Whether there was one."""
+        """Delete it. Returns whether it existed."""
 
     async def put_cached(self, secret: CachedSecret) -> None:
-        """Keep it under its key; again: newer data and times, one access more."""
+        """Store it under its key; an existing one gets the new data and times, and its access count
+        grows.
+        """
 
     async def cached(self, cache_key: str, *, now: float) -> CachedSecret | None:
-        """By key, if it has not expired."""
+        """By key, unless it has expired."""
 
     async def forget_cached(self) -> None:
-        """Forget all of them: what they were fetched with has changed."""
+        """Delete all of them, because the credentials they were fetched with have changed."""

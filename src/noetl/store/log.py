@@ -1,7 +1,7 @@
-"""The log of executions: what a commit writes, and what is read back of it.
+"""The log of executions: what a commit writes, and how it is read back.
 
-As stored, the events of one write are one row. A decision makes several events at once, and what a
-row costs is the row: to encode, check and insert eight of them together takes little longer than
+The events of one write are stored as one row. A decision yields several events at once, and the
+cost is per row: encoding, checking and inserting eight of them together takes little longer than
 one. A row is found by the seq of its last event; every read ends at the end of a row.
 """
 
@@ -22,7 +22,7 @@ from noetl.store.records import Summary
 
 
 class Facts(NamedTuple):
-    """Events to append: how many, and their JSON objects with commas between them."""
+    """Events to append: their number, and their JSON objects separated by commas."""
 
     size: int
     json: bytes
@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 
 class EventRow(NamedTuple):
     """One event as read. `seq` counts per execution from 1 without gaps; the fields after it are
-    those of the event itself, an object in JSON, that people choose events by.
+    those of the event itself, a JSON object, by which people select events.
     """
 
     seq: int
@@ -40,7 +40,7 @@ class EventRow(NamedTuple):
     step_run_id: str
     body: bytes
     recorded_at: float = 0.0
-    """When a server took the report that this event came with; 0 where no report brought it."""
+    """When a server accepted the report with this event; 0 for events without a report."""
 
 
 class Write(msgspec.Struct, kw_only=True):
@@ -48,30 +48,31 @@ class Write(msgspec.Struct, kw_only=True):
 
     execution_id: ExecutionId
     seq_before: int
-    """The last seq the decision was made on; 0 for a new execution."""
+    """The last seq that the decision is based on; 0 for a new execution."""
     events: list[Facts] = []
     commands: list[NewCommand] = []
     closed: list[CommandId] = []
     """Commands that are over: reported, cancelled, lost."""
     timers: list[tuple[str, float]] = []
-    """Timers to set: id and the moment they fire."""
+    """Timers to set: id and time."""
     timers_cleared: list[str] = []
     results: list[tuple[str, bytes]] = []
-    """Bodies kept by reference: key and JSON bytes. Writing a key again changes nothing."""
+    """Bodies stored by reference: key and JSON bytes. Writing a key again changes nothing."""
     summary: Summary | None = None
     snapshot: bytes | None = None
-    """The state after these events; kept beside the log, which stays whole."""
+    """The state after these events; stored beside the log, which stays complete."""
     vars: dict[str, bytes | None] = {}
     """Execution variables to set (JSON bytes) or delete (None)."""
     audit: list[AuditEntry] = []
-    """Who did from outside what these events record."""
+    """Audit entries for the external actions that these events record."""
     trigger: TriggerChange | None = None
-    """What started it: if that row has moved, so has the execution, and nothing is kept."""
+    """The change of the trigger that started it; if that row has moved, nothing is written."""
     slots: tuple[Slot, ...] = ()
-    """The limits of the execution, where this write makes it wait (its summary is PENDING), run, or
-    end. It runs only if all of them have room; then it holds a slot of each until it ends."""
+    """The limits of the execution, if this write makes it wait (its summary is PENDING), run, or
+    end. It runs only if all of them have room; then it holds a slot of each until it ends.
+    """
     full: tuple[str, ...] = ()
-    """Set by the store: it was refused, because these limits have no room."""
+    """Set by the store: the write was refused, because these limits have no room."""
 
     @property
     def seq_after(self) -> int:
@@ -83,7 +84,7 @@ class Write(msgspec.Struct, kw_only=True):
 
 
 class Loaded(NamedTuple):
-    """What is needed to have an execution's state: a snapshot, if any, and the events after it,
+    """What is needed to rebuild an execution's state: a snapshot, if any, and the events after it,
     in JSON arrays of one or more.
     """
 
@@ -98,23 +99,23 @@ class Log(Protocol):
     async def commit(
         self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
     ) -> list[ExecutionId]:
-        """Write all of these; each execution all or nothing.
+        """Commit all of these writes; each execution atomically.
 
-        An execution whose stored seq is not `seq_before` any more has moved: nothing of its write
-        is kept and its id is in the answer. So no event is written twice: its seq is its place in
+        An execution whose stored seq is no longer `seq_before` has moved: nothing of its write is
+        stored and its id is in the answer. So no event is written twice: its seq is its place in
         the log, and its id is derived from that. The other writes are not affected, except those
-        that are tied to it: of executions that are tied together, all are kept or none. When this
-        returns, what it wrote survives the power plug.
+        tied to it: of executions that are tied together, all are written or none. When this
+        returns, the data survives a power failure.
 
         An execution that would run while one of its limits (`slots`) has no room is refused like
-        one that has moved, and its write says so (`full`). Whether there is room is found out and
-        the slot taken in one transaction that excludes all others of that limit.
+        one that has moved, and its write says so (`full`). Checking for room and taking the slot
+        happen in one transaction that excludes all others of that limit.
         """
 
     async def load(self, execution_id: ExecutionId) -> Loaded | None:
-        """Newest snapshot and the events after it; None if there is no such execution.
+        """The newest snapshot and the events after it; None if there is no such execution.
 
-        Raises Corrupted if what is stored is not what was written.
+        Raises Corrupted if the stored data is not what was written.
         """
 
     async def events(
@@ -127,8 +128,9 @@ class Log(Protocol):
         step: str | None = None,
         size: int | None = None,
     ) -> list[EventRow]:
-        """Events with a seq above `after`, in order. With a `size`, no further ones once they have
-        so many bytes."""
+        """Events with a seq above `after`, in order. With a `size`, stops once they have that many
+        bytes.
+        """
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
         """The last seq of each of these that exists."""
@@ -149,7 +151,7 @@ class LogRow(NamedTuple):
 
 
 class _Shown(msgspec.Struct):
-    """What of an event people choose by."""
+    """The fields of an event that people select by."""
 
     type: str
     at: float
@@ -182,7 +184,7 @@ def events_of(parts: Sequence[Facts], before: int) -> list[EventRow]:
 
 
 def follow(rows: Iterable[LogRow], execution_id: ExecutionId, start: Head) -> Iterator[LogRow]:
-    """The rows after `start`; raises Corrupted where the chain breaks."""
+    """The rows after `start`. Raises Corrupted if the chain breaks."""
     checksum = start.checksum
     for row in rows:
         if not continues(checksum, *row):
@@ -194,7 +196,7 @@ def follow(rows: Iterable[LogRow], execution_id: ExecutionId, start: Head) -> It
 def whole(
     rows: Iterable[LogRow], execution_id: ExecutionId, start: Head, end: Head
 ) -> Iterator[bytes]:
-    """The events from `start` to `end`, in arrays; raises Corrupted if the log ends elsewhere."""
+    """The events from `start` to `end`, in arrays. Raises Corrupted if the log ends elsewhere."""
     last = start
     for row in follow(rows, execution_id, start):
         last = Head(row.seq, row.checksum)
@@ -204,20 +206,20 @@ def whole(
 
 
 class Selection(NamedTuple):
-    """Which events somebody asks for, and how many."""
+    """Which events to read, and how many."""
 
     after: int = 0
     limit: int = 1000
     types: Sequence[str] = ()
     step: str | None = None
     size: int | None = None
-    """So many bytes are enough, even if there are more events."""
+    """Stop at this many bytes, even if there are more events."""
 
 
 def selected(rows: Iterable[LogRow], wanted: Selection) -> list[EventRow]:
-    """The events that are asked for; reads no further than that takes.
+    """The selected events; reads no further than necessary.
 
-    A row that has none of them is not parsed: to look for a few bytes takes a hundredth of that.
+    A row that has none of them is not parsed: searching for a few bytes takes a hundredth of that.
     """
     types = [mark(type=one) for one in wanted.types]
     step = None if wanted.step is None else mark(step=wanted.step)
@@ -242,7 +244,7 @@ def selected(rows: Iterable[LogRow], wanted: Selection) -> list[EventRow]:
 
 
 def mark(**field: str) -> bytes:
-    """How a field of an event is written. The bytes may occur elsewhere in an event, too."""
+    """A field of an event as encoded. The bytes may occur elsewhere in an event, too."""
     return msgspec.json.encode(field)[1:-1]
 
 
@@ -272,12 +274,12 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Heads(Generic[T]):
-    """Where logs end, as far as a store remembers: what a commit continues without asking first.
+    """The ends of logs that a store remembers, so that a commit need not read them first.
 
-    A commit is kept only if this is still true, so remembering wrongly costs asking after all, and
+    A commit succeeds only if the remembered head is still right, so a wrong one costs one read and
     nothing else. The one that was written longest ago is dropped first.
 
-    A head is a tuple that begins with the seq: of two, the one with the greater is the later.
+    A head is a tuple that begins with the seq: of two, the one with the greater seq is the later.
     """
 
     def __init__(self) -> None:

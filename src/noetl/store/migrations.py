@@ -1,4 +1,4 @@
-"""Numbered steps from one schema to the next, and which schemas this code can work with."""
+"""Numbered steps from one schema to the next, and which schemas this code can use."""
 
 from __future__ import annotations
 

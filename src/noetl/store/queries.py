@@ -1,5 +1,5 @@
-"""Statements by name, out of the SQL files of a store, so that no SQL stands among the Python; and
-structs as rows.
+"""Reads named statements from the SQL files of a store, so that Python contains no SQL; maps
+structs to rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def read_queries(package: str) -> dict[str, str]:
 
 
 def named(*texts: str) -> dict[str, str]:
-    """Name → statement. A name is a line `-- name --`; what stands before the first is a heading.
+    """Name → statement. A name is a line `-- name --`; text before the first is a heading.
 
-    Where a statement says `/* name */`, the part of that name stands: it is no statement itself.
+    `/* name */` in a statement is replaced by the part of that name, which is no statement itself.
     """
     parts = [part for text in texts for part in _NAME.split(text)[1:]]
     names = parts[::2]

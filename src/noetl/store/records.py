@@ -1,12 +1,12 @@
-"""Lists of executions: the row of each, finding and counting them, and queries saved by name.
+"""Lists of executions: their rows, searching and counting them, and saved queries.
 
-What a query says travels as parameters. The text of a statement is put together from the `where_…`
+The values of a query travel as parameters. The text of a statement is composed from the `where_…`
 statements of the store's file, and from nothing else.
 
-A list must be quick whatever people type, so two kinds of conditions are looked up first. There
-are few playbooks and many executions: a pattern or a word is compared with each different path
-once, and executions are found by the paths that match. A label that few executions have is found
-by its index; one that many have is read from the rows, which are walked anyway.
+A list must be fast for any query, so two kinds of conditions are looked up first. There are few
+playbooks and many executions: a pattern or a word is compared once with each distinct path, and
+executions are found by the matching paths. A label that few executions have is found by its index;
+one that many have is read from the rows, which are walked anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from noetl.model.state import TERMINAL
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The row of an execution that lists show. Always equal to the fold of its events."""
+    """The row of an execution in lists. Always equal to the fold of its events."""
 
     execution_id: ExecutionId
     path: str
@@ -39,13 +39,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     labels: dict[str, str] = {}
     failed_step: str | None = None
-    """The step that it failed in; empty if in none. None: written by a version without this."""
+    """The step it failed in; empty if in none. None: written by a version without this field."""
     waits: str | None = None
-    """What from outside a step waits for, `form` or `event`; empty: nothing. None: as above."""
+    """What a step waits for from outside, `form` or `event`; empty: nothing. None: as above."""
 
 
 class SavedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A query of executions that was saved under a name."""
+    """A saved query of executions."""
 
     name: str
     q: str
@@ -71,20 +71,22 @@ class Records(Protocol):
         before: tuple[float, ExecutionId] | None = None,
         limit: int = 50,
     ) -> list[Summary]:
-        """Executions that match, newest first; `before` is where the last page ended
-        (requested_at, id). `now` is for how long those that have not ended have taken."""
+        """Executions that match, newest first; `before` is where the last page ended (requested_at,
+        id). `now` is used for the duration of those that have not ended.
+        """
 
     async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
         """How many executions match."""
 
     async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
-        """When the first and the last execution that match were requested; None if none does."""
+        """When the first and the last matching execution were requested; None if there is none."""
 
     async def histogram(
         self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
     ) -> list[tuple[int, str, int]]:
-        """How many executions match by time and status, from `begin` to before `end`: number of
-        the bucket, status and count, for those that are not empty, in order."""
+        """How many executions match by time and status, from `begin` to before `end`: bucket
+        number, status and count, in order, without empty ones.
+        """
 
     async def label_counts(
         self, label: str, *, since: float | None = None, limit: int = 100
@@ -98,41 +100,41 @@ class Records(Protocol):
         """All, by name."""
 
     async def put_view(self, view: SavedView) -> None:
-        """Create it, or replace it."""
+        """Create or replace it."""
 
     async def delete_view(self, name: str) -> bool:
-        """Whether there was one."""
+        """Delete it. Returns whether it existed."""
 
 
 PLACE = "/* conditions */"
-"""Where a statement has its conditions."""
+"""Marks the place of the conditions in a statement."""
 _decode_steps = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Dialect(NamedTuple):
-    """What differs between stores, beside their files of statements."""
+    """What differs between stores, beside their SQL files."""
 
     queries: Mapping[str, str]
     parameter: re.Pattern[str]
     """A parameter in a condition; its group is the name."""
     named: str
-    """A parameter of that name, as `str.format` takes it."""
+    """A parameter of that name, for `str.format`."""
     glob: Callable[[str], str]
-    """A pattern with `*` and `?` as the store matches it."""
+    """Translates a pattern with `*` and `?` for the store."""
     listed: Callable[[tuple[str, ...]], Any]
     """Several texts as one parameter."""
 
 
 PATHS_MAX = 5000
-"""Different paths that are compared with a pattern; where there are more, executions are."""
+"""How many distinct paths are compared with a pattern; beyond that, executions are."""
 FEW = 10_000
-"""Executions with a label that are still found one by one."""
+"""How many executions with a label are still found one by one."""
 
 
 class Lookup(NamedTuple):
-    """How to ask for a condition, given what the store holds."""
+    """How to look up a condition."""
 
     fragment: str
     paths: tuple[str, ...] = ()
@@ -144,7 +146,7 @@ LOOKED_UP = {
     "label": ("labelled", "label_few"),
     "any_label": ("labelled_at_all", "any_label_few"),
 }
-"""Field → the statement that looks it up, and the condition that follows from what was found."""
+"""Field → the statement that looks it up, and the condition that follows from the result."""
 
 
 ENDS = {status: status.lower() for status in TERMINAL}
@@ -154,9 +156,9 @@ ENDS = {status: status.lower() for status in TERMINAL}
 async def looked_up(
     dialect: Dialect, wanted: Wanted, column: Callable[[str, dict[str, Any]], Awaitable[list[Any]]]
 ) -> dict[Condition, Lookup]:
-    """Better ways to ask for the conditions of a query, where there are any.
+    """Better forms of the conditions of a query, if there are any.
 
-    `column` asks a statement of the store for its only column.
+    `column` runs a statement of the store and returns its only column.
     """
     found: dict[Condition, Lookup] = {}
     for term in wanted:
@@ -168,7 +170,7 @@ async def looked_up(
             if condition.field in ("path_like", "text"):
                 names = {"glob": values["glob"], "within": values["within"], "max": PATHS_MAX}
                 paths = await column(statement, names)
-                # A null at the end says that there are no more.
+                # A null at the end means that there are no more.
                 if None in paths:
                     matching = tuple(path for path in paths if path is not None)
                     found[condition] = Lookup(fragment, matching)
@@ -186,7 +188,7 @@ def like_glob(pattern: str) -> str:
 
 
 def like(text: str) -> str:
-    """Text that LIKE … ESCAPE '\\' takes as it is."""
+    """Text that LIKE … ESCAPE '\\' matches literally."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
@@ -197,7 +199,7 @@ def composed(
     now: float,
     lookups: Mapping[Condition, Lookup] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The named statement with the conditions of a query in it, and the values of these."""
+    """The named statement with the conditions of a query, and their values."""
     values: dict[str, Any] = {"now": now}
     terms = []
     for term in wanted:
@@ -247,15 +249,15 @@ def _values(condition: Condition, dialect: Dialect) -> dict[str, Any]:
 def page(wanted: Wanted, before: tuple[float, ExecutionId] | None, limit: int) -> dict[str, Any]:
     """The values of a page, newest first.
 
-    The first page begins where the query says `until`: stores begin to walk an index at the place
-    that is named here, and would else pass over all that is newer.
+    The first page begins at the query's `until`: stores start to walk an index at that point, and
+    would otherwise skip everything newer.
     """
     before_at, before_id = before or (_latest(wanted), "")
     return {"before_at": before_at, "before_id": before_id, "limit": limit}
 
 
 def _latest(wanted: Wanted) -> float:
-    """No execution that matches is as new as this."""
+    """No matching execution is newer than this."""
     return min(
         (
             max(float(condition.value) for condition in term.conditions)
@@ -272,12 +274,12 @@ def counts(label: str, since: float | None, limit: int) -> dict[str, Any]:
 
 
 def encode_labels(labels: Mapping[str, str]) -> str | None:
-    """Labels as their column holds them: null where there are none."""
+    """Labels as stored in their column: null if there are none."""
     return msgspec.json.encode(labels, order="sorted").decode() if labels else None
 
 
 def summary_of(**row: Any) -> Summary:
-    """The columns of a row as its summary."""
+    """The summary from the columns of a row."""
     try:
         steps = _decode_steps(row["current_steps"])
     except msgspec.DecodeError:

@@ -1,6 +1,4 @@
-"""What is kept and what is forgotten: executions that ended, holds on them, and counts that outlive
-them.
-"""
+"""Retention: executions that ended, holds on them, and counts that outlive them."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from noetl.model.ids import ExecutionId
 
 
 class Ended(NamedTuple):
-    """An execution that nobody called and that has ended."""
+    """A top-level execution that has ended."""
 
     execution_id: ExecutionId
     path: str
@@ -21,20 +19,20 @@ class Ended(NamedTuple):
 
 
 class Member(NamedTuple):
-    """An execution of a tree: one that nobody called, what it called, and so on."""
+    """A member of an execution tree: a top-level execution, what it called, and so on."""
 
     execution_id: ExecutionId
     has_ended: bool
     is_held: bool
-    """Somebody wants it to be kept."""
+    """It is on hold."""
     is_reused: bool
-    """An execution outside of the tree stands on its results."""
+    """An execution outside the tree reuses its results."""
     seq: int
     """How many events it has."""
 
 
 class Forgotten(NamedTuple):
-    """Executions of one day, path and status that are not kept any more."""
+    """Removed executions of one day, path and status."""
 
     day: int
     """Days since 1970."""
@@ -55,7 +53,7 @@ class Gone(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Why an execution is kept, by whose wish, and since when."""
+    """Why an execution is on hold, by whom, and since when."""
 
     execution_id: ExecutionId
     note: str
@@ -67,7 +65,7 @@ class Retention(Protocol):
     """What every store promises about forgetting."""
 
     has_spans: bool
-    """It gives back the room of a span of time at once (`spans`), if all of it may go."""
+    """Whether it can free the space of a whole time span at once (`spans`)."""
 
     async def ended(
         self,
@@ -83,35 +81,39 @@ class Retention(Protocol):
         before."""
 
     async def tree(self, execution_id: ExecutionId) -> list[Member]:
-        """An execution and all that it called, the called ones first; none if it is unknown."""
+        """An execution and everything it called, the called ones first; empty if it is unknown."""
 
     async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
-        """Remove these with all that belongs to them, and count them; how many were removed.
+        """Remove these with everything that belongs to them, and count them. Returns how many were
+        removed.
 
-        Whatever has not ended or is held stays.
+        Executions that have not ended or are on hold stay.
         """
 
     async def forget_files(self) -> int:
-        """Remove bodies in files that no execution refers to any more; how many bytes."""
+        """Remove body files that no execution refers to any more. Returns how many bytes."""
 
     async def spans(self, *, before: float, now: float) -> list[str]:
-        """Names of past spans of time of which all executions ended before a moment and may go."""
+        """Names of past time spans in which all executions ended before a moment and may be
+        removed.
+        """
 
     async def forget_span(self, name: str, *, limit: int = 500) -> list[Gone]:
-        """Remove executions of a span, and count them. If none is left, what else belongs to them
-        is dropped, and the answer is empty."""
+        """Remove executions of a span, and count them. If none is left, the rest of the span is
+        dropped, and the answer is empty.
+        """
 
     async def forgotten(self, *, since_day: int = 0) -> list[Forgotten]:
-        """What is not kept any more, by day, path and status."""
+        """Counts of removed executions, by day, path and status."""
 
     async def reuse(self, execution_id: ExecutionId, source: ExecutionId) -> None:
-        """One execution stands on results of another, which must be kept as long as it is."""
+        """One execution reuses results of another, which must be kept as long as it is."""
 
     async def hold(self, hold: Hold) -> bool:
-        """Keep an execution until it is released; False if there is no such execution."""
+        """Hold an execution until it is released. Returns False if there is no such execution."""
 
     async def release(self, execution_id: ExecutionId) -> bool:
-        """Whether it was held."""
+        """Release it. Returns whether it was on hold."""
 
     async def holds(self) -> list[Hold]:
-        """All of them, the newest first."""
+        """All holds, newest first."""

@@ -1,7 +1,7 @@
-"""NATS beside the database: wake-ups, sessions and large bodies, sooner. It holds copies only.
+"""NATS beside the database: faster wake-ups, sessions and large bodies. It holds copies only.
 
-If it is away or empty, the database answers instead: that costs time and nothing else. Nothing
-in it is believed for being there: bodies have a checksum in the database, sessions and wake-ups
+If it is unreachable or empty, the database answers instead: that costs time and nothing else.
+Nothing in it is trusted by itself: bodies have a checksum in the database, sessions and wake-ups
 are signed.
 """
 
@@ -18,7 +18,7 @@ from noetl.store.nats.sessions import About, NatsSessions
 
 
 class Nats:
-    """What one installation uses NATS for; others on the same server do not meet it."""
+    """What one installation uses NATS for, separate from others on the same server."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Nats:
         self.bodies = NatsBodies(self.connection, f"noetl_{installation}_results")
 
     async def run(self) -> None:
-        """Keep the connection, for ever."""
+        """Keep the connection up, for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connection.run())
             group.create_task(self.bodies.run())

@@ -1,7 +1,7 @@
-"""Copies of large result bodies in the object store of NATS, so that the database is asked less.
+"""Copies of large result bodies in NATS's object store, to relieve the database.
 
-A copy goes by the checksum of the body, so none is ever out of date, and whoever reads one checks
-it. Copies are made of what is read, beside the reading, and are gone after an hour.
+A copy is named by the checksum of the body, so it is never outdated, and every reader verifies it.
+Copies are made of bodies that are read, in the background, and expire after an hour.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from noetl.errors import StoreError
 from noetl.store.nats.connection import NatsConnection
 
 SIZE_MIN, SIZE_MAX = 256 * 1024, 32 * 1024 * 1024
-"""Smaller ones cost the database less than the question; larger ones cost NATS too much."""
+"""Smaller ones cost the database less than the request; larger ones cost NATS too much."""
 KEPT_SECONDS = 3600.0
 BUCKET_BYTES_MAX = 1024**3
 PIECE_BYTES = 512 * 1024
 VERSION_MIN = (2, 11)
-"""Since then many pieces answer one question."""
+"""Since this version, one request returns many chunks."""
 TRANSFER_SECONDS = 10.0
 WAITING_MAX = 4
-"""So many copies wait to be made; what comes while they do is not copied."""
+"""How many copies may wait to be made; further bodies are not copied."""
 
 
 class NatsBodies:
@@ -62,7 +62,7 @@ class NatsBodies:
             info = await store.get_info(sha256)
         except (BucketNotFoundError, ObjectNotFoundError):
             return None
-        # What NATS says of the size may be anybody's word; the database said how large it is.
+        # The size in NATS may be forged; the database has the real one.
         pieces_max = min(info.chunks or 1, -(-size // PIECE_BYTES))
         # All pieces for one question. The library's own way is ten times as slow.
         wanted = {

@@ -1,4 +1,4 @@
-"""Wake-ups over one NATS subject; a process that misses one finds the news by its regular look."""
+"""Wake-ups over one NATS subject; a process that misses one finds the change by regular polling."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NatsChannel:
             body = self._seal.opened(message.data)
             if body is not None:
                 yield body.decode()
-            elif not self._warned:  # once: whoever sends it may send much
+            elif not self._warned:  # once: the sender may send much
                 self._warned = True
                 logger.warning(
                     "somebody else writes to the subject %s of NATS, or a server has another"

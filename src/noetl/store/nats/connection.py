@@ -1,7 +1,7 @@
-"""One connection to NATS, made again for ever when it is lost.
+"""One connection to NATS, re-established for ever when it is lost.
 
-A question that NATS cannot answer at once is refused with StoreBusy instead of being kept: whoever
-asks has the database to go on with.
+A request that NATS cannot answer at once is refused with StoreBusy instead of being queued: the
+caller has the database to use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_SECONDS = 1.0
 CONNECT_SECONDS = 5
 ASK_SECONDS = 2.0
 PING_SECONDS, PINGS_UNANSWERED = 2, 2
-"""A server that vanished without a word is noticed within about six seconds."""
+"""A server that vanished is noticed within about six seconds."""
 
 FORESEEN = (nats.errors.Error, OSError, TimeoutError)
 
@@ -40,7 +40,7 @@ class NatsConnection:
         self.connects = 0
         """How often a connection was made."""
         self.failures = 0
-        """How many questions it did not answer, or not in time."""
+        """How many requests it did not answer in time."""
 
     @property
     def is_connected(self) -> bool:
@@ -74,14 +74,14 @@ class NatsConnection:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def wait_for_connection(self) -> None:
-        """Wait a moment for a connection: one is perhaps being made. There may be none then."""
+        """Wait briefly for a connection that may be under way. There may be none afterwards."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._connected.wait()
 
     @asynccontextmanager
     async def asking(self, seconds: float = ASK_SECONDS) -> AsyncIterator[Client]:
-        """The connection, to ask something; raises StoreBusy if there is no answer."""
+        """The connection, for a request. Raises StoreBusy if there is no answer."""
         client = self._client
         if client is None:
             raise self.away()
@@ -94,7 +94,7 @@ class NatsConnection:
         heed_cancellation()
 
     def away(self, trouble: str | None = None) -> StoreBusy:
-        """What to raise when NATS does not do what was asked."""
+        """The error for a failed request to NATS."""
         return StoreBusy(
             f"{self._place} is out of reach: {trouble or self._trouble}. Nothing is lost, it only"
             " makes things sooner. Check that it runs, and NOETL_NATS_URL."
@@ -102,10 +102,10 @@ class NatsConnection:
 
 
 def heed_cancellation() -> None:
-    """Raise what the library may have lost.
+    """Re-raise a cancellation that the library may have lost.
 
-    Until Python 3.12 its `asyncio.wait_for` drops a cancellation that comes together with what it
-    waits for, and whoever asks for ever would never end.
+    Before Python 3.12 its `asyncio.wait_for` drops a cancellation that coincides with the awaited
+    result, and an endless loop of requests would never end.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -122,7 +122,7 @@ async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:
         connect_timeout=CONNECT_SECONDS,
         ping_interval=PING_SECONDS,
         max_outstanding_pings=PINGS_UNANSWERED,
-        # We connect again ourselves: the library would keep what is sent meanwhile for later.
+        # We reconnect ourselves: the library would queue what is sent meanwhile.
         allow_reconnect=False,
         max_reconnect_attempts=1,
         reconnect_time_wait=0,
@@ -132,8 +132,8 @@ async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:
 
 
 async def _until_lost(client: Client, lost: asyncio.Event) -> None:
-    """The library tells, but not if there was something left to send when the connection broke:
-    then the error of that puts an end to its telling. So we look, too.
+    """The library reports a lost connection, but not if data was left to send when it broke: that
+    error ends its reporting. So we check, too.
     """
     while client.is_connected:
         with suppress(TimeoutError):
@@ -142,11 +142,11 @@ async def _until_lost(client: Client, lost: asyncio.Event) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Also a connection that was refused half-way, which the library leaves open."""
+    """Also closes a connection that was refused half-way, which the library leaves open."""
     with suppress(*FORESEEN):  # it is over either way
         async with asyncio.timeout(ASK_SECONDS):
             await client.close()
 
 
 async def _unheard(error: Exception) -> None:
-    """Whoever meets the error reports it; the library would print it beside."""
+    """The caller that meets the error reports it; the library would also print it."""

@@ -1,10 +1,10 @@
-"""Sessions in a key-value bucket of NATS (document 001 §6), and as copies of the database's.
+"""Sessions in a key-value bucket of NATS (document 001 §6), also as copies of the database's.
 
-A session is one key, `<user>.<session id>.<digest>`, so that it is found by each of the three. NATS
-forgets a key a session's length after it was last written: expiry slides by being written again.
+A session is one key, `<user>.<session id>.<digest>`, so that it can be found by each of the three.
+NATS deletes a key a session's lifetime after it was last written: writing it again extends it.
 
-Copies are for programs beside the servers, a gateway say. A server lets nobody in by a copy: a
-signature tells who wrote it, but not whether the session has ended since.
+Copies are for programs beside the servers, such as a gateway. A server admits no one because of a
+copy: a signature proves who wrote it, but not that the session has not ended since.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from noetl.store.nats.seal import Seal
 FETCHED_MAX = 200
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 About = Callable[[str], Awaitable[StoredUser | None]]
-"""Who a user is."""
+"""Looks up a user."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in NATS: the fields of document 001 §6.3, for whoever else reads there.
+    """The value in NATS: the fields of document 001 §6.3, for other readers.
 
-    Nobody is let in by what it says about the user: that is asked of the database.
+    Servers do not use what it says about the user; they ask the database.
     """
 
     session_id: str
@@ -49,7 +49,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     last_activity_at: datetime
     client_ip: str
     digest: str
-    """Of the secret that its owner shows."""
+    """The digest of the session's secret."""
 
 
 _decode = msgspec.json.Decoder(_Value).decode
@@ -89,7 +89,7 @@ class NatsSessions:
             try:
                 await kv.update(_key(session), await self._written(session), last=found.seq)
             except KeyWrongLastSequenceError:
-                # Somebody wrote in between: they ended it, or noted the same.
+                # A concurrent write: it ended the session, or recorded the same.
                 return await self._last(js, f"*.*.{session.digest}") is not None
             return True
 
@@ -132,7 +132,7 @@ class NatsSessions:
         return self._seal.closed(msgspec.json.encode(value))
 
     def _read(self, value: bytes | None) -> StoredSession | None:
-        """What somebody else or another version wrote is not there for us."""
+        """A value of another version or origin counts as absent."""
         body = self._seal.opened(value or b"")
         try:
             return _session(_decode(body)) if body is not None else None
@@ -141,7 +141,7 @@ class NatsSessions:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[JetStreamContext, KeyValue]]:
-        """The bucket; it is made where it is missing, also after NATS has lost everything."""
+        """The bucket, created if it is missing, also after NATS has lost everything."""
         async with self._connection.asking() as client:
             js = client.jetstream()
             try:
@@ -152,7 +152,7 @@ class NatsSessions:
             yield js, kv
 
     async def _latest(self, js: JetStreamContext, pattern: str) -> list[bytes]:
-        """The value of every key like this. The library's own way, a watcher, may end before it
+        """The value of every matching key. The library's own way, a watcher, may end before it
         begins.
         """
         stream = f"KV_{self._bucket}"
@@ -170,7 +170,7 @@ class NatsSessions:
         return [one.data for one in found if "KV-Operation" not in (one.headers or {})]
 
     async def _last(self, js: JetStreamContext, pattern: str) -> RawStreamMsg | None:
-        """The newest value whose key is like this; None if there is none, or it was deleted."""
+        """The newest value with a matching key; None if there is none, or it was deleted."""
         try:
             found = await js.get_last_msg(f"KV_{self._bucket}", f"$KV.{self._bucket}.{pattern}")
         except NotFoundError:
@@ -191,7 +191,7 @@ def _session(value: _Value) -> StoredSession:
 
 
 def _word(user: str) -> str:
-    """The name of a user as one part of a key: names may hold what separates parts."""
+    """The name of a user as one part of a key: names may contain the separator."""
     return base64.urlsafe_b64encode(user.encode()).decode().rstrip("=")
 
 
@@ -200,7 +200,9 @@ def _key(session: StoredSession) -> str:
 
 
 class CopiedSessions:
-    """Sessions in the database, each with a copy in NATS while it counts. The database answers."""
+    """Sessions in the database, each with a copy in NATS while it is valid. The database
+    answers.
+    """
 
     def __init__(self, copies: Sessions, database: Sessions) -> None:
         self._copies = copies

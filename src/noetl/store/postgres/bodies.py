@@ -1,4 +1,4 @@
-"""Result bodies in PostgreSQL, as rows. The promise is written in `noetl.store.bodies`."""
+"""Result bodies in PostgreSQL, as rows. The protocol is `noetl.store.bodies`."""
 
 from __future__ import annotations
 

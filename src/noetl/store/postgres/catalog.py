@@ -67,9 +67,9 @@ class PostgresCatalog:
 
 
 async def _register(db: Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
-    """The newest version if its content is this, else the next.
+    """The newest version if its content is this, otherwise the next.
 
-    Going back to an earlier content is a new version too: by default the newest is what runs.
+    Returning to an earlier content is a new version, too, because the newest one runs by default.
     """
     await rows(db, "lock_path", {"path": entry.path})
     found = await rows(db, "newest_entry", {"path": entry.path})

@@ -12,7 +12,7 @@ from noetl.store.postgres.faults import FORESEEN, fault
 NAME = "noetl"
 SEND_SECONDS = 3.0
 QUIET_SECONDS = 10.0
-"""After so long the connection on which we listen is asked whether it still works."""
+"""After this long, the listening connection is checked."""
 
 
 class PostgresChannel:
@@ -25,7 +25,7 @@ class PostgresChannel:
 
     async def send(self, text: str) -> None:
         try:
-            async with self._opening:  # Two that send at once open one connection.
+            async with self._opening:  # Two concurrent senders open one connection.
                 if self._sender is None or self._sender.closed:
                     self._sender = await connect(self._conninfo)
                 sender = self._sender
@@ -43,7 +43,7 @@ class PostgresChannel:
                 while True:
                     async for notice in db.notifies(timeout=QUIET_SECONDS):
                         yield notice.payload
-                    # No news may be good news, or the other end is gone without a word.
+                    # Silence may be normal, or the other end is gone.
                     with limited(db, SEND_SECONDS):
                         await db.execute("SELECT 1")
         except FORESEEN as error:

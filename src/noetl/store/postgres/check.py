@@ -1,4 +1,4 @@
-"""Looks at everything there is and names what is damaged, for `noetl db check`."""
+"""Reads everything and reports damage, for `noetl db check`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 600.0
 
 
 async def problems(database: Database) -> list[str]:
-    """All of it; a part that cannot even be read is itself a finding."""
+    """All findings; a part that cannot be read is itself a finding."""
     found: list[str] = []
     for part in (logs, snapshots, commands, results, nets, catalog):
         try:
@@ -35,7 +35,9 @@ async def problems(database: Database) -> list[str]:
 
 
 async def logs(database: Database) -> AsyncIterator[str]:
-    """Events that are missing, changed, out of order or of no execution, snapshots or not."""
+    """Events that are missing, changed, out of order or of no execution, with or without
+    snapshots.
+    """
     for row in await database.all("check_heads", seconds=SECONDS):
         execution_id = row["execution_id"]
         try:

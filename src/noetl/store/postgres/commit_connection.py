@@ -1,8 +1,9 @@
-"""One connection for the statement that is sent all the time, without what any statement may need.
+"""A dedicated connection for commits, without the overhead of a general one.
 
-A commit goes out for every step, and its caller waits for nothing else. A pool that lends, cursors
-that adapt, a task per statement: around one short statement they take four times as long as libpq
-itself (docs/decisions/0015). So this sends text, reads text, and does one thing at a time.
+A commit is sent for every step, and its caller waits for nothing else. A pool that lends
+connections, cursors that adapt types, a task per statement: around one short statement they take
+four times as long as libpq itself (docs/decisions/0015). So this sends text, reads text, and does
+one thing at a time.
 """
 
 from __future__ import annotations
@@ -23,29 +24,31 @@ from psycopg.errors import error_from_result
 from noetl.store.postgres.queries import QUERIES
 
 Value = bytes | None
-"""A parameter as it travels: a text in UTF-8, or bytes that are stored as they are."""
+"""A parameter as sent: UTF-8 text, or bytes that are stored as they are."""
 
 BINARY, TEXT = pq.Format.BINARY, pq.Format.TEXT
 BYTES = frozenset({"events", "body"})
-"""Parameters that are bytes and no text."""
+"""Parameters that are bytes, not text."""
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 STATEMENT_SECONDS = 10.0
-"""For so long a statement may go without an answer. A commit takes milliseconds."""
+"""Timeout of a statement. A commit takes milliseconds."""
 CONNECT_SECONDS = 5.0
 
 
 class Silence(psycopg.OperationalError):
-    """No answer came in time. The connection was cut; whether the statement was done is unknown."""
+    """No answer arrived in time. The connection was cut; whether the statement was executed is
+    unknown.
+    """
 
 
 @contextmanager
 def limited(db: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Cut the connection if the body takes longer; whoever waits for it gets Silence.
+    """Cut the connection if the body takes longer; a pending call then raises Silence.
 
-    A connection whose other end is gone without a word never answers, and psycopg waits for ever:
-    to cancel a statement it asks the other end. A socket that is shut down wakes whoever waits.
+    A connection whose other end has vanished never answers, and psycopg waits for ever: to cancel a
+    statement it asks the other end. Shutting down the socket wakes the waiting call.
     """
     is_late = False
 
@@ -66,7 +69,7 @@ def limited(db: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
 
 
 def cut(db: psycopg.AsyncConnection[Any]) -> None:
-    """Shut the socket of a connection down, whatever is under way on it."""
+    """Shut down the socket of a connection, regardless of what is under way."""
     if not db.closed:
         with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
@@ -75,11 +78,11 @@ def cut(db: psycopg.AsyncConnection[Any]) -> None:
 async def configure(db: psycopg.AsyncConnection[Any]) -> None:
     """Set up a new connection.
 
-    Our statements walk indexes, and a plan outlives the size of the tables it was made for. None
-    takes long enough to be worth compiling, which PostgreSQL would do wherever there is no index:
-    before version 18 it takes such a plan for endless. We stop waiting after a while; PostgreSQL
-    then stops, too, to wait for a lock, to work on a statement that nobody waits for, and to keep
-    the locks of a transaction whose client says nothing any more.
+    Our statements use indexes, and a plan outlives the table sizes it was made for. No statement
+    runs long enough to be worth JIT compilation, which PostgreSQL before version 18 would choose
+    for plans without an index, because it takes them for endless. When we stop waiting, PostgreSQL
+    also stops: waiting for a lock, working on an abandoned statement, and holding the locks of a
+    transaction whose client is silent.
     """
     with limited(db, CONNECT_SECONDS):
         await db.execute(
@@ -92,18 +95,18 @@ async def configure(db: psycopg.AsyncConnection[Any]) -> None:
 
 
 class Statement(NamedTuple):
-    """A statement that is prepared once for a connection, and its parameters in order."""
+    """A statement that is prepared once per connection, and its parameters in order."""
 
     name: bytes
     preparing: bytes
     parameters: tuple[str, ...]
     formats: tuple[pq.Format, ...]
     texts: tuple[int, ...]
-    """Which of the parameters are texts."""
+    """Which of the parameters are text."""
 
     @classmethod
     def of(cls, query: str, parameters: tuple[str, ...]) -> Statement:
-        """The query of that name, whose parameters are given in this order."""
+        """The query of that name, with its parameters in this order."""
         numbered = _PARAMETER.sub(lambda at: f"${parameters.index(at[1]) + 1}", QUERIES[query])
         formats = tuple(BINARY if name in BYTES else TEXT for name in parameters)
         texts = tuple(n for n, name in enumerate(parameters) if name not in BYTES)
@@ -119,7 +122,7 @@ class Statement(NamedTuple):
 
 
 class CommitConnection:
-    """Asks one statement at a time. Opens itself when needed, and anew after a break."""
+    """Runs one statement at a time. Opens on first use, and again after a break."""
 
     def __init__(self, conninfo: str, statements: Mapping[str, Statement]) -> None:
         self._conninfo = conninfo
@@ -128,11 +131,12 @@ class CommitConnection:
         self._socket = -1
         self._is_open = self._is_opening = False
         self._timer: asyncio.TimerHandle | None = None
-        """Looks whether the statement under way has taken too long. One for many statements:
-        nearly all are answered long before it rings."""
+        """Checks whether the current statement has taken too long. One timer serves many
+        statements: nearly all are answered long before it fires.
+        """
         self._sent_at = 0.0
         self._answer: asyncio.Future[pq.abc.PGresult] | None = None
-        """To the statement that is under way."""
+        """The answer to the current statement."""
         self._result: pq.abc.PGresult | None = None
 
     @property
@@ -142,7 +146,7 @@ class CommitConnection:
     async def ask(self, query: str, values: Sequence[Value]) -> list[str]:
         """The first column of the answer; the connection must be free.
 
-        Whoever asks may stop waiting: the statement goes on, and the connection is free at its end.
+        A caller may stop waiting: the statement continues, and the connection is free at its end.
         """
         assert self.is_free
         if not self._is_open:
@@ -153,7 +157,7 @@ class CommitConnection:
         return [(result.get_value(row, 0) or b"").decode() for row in range(result.ntuples)]
 
     async def close(self, seconds: float = STATEMENT_SECONDS) -> None:
-        """Let go when nobody waits any more; after so many seconds, even so."""
+        """Close once no call is pending; after `seconds` in any case."""
         if self._answer is not None:
             await asyncio.wait([self._answer], timeout=seconds)
         self._break(psycopg.OperationalError("the connection was closed"))
@@ -183,7 +187,7 @@ class CommitConnection:
         assert self._connection is not None
         statement = self._statements[query]
         if b"\0" in b"".join([values[n] or b"" for n in statement.texts]):
-            # libpq would end the text there and say nothing.
+            # libpq would silently cut the text there.
             raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         try:
             self._connection.pgconn.send_query_prepared(statement.name, values, statement.formats)
@@ -210,7 +214,7 @@ class CommitConnection:
             self._break(Silence(f"no answer within {STATEMENT_SECONDS:g} s"))
 
     def _write(self, *, is_waiting: bool = False) -> None:
-        """Send on. What the socket does not take now, it takes when it is ready."""
+        """Continue sending. What the socket does not accept now is sent when it is ready."""
         assert self._connection is not None
         pgconn, loop = self._connection.pgconn, asyncio.get_running_loop()
         try:
@@ -224,7 +228,7 @@ class CommitConnection:
             loop.remove_writer(self._socket)
 
     def _read(self) -> None:
-        """Take what has come; when it is all, hand it over."""
+        """Read the available data; when the answer is complete, deliver it."""
         assert self._connection is not None
         pgconn = self._connection.pgconn
         try:
@@ -241,7 +245,7 @@ class CommitConnection:
             self._break(error)
 
     def _break(self, error: psycopg.OperationalError) -> None:
-        """This connection is over. Whoever waits is told; the next one opens another."""
+        """This connection is over. The pending call fails; the next one opens another."""
         if self._is_open:
             self._is_open = False
             loop = asyncio.get_running_loop()

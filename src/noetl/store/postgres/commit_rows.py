@@ -1,7 +1,7 @@
-"""How decisions become one statement: each table's rows travel as one JSON parameter.
+"""Turns decisions into one statement: each table's rows travel as one JSON parameter.
 
-Bodies are base64 in there, because they are bytes. Measured against arrays of each column, JSON
-takes half the time on this side and as long on the other (docs/decisions/0015).
+Bodies are base64 in it, because they are bytes. Compared with one array per column, JSON takes half
+the time on this side and as long on the other (docs/decisions/0015).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class ExecutionLine(msgspec.Struct, omit_defaults=True):
-    """The row of an execution as it will be, and as it must be for that."""
+    """The execution row to write, and the version it must still have."""
 
     execution_id: str
     seq_before: int
@@ -81,7 +81,7 @@ class ClosedLine(msgspec.Struct):
 
 
 class Rows(NamedTuple):
-    """All that a commit writes."""
+    """Everything that a commit writes."""
 
     executions: list[ExecutionLine]
     log: list[LogLine]
@@ -92,13 +92,13 @@ class Rows(NamedTuple):
     audit: list[AuditEntry]
 
     def values(self, home: str) -> list[Value]:
-        """The parameters of `commit`, which writes these rows as a process of this name."""
+        """The parameters of `commit`, which writes these rows for the process of this name."""
         ids = array_of([line.execution_id for line in self.executions])
         return [*map(as_json, self), ids.encode(), home.encode()]
 
 
 def is_one(write: Write) -> bool:
-    """Whether `commit_one` can write it: a step of an execution that goes on."""
+    """Whether `commit_one` can write it: a step of an execution that continues."""
     return not (
         write.seq_before == 0
         or len(write.commands) > 1
@@ -111,7 +111,7 @@ def is_one(write: Write) -> bool:
 
 
 def one(write: Write, before: Head, home: str) -> tuple[Head, list[Value]]:
-    """Where the log ends with this write, and the parameters of `commit_one`, in their order."""
+    """The new end of the log, and the parameters of `commit_one`, in their order."""
     end, events, summary = before, None, _own_summary(write)
     if write.events:
         row = row_of(write, before.checksum)
@@ -164,12 +164,12 @@ def _float(value: float | None) -> bytes | None:
 
 
 def _without_nul(error: str | None) -> str | None:
-    """A text of PostgreSQL cannot hold NUL. This one is for lists; the event has it whole."""
+    """PostgreSQL text cannot contain NUL. This text is for lists; the event has it unchanged."""
     return None if error is None else error.replace("\0", "\ufffd")
 
 
 def _own_summary(write: Write) -> Summary | None:
-    """Raises StoreError if it is of another execution."""
+    """Raises StoreError if it belongs to another execution."""
     summary = write.summary
     if summary is not None and summary.execution_id != write.execution_id:
         raise StoreError(
@@ -180,7 +180,7 @@ def _own_summary(write: Write) -> Summary | None:
 
 
 def array_of(texts: Iterable[str]) -> str:
-    """Texts as PostgreSQL reads an array of them."""
+    """Texts as a PostgreSQL array literal."""
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
     return "{" + ",".join([f'"{text}"' for text in quoted]) + "}"
 
@@ -192,7 +192,8 @@ def as_json(rows: object) -> bytes:
 def rounds(writes: Sequence[Write]) -> list[list[Write]]:
     """Writes in the order given, each execution at most once per round.
 
-    Within a round by execution: two servers then lock what they share in the same order.
+    Within a round they are sorted by execution, so that two servers lock what they share in the
+    same order.
     """
     found: list[dict[ExecutionId, Write]] = []
     past: dict[ExecutionId, int] = {}
@@ -211,19 +212,19 @@ def has_more(write: Write) -> bool:
 
 
 def needs_head(write: Write) -> bool:
-    """All but a proper beginning continue something."""
+    """Every write but the first of an execution continues a log."""
     return write.seq_before > 0 or write.summary is None
 
 
 def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
-    """The rows of writes that continue these heads, or begin."""
+    """The rows of writes that continue these heads, or begin a log."""
     rows = Rows([], [], [], [], [], [], [])
     for write in writes:
         execution_id = write.execution_id
         before = heads.get(execution_id) or Head(0, chain_start(execution_id))
         end = _add_events(rows.log, write, before) if write.events else before
         rows.executions.append(_execution_line(write, before, end))
-        # Setting before clearing: what one write both sets and clears is gone afterwards.
+        # Set before clear: what one write both sets and clears is gone afterwards.
         over, cleared = set(write.closed), set(write.timers_cleared)
         for new in write.commands:
             if new.command.command_id not in over:
@@ -240,7 +241,7 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
 
 
 def _add_events(lines: list[LogLine], write: Write, before: Head) -> Head:
-    """Chain the events to the log; where it ends then."""
+    """Append the events to the log. Returns its new end."""
     row = row_of(write, before.checksum)
     lines.append(LogLine(write.execution_id, *row))
     return Head(row.seq, row.checksum)

@@ -1,7 +1,7 @@
-"""The pool through which every statement goes, and what happens when a connection breaks.
+"""The connection pool through which every statement goes, and how broken connections are handled.
 
-A statement that met a broken connection is sent again for a while: everything here has the effect
-of once however often it is sent, so a database that restarts costs time and nothing else.
+A statement that met a broken connection is sent again for a while: everything here is idempotent,
+so a database that restarts costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Job = Callable[[Connection], Awaitable[T]]
 
 CONNECTIONS_MAX = 10
 PATIENCE_SECONDS = 15.0
-"""So long a statement that met a broken connection is tried again."""
+"""How long a statement that met a broken connection is retried."""
 BODY_SECONDS = 60.0
-"""For so long a statement may take that carries what may be large: a result, a whole log."""
+"""Timeout of a statement that may carry large data: a result, a whole log."""
 CHECK_SECONDS = 2.0
-"""For so long a connection from the pool may take to show that it works."""
+"""Timeout of the check of a pooled connection."""
 CLOSE_SECONDS = 3.0
-"""For so long `close` waits for what is under way."""
+"""How long `close` waits for statements under way."""
 PROBE_BYTES = 1 << 20
 PAUSE_FIRST, PAUSE_MAX = 0.05, 1.0
 
@@ -76,11 +76,11 @@ COMMITS = {
         ),
     }.items()
 }
-"""What has a connection of its own, with the parameters in the order in which they are given."""
+"""Statements with a connection of their own, with their parameters in order."""
 
 
 def conninfo_of(url: str) -> str:
-    """How to connect: what the URL says, and what it leaves open."""
+    """The connection string: the URL, with our defaults."""
     try:
         said = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
@@ -93,7 +93,7 @@ def conninfo_of(url: str) -> str:
 
 
 def place_of(conninfo: str) -> str:
-    """The database as people may see it: without its password."""
+    """The database for messages: without its password."""
     said = conninfo_to_dict(conninfo)
     host = said.get("host") or said.get("hostaddr") or "this machine"
     return f"PostgreSQL database {said.get('dbname') or said.get('user') or ''} on {host}"
@@ -110,7 +110,7 @@ async def connect(conninfo: str) -> Connection:
 
 
 class _Pool(AsyncConnectionPool[Connection]):
-    """A pool that does not wait for ever when it looks whether a connection works."""
+    """A pool that does not wait for ever when it checks a connection."""
 
     @staticmethod
     async def check_connection(conn: Connection) -> None:
@@ -119,22 +119,23 @@ class _Pool(AsyncConnectionPool[Connection]):
 
 
 class Database:
-    """All access to the tables. Whatever it asks is answered in time, or fails."""
+    """All access to the tables. Every call is answered in time, or fails."""
 
     def __init__(self, conninfo: str) -> None:
         self.place = place_of(conninfo)
         self.home = secrets.token_hex(8)
-        """Tells the commands that this process opened from those of others."""
+        """Distinguishes the commands opened by this process from those of others."""
         self._pool = _Pool(
             conninfo,
             connection_class=psycopg.AsyncConnection[DictRow],
-            # One statement is one transaction and one round trip; several say so themselves.
+            # One statement is one transaction and one round trip; several use an explicit one.
             kwargs={"autocommit": True, "row_factory": dict_row, "prepare_threshold": 1},
             min_size=1,
             max_size=CONNECTIONS_MAX,
             timeout=PATIENCE_SECONDS,
-            # Its pauses double until it gives up, and begin anew with the next statement: without
-            # this, a database that was gone for minutes would be missed for minutes more.
+            # The pool's reconnection pauses double until it gives up, and restart with the next
+            # statement: otherwise a database that was gone for minutes would be missed for minutes
+            # more.
             reconnect_timeout=PATIENCE_SECONDS,
             configure=configure,
             open=False,
@@ -143,16 +144,16 @@ class Database:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._lent: set[Connection] = set()
         self._renewed_at = 0.0
-        """When all connections of the pool were last replaced, because one was silent."""
+        """When all pooled connections were last replaced, because one was silent."""
         self._closed = False
         self._has_failed = False
-        """The database was out of reach or full, and nothing was written since."""
+        """The database was unreachable or full, and nothing was written since."""
 
     async def open(self) -> None:
         await self._pool.open()
 
     async def close(self) -> None:
-        """Finish what is under way, then let go. A database that is silent is not waited for."""
+        """Finish statements under way, then close. A silent database is not waited for."""
         self._closed = True
         late: set[asyncio.Task[Any]] = set()
         if self._under_way:
@@ -167,10 +168,11 @@ class Database:
         await self._pool.close(timeout=1.0)
 
     async def run(self, job: Job[T], seconds: float = STATEMENT_SECONDS) -> T:
-        """Do this on a connection, within so many seconds; again, if the connection breaks.
+        """Run this on a connection, within `seconds`; again, if the connection breaks.
 
-        Whoever asked may stop waiting; the statement goes on to its end. The pool would lose a
-        connection for good to whoever is cancelled while it is handed over, and may swallow that.
+        A caller may stop waiting; the statement continues to its end. Cancelled during the
+        hand-over of a connection, the pool would lose it for good, and might swallow the
+        cancellation.
         """
         if self._closed:
             raise StoreError(CLOSED)
@@ -186,7 +188,8 @@ class Database:
         while True:
             began = now()
             try:
-                # Within what is left: a broken connection was met before, or the pool is used up.
+                # Within the remaining time: a broken connection was met before, or the pool is
+                # exhausted.
                 async with self._pool.connection(timeout=max(deadline - began, 1.0)) as db:
                     self._lent.add(db)
                     try:
@@ -201,14 +204,16 @@ class Database:
                 is_silent = isinstance(error, Silence)
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX)
-            # Its neighbours in the pool are probably broken, too.
+            # Other pooled connections are probably broken, too.
             if is_silent:
                 await self._renew(began)
             else:
                 await self._pool.check()
 
     async def _renew(self, began: float) -> None:
-        """A statement that began then got no answer: replace all connections, if nobody has yet."""
+        """A statement that began then got no answer: replace all connections, unless that has been
+        done.
+        """
         if self._renewed_at < began:
             self._renewed_at = asyncio.get_running_loop().time()
             await self._pool.drain()
@@ -234,13 +239,13 @@ class Database:
             else:
                 self._has_failed = False
                 return found
-        # It is in use, or broke: there are others, and patience.
+        # It is in use, or broke: use the pool, with its retries.
         return first_column(await self.all(query, COMMITS[query].named(values)))
 
     async def probe(self) -> None:
-        """Raise StoreError if the database cannot be asked, or written since that last failed.
+        """Raise StoreError if the database cannot be reached, or written since that last failed.
 
-        PostgreSQL does not tell how much room there is. A body that is written and taken back does.
+        PostgreSQL does not report free space, so this writes a body and rolls it back.
         """
         if not self._has_failed:
             await self.one("time")
@@ -272,7 +277,7 @@ class Database:
         values: Mapping[str, Any] | None = None,
         seconds: float = STATEMENT_SECONDS,
     ) -> list[T]:
-        """What a statement finds, each row as one of this kind."""
+        """The rows of a statement, each as one of this kind."""
         return [kind(**fields_of(row)) for row in await self.all(query, values, seconds)]
 
     async def row(
@@ -295,7 +300,7 @@ class Database:
         values: Mapping[str, Any] | None = None,
         seconds: float = STATEMENT_SECONDS,
     ) -> int:
-        """Send a statement that has no answer; how many rows it changed."""
+        """Run a statement without an answer. Returns how many rows it changed."""
         return await self.run(lambda db: change(db, query, values), seconds)
 
     async def together(self, job: Job[T]) -> T:

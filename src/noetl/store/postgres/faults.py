@@ -1,4 +1,4 @@
-"""What went wrong in PostgreSQL or on the way there, as one of our errors, and what to do."""
+"""Translates errors of PostgreSQL and the network into our errors, with a remedy."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ FORESEEN = (psycopg.Error, OSError, OverflowError, UnicodeError, TypeError, msgs
 CLOSED = "The store is closed. Open it again to use it."
 
 _PASSING = {"57P01", "57P02", "57P03", "40001", "40P01", "53300", "25006", "25P03", "55P03"}
-"""Shut down, crashed, starting, lost against another transaction, crowded, no longer primary,
-ended because it was idle in a transaction, locked by somebody else for too long."""
+"""Shut down, crashed, starting, lost against another transaction, too many connections, no longer
+primary, idle in a transaction for too long, lock timeout."""
 _OUT_OF_REACH = (PoolTimeout, TooManyRequests, OSError)
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the same again may well succeed: nothing of it was kept, or all of it."""
+    """Whether the same statement may succeed later: it had no effect, or all of it."""
     if isinstance(error, _OUT_OF_REACH):
         return True
     if not isinstance(error, psycopg.OperationalError):
         return isinstance(error, psycopg.Error) and error.sqlstate in _PASSING
-    # Without a code the line broke, and nobody knows how far it got.
+    # Without a code the connection broke, and it is unknown how far the statement got.
     return error.sqlstate is None or error.sqlstate[:2] == "08" or error.sqlstate in _PASSING
 
 
@@ -50,7 +50,7 @@ def fault(error: Exception, place: str) -> NoetlError:
 
 
 def _is_refusal(error: Exception, said: str) -> bool:
-    """Refused at the door. While connecting there is no code, only the text."""
+    """The server refused the connection. While connecting there is no code, only the text."""
     if not isinstance(error, psycopg.OperationalError) or error.sqlstate is not None:
         return False
     return any(word in said for word in ("authentication failed", "does not exist", "pg_hba.conf"))

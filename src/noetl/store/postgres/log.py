@@ -1,7 +1,7 @@
 """The log of executions in PostgreSQL: commits, and reading what they wrote.
 
-A commit is the check that nobody was faster and all rows, in one round trip as a rule. What is read
-is verified on the way out. The promise is written in `noetl.store.log`.
+A commit is the check for concurrent changes and all rows, usually in one round trip. Data is
+verified when it is read. The protocol is `noetl.store.log`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from noetl.store.postgres.triggers import write_change
 
 ROWS_AT_ONCE = 100
 RUNS = frozenset({"RUNNING", "PAUSED"})
-"""In these an execution holds its slots."""
+"""The statuses in which an execution holds its slots."""
 
 
 class PostgresLog:
@@ -95,7 +95,7 @@ class PostgresLog:
         step: str | None = None,
         size: int | None = None,
     ) -> list[EventRow]:
-        """A selection of events, verified together with what is before them."""
+        """Selected events, verified together with those before them."""
         database, wanted = self._database, log.Selection(after, limit, types, step, size)
         chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
         before = await database.one("log_before", chosen) if after else None
@@ -130,7 +130,7 @@ class PostgresLog:
 async def events_between(
     database: Database, execution_id: ExecutionId, start: Head, end: Head
 ) -> list[bytes]:
-    """The events of a part of the log, in arrays; raises Corrupted where the chain breaks."""
+    """The events of a part of the log, in arrays. Raises Corrupted if the chain breaks."""
     chosen = {"execution_id": execution_id, "after": start.seq, "until": end.seq}
     found = await database.all("log_between", chosen, BODY_SECONDS)
     written = [log.LogRow(**row) for row in found]
@@ -150,9 +150,9 @@ async def commit(
     heads: Heads[Head],
     tied: Sequence[Collection[ExecutionId]] = (),
 ) -> list[ExecutionId]:
-    """Write all of these except those whose execution has moved; the ids of the latter."""
+    """Commit all of these except those whose execution has moved. Returns the ids of the latter."""
     if len(writes) == 1 and (head := _head_of_step(writes[0], heads)) is not None:
-        # As nearly always: one statement, and nothing to read before it.
+        # The usual case: one statement, and nothing to read before it.
         [write] = writes
         end, values = commit_rows.one(write, head, database.home)
         if not await database.column("commit_one", values):
@@ -160,7 +160,7 @@ async def commit(
         heads.remember(write.execution_id, end)
         return []
     bound = {execution_id for group in tied for execution_id in group}
-    # What was started by a schedule or its kin is kept together with that row.
+    # An execution started by a trigger is written together with that row.
     apart = [write for write in writes if write.trigger is not None]
     bound.update(write.execution_id for write in apart)
     loose = [write for write in writes if write.execution_id not in bound]
@@ -180,7 +180,7 @@ async def commit(
 
 
 def _head_of_step(write: Write, heads: Heads[Head]) -> Head | None:
-    """Where the log ends that this write continues, if that is known and it is a plain step."""
+    """The known head that this write continues, if it is a plain step."""
     if write.trigger is not None or commit_rows.has_more(write) or not commit_rows.is_one(write):
         return None
     head = heads.get(write.execution_id)
@@ -207,7 +207,7 @@ async def _commit(
 
 
 class _Transaction:
-    """Asks within one transaction what a database asks each in its own."""
+    """Runs within one transaction the queries that `Database` runs each in its own."""
 
     def __init__(self, db: Connection, home: str) -> None:
         self._db = db
@@ -229,7 +229,7 @@ async def _together(
     all_or_none: bool,
 ) -> list[ExecutionId]:
     moved: list[ExecutionId] = []
-    ends.clear()  # If the connection broke, this is not the first time.
+    ends.clear()  # This may be a repeat after a broken connection.
     async with db.transaction() as transaction:
         asking = _Transaction(db, home)
         await _lock_slots(db, rounds)
@@ -259,7 +259,7 @@ async def _together(
 
 
 async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
-    """One transaction at a time finds out whether there is room, and takes it."""
+    """Only one transaction at a time checks whether there is room, and takes it."""
     names = {
         slot.name
         for round_ in rounds
@@ -272,7 +272,7 @@ async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
 
 
 async def _full(db: Connection, write: Write) -> tuple[str, ...]:
-    """The limits of an execution that leave it no room to run."""
+    """The limits that leave an execution no room to run."""
     if write.summary is None or write.summary.status not in RUNS:
         return ()
     asked = {
@@ -307,7 +307,7 @@ async def _round(
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
 ) -> list[ExecutionId]:
-    """One write per execution. `ends` has, and gets, what this transaction has written."""
+    """One write per execution. `ends` holds, and receives, what this transaction has written."""
     if not writes:
         return []
     known = await _known_heads(asking, writes, heads, ends)
@@ -331,7 +331,7 @@ async def _one(
     known: dict[ExecutionId, Head],
     ends: dict[ExecutionId, Head],
 ) -> list[ExecutionId]:
-    """The same for the one write that continues its execution."""
+    """The same for a single write that continues its execution."""
     end, values = commit_rows.one(write, known[write.execution_id], asking.home)
     if not await asking.column("commit_one", values):
         return [one.execution_id for one in writes]
@@ -345,7 +345,7 @@ async def _known_heads(
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
 ) -> dict[ExecutionId, Head]:
-    """Of those that continue something: where it ends."""
+    """The heads of the logs that these writes continue."""
     known: dict[ExecutionId, Head] = {}
     unknown = []
     for write in filter(commit_rows.needs_head, writes):
@@ -372,7 +372,7 @@ def _continues(write: Write, head: Head | None) -> bool:
 
 
 async def _write_more(db: Connection, write: Write, end: Head) -> None:
-    """What few decisions change, sent together."""
+    """Write what few decisions change, sent together."""
     execution_id = write.execution_id
     async with db.pipeline():
         for name, value in write.vars.items():
@@ -391,7 +391,7 @@ async def _write_more(db: Connection, write: Write, end: Head) -> None:
 
 
 def written_name(name: str) -> str:
-    """The name of a variable as a text that PostgreSQL can hold."""
+    """The name of a variable as text that PostgreSQL can store."""
     return name.replace("\\", "\\\\").replace("\0", "\\0")
 
 

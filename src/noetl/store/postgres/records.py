@@ -66,7 +66,7 @@ class PostgresRecords:
     async def _found(
         self, name: str, wanted: Wanted, now: float, values: Mapping[str, Any] | None = None
     ) -> list[DictRow]:
-        """Every row of the answer to a statement with the conditions of a query."""
+        """Every row of a statement with the conditions of a query."""
         lookups = await looked_up(DIALECT, wanted, self._column)
         statement, chosen = composed(DIALECT, name, wanted, now, lookups)
 

@@ -1,6 +1,4 @@
-"""Executions that are not kept any more, in PostgreSQL. The promise is written in
-`noetl.store.retention`.
-"""
+"""Removal of executions in PostgreSQL. The protocol is `noetl.store.retention`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from noetl.store.retention import Ended, Forgotten, Gone, Hold, Member
 
 DAY_SECONDS = 86400
 DAYS_AHEAD = 8
-"""So many partitions are there before they are needed: for so long nobody need look after them."""
+"""How many days of partitions are created ahead; for that long no maintenance is needed."""
 
 
 class PostgresRetention:
@@ -50,7 +48,7 @@ class PostgresRetention:
         return await self._database.run(lambda db: _forget(db, wanted), BODY_SECONDS)
 
     async def forget_files(self) -> int:
-        return 0  # Bodies are rows, and go with their execution.
+        return 0  # Bodies are rows, and are removed with their execution.
 
     async def spans(self, *, before: float, now: float) -> list[str]:
         await self.add_partitions(now)
@@ -62,7 +60,7 @@ class PostgresRetention:
         return await self._database.run(lambda db: _forget_span(db, name, limit), BODY_SECONDS)
 
     async def add_partitions(self, now: float) -> None:
-        """Make those of today and of some days ahead."""
+        """Create the partitions of today and of some days ahead."""
         chosen = {"day": _day(now), "days": DAYS_AHEAD}
         await self._database.all("add_partitions", chosen, BODY_SECONDS)
 
@@ -83,7 +81,7 @@ class PostgresRetention:
 
 
 async def _forget(db: Connection, execution_ids: list[ExecutionId]) -> int:
-    """Executions with all that belongs to them, in one transaction."""
+    """Remove executions with everything that belongs to them, in one transaction."""
     async with db.transaction():
         found = await rows(db, "forgettable", {"execution_ids": execution_ids})
         going = {"execution_ids": [row["execution_id"] for row in found]}
@@ -94,7 +92,9 @@ async def _forget(db: Connection, execution_ids: list[ExecutionId]) -> int:
 
 
 async def _forget_span(db: Connection, name: str, limit: int) -> list[Gone]:
-    """Some executions without their log and results, which go with the partition; then that."""
+    """Remove executions of a span without their log and results, which are dropped with the
+    partition at the end.
+    """
     async with db.transaction():
         found = await rows(db, "span_executions", {"name": name, "limit": limit})
         going = {"execution_ids": [row["execution_id"] for row in found]}

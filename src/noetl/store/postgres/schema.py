@@ -1,4 +1,4 @@
-"""Brings a database to the schema this code is written for, however many start at once."""
+"""Upgrades a database to the schema of this code, even if many processes start at once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LOCK = 0x6E6F65746C  # "noetl": one process migrates a database at a time.
 
 
 async def applied(db: Connection) -> list[tuple[int, str]]:
-    """Migrations that were applied, version and name; none for a database without our schema."""
-    # Not to_regclass: within a transaction it may remember that the schema was not there.
+    """Applied migrations, version and name; empty for a database without our schema."""
+    # Not to_regclass: within a transaction it may remember that the schema was missing.
     cursor = await db.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables"
         " WHERE schemaname = 'noetl' AND tablename = 'schema') AS known"
@@ -32,7 +32,7 @@ async def applied(db: Connection) -> list[tuple[int, str]]:
 
 
 async def schema_version(db: Connection) -> int:
-    """The newest migration that was applied; 0 for a database without our schema."""
+    """The newest applied migration; 0 for a database without our schema."""
     return max((version for version, _ in await applied(db)), default=0)
 
 
@@ -47,7 +47,7 @@ async def require_current(
 
 
 async def migrate(db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Apply what is missing: all of it, or nothing."""
+    """Apply what is missing, atomically."""
     newest = migrations[-1].version
     if await schema_version(db) == newest:
         await require_current(db, place, migrations)

@@ -60,7 +60,7 @@ class PostgresStore:
         place = place_of(conninfo)
         async with await connect(conninfo) as db:
             try:
-                # A migration may take long; to say which version there is may not.
+                # A migration may take long; checking the version may not.
                 with limited(db, STATEMENT_SECONDS):
                     await schema_version(db)
                 await (require_current if shared else migrate)(db, place)

@@ -93,7 +93,7 @@ class PostgresMessages:
 
 
 async def write_change(db: Connection, decided: TriggerChange) -> bool:
-    """Write a decision within the transaction that is open; whether the row was still the same."""
+    """Write a decision within the open transaction. Returns whether the row was unchanged."""
     if decided.row is not None:
         name = "delete_trigger" if decided.gone else "update_trigger"
         if decided.row.revision == 0:
@@ -112,7 +112,7 @@ async def write_change(db: Connection, decided: TriggerChange) -> bool:
 
 
 def _plain(found: Sequence[TriggerTime] | Sequence[TriggerMessage]) -> str:
-    # A text of PostgreSQL cannot hold NUL.
+    # PostgreSQL text cannot contain NUL.
     return msgspec.json.encode(
         [msgspec.structs.replace(one, reason=one.reason.replace("\0", "\ufffd")) for one in found]
     ).decode()

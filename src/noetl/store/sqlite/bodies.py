@@ -1,8 +1,8 @@
 """Result bodies in SQLite: small ones in their rows, large ones as files beside the database, named
-by their checksum. The promise is written in `noetl.store.bodies`.
+by their checksum. The protocol is `noetl.store.bodies`.
 
-A file is whole before any row refers to it. The same body again is the same file, so repeats are
-harmless; a file that no row refers to after a crash is only space.
+A file is complete before any row refers to it. The same body again is the same file, so repeats are
+harmless; a file without a row, left by a crash, only takes space.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from noetl.store.sqlite.database import Database
 from noetl.store.sqlite.queries import QUERIES
 
 ROW_MAX = 1 << 20
-"""Larger bodies go to files: in rows they would pass through the log and the page cache."""
+"""Larger bodies go to files: in rows they would pass through the WAL and the page cache."""
 SETTLED_SECONDS = 3600.0
-"""A file that is older than this has the rows that it was written for."""
+"""After this time, the rows that a file was written for exist."""
 
 Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
-"""Bodies that are in files already: (execution, key) → sha256 and size."""
+"""Bodies that are already in files: (execution, key) → sha256 and size."""
 
 
 def result_row(execution_id: ExecutionId, key: str, body: bytes, filed: Filed) -> tuple[Any, ...]:
-    """A body in its row, or where it has gone to a file, the reference to it."""
+    """A body in its row, or if it is in a file, the reference to it."""
     if in_file := filed.get((execution_id, key)):
         return (execution_id, key, *in_file, None)
     return (execution_id, key, sha256(body).hexdigest(), len(body), body)
@@ -143,13 +143,13 @@ class BodyFiles:
         self._directory = database.with_name(database.name + ".results")
 
     def write(self, body: bytes) -> tuple[str, int]:
-        """Keep a body; its sha256 and size. On return it survives the power plug."""
+        """Store a body. Returns its sha256 and size. On return it survives a power failure."""
         with self.begin() as file:
             file.write(body)
             return file.keep()
 
     def begin(self) -> BodyFile:
-        """A file for a body that comes in pieces."""
+        """A file for a body that arrives in chunks."""
         if not self._directory.is_dir():
             self._directory.mkdir(mode=0o700, exist_ok=True)
             _flush_directory(self._directory.parent)
@@ -160,7 +160,7 @@ class BodyFiles:
             return verified(file.read(), digest, execution_id, key)
 
     def verified(self, digest: str, execution_id: ExecutionId, key: str) -> BufferedReader:
-        """The file of a body that is what was written, at its beginning."""
+        """The file of a body, verified and at its beginning."""
         file = self._opened(digest, execution_id, key)
         if hashlib.file_digest(file, "sha256").hexdigest() != digest:
             file.close()
@@ -171,7 +171,7 @@ class BodyFiles:
     def settled(self) -> list[str]:
         """Bodies whose file is not new: a row refers to each, or none will.
 
-        A body is written before the row that refers to it, and anew if it is there already.
+        A body is written before the row that refers to it, and again if it already exists.
         """
         if not self._directory.is_dir():
             return []
@@ -184,7 +184,7 @@ class BodyFiles:
             ]
 
     def remove(self, digest: str) -> int:
-        """Remove the file of a body that nobody refers to; its size. One that has been written
+        """Remove the file of an unreferenced body. Returns its size. One that has been written
         again meanwhile stays.
         """
         file = self._directory / digest
@@ -205,7 +205,7 @@ class BodyFiles:
 
 
 class BodyFile:
-    """A body that is being written. What is not kept when this is left is gone."""
+    """A body that is being written. Unless it is kept, leaving this deletes it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -224,7 +224,7 @@ class BodyFile:
         self.size += len(piece)
 
     def keep(self) -> tuple[str, int]:
-        """Its sha256 and size. On return it survives the power plug."""
+        """Its sha256 and size. On return it survives a power failure."""
         self._file.flush()
         os.fsync(self._file.fileno())
         os.replace(self._name, self._directory / self.digest)
@@ -248,7 +248,7 @@ def verified(body: bytes, digest: str, execution_id: ExecutionId, key: str) -> b
 
 
 def _flush_directory(directory: Path) -> None:
-    """Make a new name survive the power plug. Windows cannot, and need not."""
+    """Make a new name survive a power failure. Windows cannot, and need not."""
     if os.name == "nt":
         return
     handle = os.open(directory, os.O_RDONLY)

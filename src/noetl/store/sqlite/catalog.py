@@ -71,9 +71,9 @@ class SqliteCatalog:
 
 
 def _register(db: sqlite3.Connection, entry: CatalogEntry, net: bytes) -> CatalogEntry:
-    """The newest version if its content is this, else the next.
+    """The newest version if its content is this, otherwise the next.
 
-    Going back to an earlier content is a new version too: by default the newest is what runs.
+    Returning to an earlier content is a new version, too, because the newest one runs by default.
     """
     newest = next((found for found, _ in rows(db, "newest_entry", entry_of, path=entry.path)), None)
     refuse_other_kind(entry, newest)

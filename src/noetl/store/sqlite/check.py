@@ -1,4 +1,4 @@
-"""Looks at everything there is and names what is damaged, for `noetl db check`."""
+"""Reads everything and reports damage, for `noetl db check`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl.store.sqlite.queries import QUERIES
 
 
 def structure_problems(db: sqlite3.Connection) -> Iterator[str]:
-    """What SQLite itself finds wrong with its file."""
+    """What SQLite itself reports about its file."""
     for (finding,) in db.execute(QUERIES["check_structure"]):
         if finding != "ok":
             yield f"The file itself: {finding}"
@@ -25,7 +25,7 @@ def structure_problems(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def log_problems(db: sqlite3.Connection) -> Iterator[str]:
-    """Logs with events that are missing, changed or out of order, snapshots or not."""
+    """Logs with events that are missing, changed or out of order, with or without snapshots."""
     for execution_id, *end in db.execute(QUERIES["check_heads"]):
         start = Head(0, chain_start(execution_id))
         try:
@@ -65,7 +65,7 @@ def catalog_problems(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def row_problems(db: sqlite3.Connection) -> list[str]:
-    """All of it; a part that cannot even be read is itself a finding."""
+    """All findings; a part that cannot be read is itself a finding."""
     found: list[str] = []
     for part in (
         structure_problems,

@@ -1,4 +1,4 @@
-"""Connections to a database file, set up the one way this store needs them."""
+"""Connections to a database file, configured for this store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OLDEST_SQLITE = (3, 37, 0)
 
 LOG_PAGES = 2000
 LOG_BYTES = LOG_PAGES * (4096 + 24)
-"""The size of the log just before it is checkpointed: pages, each with its header."""
+"""The size of the WAL just before it is checkpointed: pages, each with its header."""
 
 WRITER_SETUP = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -32000",
-    # The bound under steady load; the writer's own checkpoints come sooner, in idle moments.
+    # The bound under steady load; the writer's own checkpoints come sooner, when it is idle.
     f"PRAGMA wal_autocheckpoint = {LOG_PAGES}",
     "PRAGMA journal_size_limit = 67108864",
 )
@@ -50,7 +50,7 @@ def _lenient_text(data: bytes) -> str:
 
 
 def connect(path: Path | None, role: Literal["writer", "reader"]) -> sqlite3.Connection:
-    """A connection that any one thread at a time may use, in autocommit."""
+    """A connection in autocommit, for one thread at a time."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: NoETL needs 3.37 or newer."
@@ -63,7 +63,7 @@ def connect(path: Path | None, role: Literal["writer", "reader"]) -> sqlite3.Con
         name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     if role == "reader":
-        # A damaged text must not hide the rows beside it; checksums tell which one it is.
+        # Damaged text must not hide the rows beside it; checksums tell which one it is.
         connection.text_factory = _lenient_text
     try:
         for statement in EVERYWHERE + (WRITER_SETUP if role == "writer" else READER_SETUP):
@@ -75,14 +75,14 @@ def connect(path: Path | None, role: Literal["writer", "reader"]) -> sqlite3.Con
 
 
 def grow_log(db: sqlite3.Connection) -> None:
-    """Give the log the size it will have, once: to flush a file that grows takes twice as long.
+    """Give the WAL its final size at once, because flushing a growing file takes twice as long.
 
-    To SQLite, zeros behind the last frame are the end of the log.
+    To SQLite, zeros after the last frame are the end of the log.
     """
     (_, _, path) = db.execute("PRAGMA database_list").fetchone()
     if not path:
-        return  # In memory there is no log.
-    # If the disk is full, the next commit says so to someone who can act on it.
+        return  # There is no WAL in memory.
+    # If the disk is full, the next commit reports that to someone who can act on it.
     with suppress(OSError), Path(f"{path}-wal").open("r+b") as log:
         size = log.seek(0, os.SEEK_END)
         log.write(bytes(max(0, LOG_BYTES - size)))

@@ -1,4 +1,4 @@
-"""What went wrong in SQLite or on the disk, as one of our errors: where, what, and what to do."""
+"""Translates errors of SQLite and the disk into our errors: where, what, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process writes a database file. The operating system forgets the lock when it dies."""
+"""One process writes a database file. The operating system releases the lock when it dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl.errors import StoreBusy
 if sys.platform == "win32":
     import msvcrt
 
-    # Windows keeps others from reading what is locked, so lock a byte behind the text.
+    # Windows keeps others from reading a locked range, so lock a byte after the text.
     _LOCKED_BYTE = 1 << 20
 
     def _try_lock(handle: int) -> bool:
@@ -33,11 +33,11 @@ else:
 
 
 class FileLock:
-    """Held from here on until `release`, or until the process ends in whatever way."""
+    """Held from now on until `release`, or until the process ends."""
 
     def __init__(self, database: Path) -> None:
         path = database.with_name(database.name + ".lock")
-        # Not removed afterwards: whoever waits for it would then hold a lock on no file at all.
+        # Not removed afterwards: a waiting process would then hold a lock on no file at all.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _try_lock(self._handle):
             os.lseek(self._handle, 0, os.SEEK_SET)

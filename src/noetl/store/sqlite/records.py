@@ -71,7 +71,7 @@ class SqliteRecords:
         return sorted(await self._found("executions_histogram", wanted, now, **chosen))
 
     async def _found(self, name: str, wanted: Wanted, now: float, **values: Any) -> list[Any]:
-        """Every row of the answer to a statement with the conditions of a query."""
+        """Every row of a statement with the conditions of a query."""
         lookups = await looked_up(DIALECT, wanted, self._column)
         statement, chosen = composed(DIALECT, name, wanted, now, lookups)
         return await self._database.read(

@@ -1,4 +1,4 @@
-"""Executions that are not kept any more, and the files of their bodies. The promise is written in
+"""Removal of executions and of the files of their bodies. The protocol is
 `noetl.store.retention`.
 """
 
@@ -19,7 +19,7 @@ from noetl.store.sqlite.queue import listed
 class SqliteRetention:
     """See `noetl.store.retention.Retention`."""
 
-    has_spans = False  # The pages of what is removed are used again.
+    has_spans = False  # Pages of removed rows are reused.
 
     def __init__(self, database: Database, files: BodyFiles | None) -> None:
         self._database = database
@@ -88,7 +88,7 @@ class SqliteRetention:
 
 
 def _forget(db: sqlite3.Connection, execution_ids: Collection[ExecutionId]) -> int:
-    """In one transaction: that of the lane this runs on."""
+    """Runs in the transaction of the lane."""
     found = db.execute(QUERIES["forgettable"], {"execution_ids": listed(execution_ids)})
     going = [one for (one,) in found]
     if going:

@@ -1,4 +1,4 @@
-"""Brings a database file to the schema this code is written for, in one transaction."""
+"""Upgrades a database file to the schema of this code, in one transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIGRATIONS = read_migrations(__package__)
 
 
 def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
-    """Migrations that were applied, version and name; none for a new file."""
+    """Applied migrations, version and name; empty for a new file."""
     known = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'noetl_schema'").fetchone()
     if known is None:
         return []
@@ -25,7 +25,7 @@ def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """The newest migration that was applied; 0 for a new file."""
+    """The newest applied migration; 0 for a new file."""
     return max((version for version, _ in applied(db)), default=0)
 
 
@@ -42,7 +42,7 @@ def require_current(
 def migrate(
     db: sqlite3.Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
 ) -> None:
-    """Apply what is missing: all of it, or nothing."""
+    """Apply what is missing, atomically."""
     # A table can be made anew, under its old name, only while references to it are not watched.
     db.execute("PRAGMA foreign_keys = OFF")
     db.execute("BEGIN IMMEDIATE")

@@ -42,7 +42,7 @@ from noetl.store.triggers import Messages, Triggers
 
 READERS = 2
 ROOM_MIN = 1 << 20
-"""With less than so many bytes left, a disk is full: the next writes still fit, or do not."""
+"""A disk with less free space counts as full."""
 
 
 class SqliteStore:
@@ -73,10 +73,11 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, url: str, *, shared: bool = False, threads: bool = True) -> SqliteStore:
-        """Open a database: `sqlite:///file`, a path or `:memory:`; create or upgrade it if need be.
+        """Open a database: `sqlite:///file`, a path or `:memory:`; create or upgrade it if
+        necessary.
 
-        `shared` only reads, beside the process that writes. Without `threads` every call is done
-        when it returns, on the caller's thread: for simulations, where order must not vary.
+        `shared` only reads, beside the process that writes. Without `threads` every call is done on
+        the caller's thread before it returns: for simulations, where the order must not vary.
         """
         path = database_path(url)
         place = str(path or MEMORY)
@@ -91,7 +92,7 @@ class SqliteStore:
     def _open_memory(cls, threads: bool) -> SqliteStore:
         db = connect(None, "writer")
         migrate(db, MEMORY)
-        # The database lives in its connection, so reading takes turns with writing.
+        # The database lives in its connection, so reads and writes take turns.
         lane: Lane = Writer(db) if threads else Inline(db)
         return cls(Database(MEMORY, writer=lane, reader=lane, threads=threads))
 
@@ -100,7 +101,7 @@ class SqliteStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
-            # Executions hold what people work with: nobody else's to read.
+            # Executions hold people's data, so only the user may read the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             db = connect(path, "writer")
             try:
@@ -132,7 +133,7 @@ class SqliteStore:
             db.close()
             raise
         store = cls(Database(str(path), writer=None, reader=Readers([db])), BodyFiles(path))
-        store.exclusive = False  # the process that writes may go on with any execution
+        store.exclusive = False  # the process that writes may continue any execution
         return store
 
     async def close(self) -> None:
@@ -152,7 +153,7 @@ class SqliteStore:
         if self._has_files:
             path = Path(self._database.place)
             await self._database.on_disk(lambda: _require_room(path))
-        await self._database.change("probe")  # Writes what is there already.
+        await self._database.change("probe")  # Writes an existing value again.
 
     async def check(self) -> list[str]:
         found = await self._database.read(check.row_problems)

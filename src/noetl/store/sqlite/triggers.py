@@ -89,8 +89,8 @@ class SqliteMessages:
 
 
 def change(db: sqlite3.Connection, decided: TriggerChange) -> bool:
-    """Write a decision within the transaction that is open; whether the row was still the same."""
-    # First what may be known already, so that a refusal has written nothing.
+    """Write a decision within the open transaction. Returns whether the row was unchanged."""
+    # First the messages, which may be known already, so that a refusal has written nothing.
     for message in decided.messages:
         chosen = {"path": message.path, "id": message.id}
         if db.execute(QUERIES["trigger_message"], chosen).fetchone():
