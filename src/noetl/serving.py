@@ -74,10 +74,10 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             if system.store.exclusive:
                 await system.orchestrator.leases.recover(prefix=EMBEDDED)
             async with (
+                wiring.tracing_ends(system) as spans,
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_triggers(system),
                 wiring.in_background(services.retention.run()),
-                wiring.tracing_ends(system) as spans,
             ):
                 if not work:
                     yield served

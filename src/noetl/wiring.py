@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from noetl.dsl import Compiled
     from noetl.model.ids import ExecutionId
     from noetl.model.rewrites import Migration
-    from noetl.model.state import ExecutionState
     from noetl.secrets.keychain import Sources
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
@@ -320,8 +319,8 @@ async def working(
     if system.store.exclusive:
         await system.orchestrator.leases.recover()
     async with (
-        keeping_time(system),
         tracing_ends(system) as spans,
+        keeping_time(system),
         local_worker(system, settings, spans, tools),
     ):
         yield
@@ -395,15 +394,19 @@ async def local_worker(
 @asynccontextmanager
 async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
     """The same for a control plane: it sends the spans of executions whose end it stores."""
-    async with tracing(_process_name()) as spans:
-        if spans is not None:
-            programs, found = system.orchestrator.programs, spans
+    name, orchestrator = _process_name(), system.orchestrator
+    async with tracing(name) as spans:
+        if spans is None:
+            yield None
+            return
+        from noetl.control.traces import Traces
 
-            def tell(execution_id: ExecutionId, state: ExecutionState) -> None:
-                found.execution(execution_id, state, programs.known(state.digest))
-
-            system.orchestrator.commits.on_ended.append(tell)
-        yield spans
+        traces = Traces(system.store, orchestrator.programs, system.clock, spans, name)
+        await traces.renew()
+        orchestrator.commits.on_ended.append(traces.tell)
+        async with in_background(traces.run()):
+            yield spans
+    await traces.leave()
 
 
 @asynccontextmanager

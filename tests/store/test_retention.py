@@ -57,6 +57,24 @@ async def test_only_what_nobody_called_is_listed_page_by_page(store: Store):
     assert await store.retention.ended(before=NOON + 2 * MINUTE, limit=1) == [first]
 
 
+async def test_what_ended_in_a_stretch_of_time_is_listed_with_what_was_called(store: Store):
+    await store.log.commit(
+        [
+            ended(ONE, at=NOON + MINUTE),
+            ended(TWO, at=NOON),
+            ended(THREE, at=NOON, parent_execution_id=ONE),
+            start("7000000000000000009"),
+        ]
+    )
+    every = [*sorted([(NOON, TWO), (NOON, THREE)]), (NOON + MINUTE, ONE)]
+    until = NOON + 2 * MINUTE
+
+    assert await store.records.ended(after=(NOON - 1, ""), before=until, limit=9) == every
+    assert await store.records.ended(after=(NOON - 1, ""), before=until, limit=1) == every[:1]
+    assert await store.records.ended(after=every[0], before=until, limit=9) == every[1:]
+    assert await store.records.ended(after=(0.0, ""), before=NOON + MINUTE, limit=9) == every[:2]
+
+
 async def test_a_tree_lists_what_was_called_before_who_called_it(store: Store):
     await store.log.commit(
         [

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from noetl.model.events import TaskDone
-from noetl.model.ids import trace_of
+from noetl.model.ids import root_span_of, trace_of
 from noetl.worker.spans import Spans, is_sampled
 from tests.canaries import forms
 from tests.examples.system import Run, playbook, ran, temporary_folder
-from tests.server.processes import serving, working
+from tests.faults import dies_at_the_end
+from tests.server.processes import Server, serving, working
 from tests.stopwatch import PATIENCE
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="noetl[otel] is missing")
@@ -62,6 +65,8 @@ class Collector:
     def __init__(self) -> None:
         self.url = ""
         self.bodies: list[bytes] = []
+        self.arrived = Event()
+        """Some spans are there."""
         self.asked: list[dict[str, str]] = []
         """Headers of requests for orders. The first is refused."""
 
@@ -95,6 +100,7 @@ def collecting() -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             found.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            found.arrived.set()
             self._answer(200, b"")
 
         def do_GET(self) -> None:
@@ -343,3 +349,49 @@ def test_an_execution_that_is_cancelled_has_its_span():
 
     [root] = collector.spans()
     assert (root["noetl.outcome"], root["noetl.status"]) == ("cancelled", "CANCELLED")
+
+
+class DyingServer(Server):
+    """A server that may be killed when it has stored the end of an execution."""
+
+    command = (sys.executable, str(Path(dies_at_the_end.__file__)))
+
+
+AT_ONCE = "- step: start\n  next: {arcs: []}"
+"""It ends in the commit that starts it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "survives"), [("sqlite", False), ("postgresql", False), ("postgresql", True)]
+)
+def test_a_server_that_dies_with_the_end_of_an_execution_leaves_its_span_to_the_next(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, survives: bool
+):
+    """Another server that was there before, or one that comes later."""
+    with collecting() as collector:
+        given = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        if kind == "postgresql":
+            given["NOETL_DATABASE_URL"] = request.getfixturevalue("database_url")
+        servers = [DyingServer(tmp_path, **given)] if survives else []
+        try:
+            how = "beside another" if survives else "alone"
+            dying = DyingServer(tmp_path, DIES_AT_THE_END=how, **given)
+            servers.append(dying)
+            with pytest.raises(ConnectionError):
+                dying.start(playbook(AT_ONCE))
+            assert dying.process.wait(PATIENCE) == -signal.SIGKILL
+            if not survives:
+                servers.insert(0, DyingServer(tmp_path, **given))
+            assert collector.arrived.wait(PATIENCE)
+            [execution] = servers[0].get("/api/executions")["executions"]
+            servers[0].terminate()
+        finally:
+            for server in servers:
+                server.end()
+        with serving(tmp_path, **given) as later:
+            later.terminate()
+    [root] = collector.spans()
+
+    assert execution["status"] == "COMPLETED"
+    assert (root["name"], root["noetl.status"]) == ("execution tried", "COMPLETED")
+    assert root["id"] == root_span_of(execution["execution_id"])

@@ -96,6 +96,12 @@ class Records(Protocol):
     async def unfinished(self) -> list[ExecutionId]:
         """Every execution that has not ended."""
 
+    async def ended(
+        self, *, after: tuple[float, ExecutionId], before: float, limit: int
+    ) -> list[tuple[float, ExecutionId]]:
+        """When executions ended, and their ids, oldest first: of those that ended before a moment,
+        called ones included. `after` is where the last page ended. Reads all executions."""
+
     async def views(self) -> list[SavedView]:
         """All, by name."""
 

@@ -3,7 +3,7 @@
 Ids are derived, not drawn. The trace id is that of the execution, which every event shows as well;
 whether an execution is traced follows from it, so all agree on that, and a run that goes on
 elsewhere stays in its trace. So is the id of the execution's span: workers send what stands below
-it, and the server that stores the end of the execution sends the span itself.
+it, and the server that stores the end of the execution sends the span itself (`control.traces`).
 
 A span says names, ids, times and how it ended: no results, no messages. What a playbook adds
 (`tracing.attributes`) is rendered with secrets masked.
@@ -106,6 +106,10 @@ class Spans:
         self._sample = sample
         self._queue: deque[ReadableSpan] = deque()
         self._queue_max = queue_max
+        self.taken = 0
+        """Spans that were added."""
+        self.done = 0
+        """How many of them were sent or dropped."""
         self.dropped = 0
         """Spans that no collector got."""
         self._told = 0
@@ -187,6 +191,7 @@ class Spans:
         if len(self._queue) >= self._queue_max:
             self.dropped += 1
             return
+        self.taken += 1
 
         def context(one: str, trace_id: str = trace_id) -> SpanContext:
             flags = TraceFlags(TraceFlags.SAMPLED)
@@ -243,6 +248,7 @@ class Spans:
             except Exception:
                 logger.exception("spans could not be sent")
                 taken = False
+            self.done += len(batch)
             if not taken:
                 self.dropped += len(batch)
                 self._tell()

@@ -93,6 +93,14 @@ class PostgresRecords:
     async def unfinished(self) -> list[ExecutionId]:
         return [row["execution_id"] for row in await self._database.all("unfinished")]
 
+    async def ended(
+        self, *, after: tuple[float, ExecutionId], before: float, limit: int
+    ) -> list[tuple[float, ExecutionId]]:
+        at, execution_id = after
+        given = {"at": at, "execution_id": execution_id, "before": before, "limit": limit}
+        rows = await self._database.all("ended_since", given)
+        return [(row["ended_at"], row["execution_id"]) for row in rows]
+
     async def views(self) -> list[SavedView]:
         return await self._database.rows("views", SavedView)
 

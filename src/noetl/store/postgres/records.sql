@@ -181,6 +181,14 @@ SELECT execution_id
  WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY requested_at, execution_id
 
+-- ended_since --
+-- No index has the called ones: this is asked when a server has died, and seldom.
+SELECT ended_at, execution_id
+  FROM noetl.execution
+ WHERE ended_at < %(before)s AND (ended_at, execution_id) > (%(at)s, %(execution_id)s)
+ ORDER BY ended_at, execution_id
+ LIMIT %(limit)s
+
 -- views --
 SELECT name, q, columns, owner, updated_at FROM noetl.view ORDER BY name
 

@@ -90,6 +90,14 @@ class SqliteRecords:
         """Oldest first."""
         return [one for (one,) in await self._database.tuples("unfinished")]
 
+    async def ended(
+        self, *, after: tuple[float, ExecutionId], before: float, limit: int
+    ) -> list[tuple[float, ExecutionId]]:
+        at, execution_id = after
+        return await self._database.tuples(
+            "ended_since", at=at, execution_id=execution_id, before=before, limit=limit
+        )
+
     async def views(self) -> list[SavedView]:
         return await self._database.rows("views", SavedView)
 

@@ -180,6 +180,14 @@ SELECT execution_id
  WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY requested_at, execution_id
 
+-- ended_since --
+-- No index has the called ones: this is asked when a server has died, and seldom.
+SELECT ended_at, execution_id
+  FROM noetl_execution
+ WHERE ended_at < :before AND (ended_at, execution_id) > (:at, :execution_id)
+ ORDER BY ended_at, execution_id
+ LIMIT :limit
+
 -- views --
 SELECT name, q, columns, owner, updated_at FROM noetl_view ORDER BY name
 
