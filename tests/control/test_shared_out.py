@@ -209,3 +209,37 @@ def test_a_newcomer_goes_on_if_the_report_that_made_room_is_not_stored(
                     executions |= {one.command.execution_id for one in given}
 
     run(story)
+
+
+def test_a_worker_that_got_all_there_was_is_not_sent_to_look_for_more(url: str):
+    async def story() -> None:
+        async with servers(url, 1) as (system,):
+            dispatch = system.orchestrator.dispatch
+            assert await leased(system, "w", wait=0) == []
+            await started(system, FAN)
+            [first] = await leased(system, "w")
+            assert dispatch.backlog["default"] == 0
+
+            dispatch.claimed_at["default"] -= 1  # Somebody else would have its turn by now.
+            answer = await system.orchestrator.report(done(first, "w"), want=1)
+            assert [one.command.step for one in answer.leases] == ["a"]
+
+            # Two are left, and one is taken of them.
+            assert len(await leased(system, "w")) == 1
+            assert dispatch.backlog["default"] == 1
+
+    run(story)
+
+
+def test_what_could_not_be_claimed_while_paused_is_found_by_whoever_comes_after_it(url: str):
+    async def story() -> None:
+        async with servers(url, 1) as (system,):
+            paused = await started(system, ONE_STEP)
+            await system.orchestrator.pause(paused)
+            assert await leased(system, "w", wait=0) == []
+
+            await system.orchestrator.resume(paused)
+            [given] = await leased(system, "w", wait=0)
+            assert given.command.execution_id == paused
+
+    run(story)

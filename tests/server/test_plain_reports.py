@@ -26,8 +26,8 @@ LENGTH = 4000
 """Of every body: what does not change is the head, and a head that came before is known."""
 PATH = "/api/commands/report?want=1&pool=default"
 WISH = {"worker_id": "w", "slots": 2, "wait": 10}
-"""More than there is. A worker that got all it asked for is after 50 ms sent to look for what is
-left, and then goes without what follows from its report, whichever way that went.
+"""More than there is, so that the server knows that nothing is left: else it sends the worker to
+look for it after 50 ms, and no report brings what follows.
 """
 SHORT, LONG = "identity", "gzip;q=0.5, identity"
 

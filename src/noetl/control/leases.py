@@ -108,6 +108,8 @@ PASSED_OVER_SECONDS = 0.05
 """So long slots go on with what follows from their reports, while other commands are open."""
 YIELDING_SLOTS = 8
 """So many slots then take what is open instead. Each costs a claim, so not all of them do."""
+UNKNOWN = math.inf
+"""So many commands may be open where nobody has counted them."""
 WHOLE_POOL_EVERY = 8
 """One claim of so many is for what is next in the whole pool, whichever server opened it."""
 ABSENT_SECONDS = 1.0
@@ -213,8 +215,9 @@ class Dispatch:
         self.lease_seconds = lease_seconds
         self.held: dict[CommandId, Holder] = {}
         """Leases that are out, as far as this process knows: whom to tell when one is over."""
-        self.backlog: dict[str, int] = {}
-        """Open commands per pool that nobody waited for: a hint when to claim."""
+        self.backlog: dict[str, float] = {}
+        """Open commands per pool that nobody waited for, or more than there are: when to claim.
+        UNKNOWN until a claim has come back with fewer than it asked for."""
         self.claimed_at: dict[str, float] = {}
         """When open commands of a pool were last looked for."""
         self._yielding: dict[str, int] = {}
@@ -361,11 +364,20 @@ class Dispatch:
         turn = self.turns.take(command.pool, of.family)
         return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
 
-    def opened(self, pool: str, turn: float = math.inf) -> None:
+    def opened(self, pool: str, turn: int) -> None:
         """An open command is stored: whoever has begun to wait meanwhile should claim it."""
-        self.backlog[pool] = self.backlog.get(pool, 0) + 1
+        self.backlog[pool] = self.backlog.get(pool, UNKNOWN) + 1
         if turn <= self.turns.served(pool):
             self.expect(pool, 1)
+        self._wake_one(pool)
+
+    def left(self, pool: str, count: float) -> None:
+        """So many are still open after a claim: for others who wait."""
+        if count > 0:
+            self.backlog[pool] += count
+            self._wake_one(pool)
+
+    def _wake_one(self, pool: str) -> None:
         for waiter in self._idle(pool):
             waiter.wake()
             return
@@ -397,7 +409,7 @@ class Dispatch:
 
     def wake(self, pool: str) -> None:
         """Commands of unknown number are open: whoever waits should try to claim some."""
-        self.backlog[pool] = max(1, self.backlog.get(pool, 0))
+        self.backlog[pool] = UNKNOWN
         for waiter in self._idle(pool):
             waiter.wake()
 
@@ -568,7 +580,7 @@ class Leases:
         if self._dispatch.know(pool):
             # Which queues it serves beside its pool, only the store knows.
             for queue in await self._store.queue.free_pools():
-                self._dispatch.backlog.setdefault(queue, 1)
+                self._dispatch.backlog.setdefault(queue, UNKNOWN)
         while True:
             may_take = True
             for queue in self._dispatch.queues_of(pool):
@@ -584,7 +596,7 @@ class Leases:
                 continue
             # Until we wait, nobody tells us what is opened: what came while we looked counts.
             for queue in self._dispatch.queues_of(pool):
-                while self._dispatch.backlog.get(queue, 1) > 0:
+                while self._dispatch.backlog.get(queue, UNKNOWN) > 0:
                     found = await self._claim(worker_id, queue, want)
                     if found:
                         return found
@@ -619,7 +631,7 @@ class Leases:
             # The hint may be a guess. What is opened during the query counts anew.
             self._dispatch.backlog[apart(pool)] = 0
             if await self._waits_apart(pool):
-                self._dispatch.backlog[apart(pool)] += 1
+                self._dispatch.backlog[apart(pool)] = UNKNOWN
             return [], not self._dispatch.drains(worker_id, pool, now)
         found = await self._claim(worker_id, apart(pool), 1)
         for lease in found:
@@ -647,6 +659,7 @@ class Leases:
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
         newcomers = self._dispatch.newcomers.get(pool, 0)
+        backlog = self._dispatch.backlog.get(pool, UNKNOWN)
         own_first = self._dispatch.begin_claim(pool, now) and not self._store.exclusive
         claiming = asyncio.ensure_future(
             self._claimed(worker_id, pool, want, now, own_first=own_first)
@@ -654,12 +667,11 @@ class Leases:
         try:
             leases = await asyncio.shield(claiming)
         except BaseException:
-            self._dispatch.opened(pool)
+            self._dispatch.left(pool, UNKNOWN)
             claiming.add_done_callback(partial(self._give_back_claimed, worker_id))
             raise
         if len(leases) >= want:
-            # There may be more, for others who wait.
-            self._dispatch.opened(pool)
+            self._dispatch.left(pool, backlog - want)
             self._dispatch.expect(pool, newcomers - want)
         self.note_claimed(leases, worker_id, now)
         return leases
@@ -863,7 +875,7 @@ class Leases:
             self._commits.timer_changed.set()
             for command, worker, _ in await self._store.queue.open_commands(member):
                 if worker is None:
-                    self._dispatch.opened(command.pool)
+                    self._dispatch.opened(command.pool, command.turn)
                 elif self._store.exclusive:
                     await self._go_on(command, worker, given_back=True)
 

@@ -200,7 +200,7 @@ class Orchestrator:
         now = self._clock.now()
         await self.commits.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
         # Commands that were open when it was paused could not be claimed meanwhile.
-        for pool in self.dispatch.waiting_pools():
+        for pool in self.dispatch.waiting_pools().union(self.dispatch.backlog):
             self.dispatch.wake(pool)
 
     async def signal(
