@@ -23,7 +23,7 @@ async def written(store: SqliteStore, path: str, newest: str) -> int:
 def test_of_many_deliveries_the_newest_are_kept():
     async def run() -> None:
         store = await SqliteStore.open(":memory:")
-        deliveries = Deliveries(store, SystemClock())
+        deliveries = Deliveries(store.triggers, store.messages, SystemClock())
         for batch in range(8):
             for _ in range(199):
                 deliveries.note("shop/paid", "ignored")
@@ -41,7 +41,7 @@ def test_of_many_deliveries_the_newest_are_kept():
 def test_refused_deliveries_are_one_row_with_their_number():
     async def run() -> None:
         store = await SqliteStore.open(":memory:")
-        deliveries = Deliveries(store, SystemClock())
+        deliveries = Deliveries(store.triggers, store.messages, SystemClock())
         for _ in range(1000):
             deliveries.refuse("shop/paid")
 

@@ -146,12 +146,14 @@ def test_a_timeline_is_read_once_and_continued(monkeypatch):
     async def work(bench: Bench) -> None:
         store = bench.system.store
         execution_id = await bench.start(LOOP.replace("3000", "50"), {})
-        lines = Timelines(store)
+        lines = Timelines(store.log, store.records)
         asked = [lines.timeline(execution_id, after=0, limit=9, buckets=9) for _ in range(3)]
         await asyncio.gather(*asked)
         await bench.ended(execution_id)
         found = await lines.timeline(execution_id, after=0, limit=9, buckets=9)
-        anew = await Timelines(store).timeline(execution_id, after=0, limit=9, buckets=9)
+        anew = await Timelines(store.log, store.records).timeline(
+            execution_id, after=0, limit=9, buckets=9
+        )
 
         assert found == anew
         [run] = found.runs

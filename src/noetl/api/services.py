@@ -144,7 +144,8 @@ class Services:
     def leases(self) -> Leases:
         from noetl.api.leases import Leases
 
-        return Leases(self.store, self.clock)
+        store = self.store
+        return Leases(store.queue, store.log, store.records, self.clock)
 
     # --- What is recorded of them -----------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class Services:
     def timelines(self) -> Timelines:
         from noetl.control.timeline import Timelines
 
-        return Timelines(self.store)
+        return Timelines(self.store.log, self.store.records)
 
     @cached_property
     def desk(self) -> Desk:
@@ -198,7 +199,9 @@ class Services:
         from noetl.api.topics import Topics
 
         watchers = self.orchestrator.watchers
-        return Topics(self.store, self.streams, watchers, self.desk, self.clock)
+        return Topics(
+            self.store.log, self.store.records, self.streams, watchers, self.desk, self.clock
+        )
 
     # --- Documents --------------------------------------------------------------------------------
 
@@ -218,7 +221,12 @@ class Services:
     def triggers(self) -> Triggers:
         from noetl.control.triggers import Triggers
 
-        made = Triggers(self.store, self._wall, self.membership.owns)
+        made = Triggers(
+            self.store.triggers,
+            self._wall,
+            self.membership.owns,
+            is_alone=self.store.exclusive,
+        )
         made.keeps(
             {
                 "Notification": lambda row: self.notifications.settle_rule(row),

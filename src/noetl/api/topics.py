@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from noetl.control.clock import Clock
     from noetl.control.desk import Desk
     from noetl.control.watchers import Watchers
-    from noetl.store.base import Store
+    from noetl.store.log import Log
+    from noetl.store.records import Records
 
 TOPICS = ("executions", "inbox", "workers")
 OF_EXECUTION = "execution:"
@@ -120,9 +121,16 @@ class Topics:
     """The event streams of browsers."""
 
     def __init__(
-        self, store: Store, streams: Streams, watchers: Watchers, desk: Desk, clock: Clock
+        self,
+        log: Log,
+        records: Records,
+        streams: Streams,
+        watchers: Watchers,
+        desk: Desk,
+        clock: Clock,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._records = records
         self._streams = streams
         self._watchers = watchers
         self._desk = desk
@@ -137,7 +145,7 @@ class Topics:
         for topic in topics:
             if topic.startswith(OF_EXECUTION):
                 execution_id = topic.removeprefix(OF_EXECUTION)
-                if await self._store.records.summary(execution_id) is None:
+                if await self._records.summary(execution_id) is None:
                     raise NotFound(f"there is no execution {execution_id}.")
             elif topic not in TOPICS:
                 hint = did_you_mean(topic, TOPICS)
@@ -160,7 +168,7 @@ class Topics:
                     feed = await stack.enter_async_context(self._streams.fed(execution_id))
                     await feed.begun.wait()
                     seq = (place or {}).get(execution_id, feed.end)
-                    readers.append(_EventReader(self._store, topic, execution_id, feed, seq))
+                    readers.append(_EventReader(self._log, topic, execution_id, feed, seq))
                 else:
                     board = await stack.enter_async_context(self._board(topic))
                     readers.append(_BoardReader(board))
@@ -222,7 +230,7 @@ class Topics:
                 named: Wanted = (
                     Term(tuple(Condition("exact_id", one) for one in sorted(ids)[:ROWS_MAX])),
                 )
-                rows = await self._store.records.summaries(named, limit=ROWS_MAX)
+                rows = await self._records.summaries(named, limit=ROWS_MAX)
                 yield {
                     "executions": [documents.summary(row) for row in rows],
                     "more": len(ids) > ROWS_MAX,
@@ -283,9 +291,9 @@ class _BoardReader:
 
 class _EventReader:
     def __init__(
-        self, store: Store, topic: str, execution_id: ExecutionId, feed: Feed, seq: int
+        self, log: Log, topic: str, execution_id: ExecutionId, feed: Feed, seq: int
     ) -> None:
-        self._store = store
+        self._log = log
         self._topic = topic
         self.execution_id = execution_id
         self._feed = feed
@@ -303,7 +311,7 @@ class _EventReader:
             if feed.end - self.seq > RESUMED_MAX:
                 self.seq = feed.end
                 return frame("reset", {"topic": self._topic, "seq": self.seq})
-            rows = await self._store.log.events(
+            rows = await self._log.events(
                 self.execution_id, after=self.seq, limit=RESUMED_MAX, size=PAGE_BYTES
             )
             if not rows:

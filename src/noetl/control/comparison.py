@@ -24,8 +24,8 @@ from noetl.model.timeline import RunLine
 
 if TYPE_CHECKING:
     from noetl.control.timeline import Timelines
-    from noetl.store.base import Store
-    from noetl.store.records import Summary
+    from noetl.store.log import Log
+    from noetl.store.records import Records, Summary
 
 PAGE = 2000
 DIFFERENCES_MAX = 500
@@ -112,9 +112,9 @@ def _told(value: Any) -> Any:
     return value if len(data) <= VALUE_MAX else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-async def _facts(store: Store, execution_id: ExecutionId) -> AsyncIterator[tuple[int, Event]]:
+async def _facts(log: Log, execution_id: ExecutionId) -> AsyncIterator[tuple[int, Event]]:
     after = count = 0
-    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=TOLD):
+    while rows := await log.events(execution_id, after=after, limit=PAGE, types=TOLD):
         for row in rows:
             yield row.seq, decode(row.body)
         after = rows[-1].seq
@@ -126,20 +126,22 @@ async def _facts(store: Store, execution_id: ExecutionId) -> AsyncIterator[tuple
             )
 
 
-async def _account(store: Store, execution_id: ExecutionId) -> tuple[Summary, _Account]:
-    summary = await store.records.summary(execution_id)
+async def _account(
+    log: Log, records: Records, execution_id: ExecutionId
+) -> tuple[Summary, _Account]:
+    summary = await records.summary(execution_id)
     if summary is None:
         raise NotFound(f"there is no execution {execution_id}.")
     account = _Account()
-    async for seq, fact in _facts(store, execution_id):
+    async for seq, fact in _facts(log, execution_id):
         account.see(seq, fact)
     return summary, account
 
 
-async def diff(store: Store, a: ExecutionId, b: ExecutionId) -> DiffDocument:
+async def diff(log: Log, records: Records, a: ExecutionId, b: ExecutionId) -> DiffDocument:
     """How the second differs from the first. Raises NotFound and TooLarge."""
-    of_a, one = await _account(store, a)
-    of_b, other = await _account(store, b)
+    of_a, one = await _account(log, records, a)
+    of_b, other = await _account(log, records, b)
     found = [*_inputs(of_a, of_b, one, other), *_entries(one, other)]
     if of_a.status != of_b.status:
         text = f"it is {of_a.status} in the first and {of_b.status} in the second"
@@ -253,14 +255,14 @@ def _named(key: Key) -> str:
 
 
 async def critical_path(
-    store: Store, timelines: Timelines, execution_id: ExecutionId, now: float
+    log: Log, records: Records, timelines: Timelines, execution_id: ExecutionId, now: float
 ) -> CriticalPath:
     """From the run that ended last back over the tokens that each one waited for."""
-    summary = await store.records.summary(execution_id)
+    summary = await records.summary(execution_id)
     if summary is None:
         raise NotFound(f"there is no execution {execution_id}.")
     runs = await _lines(timelines, execution_id)
-    sources = await _sources(store, execution_id)
+    sources = await _sources(log, execution_id)
     ends = {key: _moment(line.ended_at) or now for key, line in runs.items()}
     path: list[RunLine] = []
     current = max(runs, key=lambda key: ends[key], default=None)
@@ -311,13 +313,13 @@ async def _lines(timelines: Timelines, execution_id: ExecutionId) -> dict[StepRu
     return found
 
 
-async def _sources(store: Store, execution_id: ExecutionId) -> dict[StepRunId, list[StepRunId]]:
+async def _sources(log: Log, execution_id: ExecutionId) -> dict[StepRunId, list[StepRunId]]:
     """For each run the runs that sent its tokens."""
     sent: dict[str, StepRunId] = {}
     found: dict[StepRunId, list[StepRunId]] = {}
     after = 0
     types = ("token.created", "token.consumed")
-    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=types):
+    while rows := await log.events(execution_id, after=after, limit=PAGE, types=types):
         for row in rows:
             match decode(row.body):
                 case facts.TokenCreated(token_id=token, source=str(source)):

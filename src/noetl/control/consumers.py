@@ -238,7 +238,9 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         # The tools that it takes are loaded where something is read.
         from noetl.control.sources import Surroundings, opened
 
-        around = Surroundings(self._fields, self._resources(), self._store, self._clock.now)
+        around = Surroundings(
+            self._fields, self._resources(), self._store.messages, self._clock.now
+        )
         pause = PAUSE_SECONDS
         while True:
             try:

@@ -19,7 +19,7 @@ from noetl.model.triggers import MessageOutcome, TriggerChange, TriggerMessage
 
 if TYPE_CHECKING:
     from noetl.control.clock import Clock
-    from noetl.store.base import Store
+    from noetl.store.triggers import Messages, Triggers
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,9 @@ class Told(NamedTuple):
 class Deliveries:
     """The last deliveries of all hooks."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, triggers: Triggers, messages: Messages, clock: Clock) -> None:
+        self._triggers = triggers
+        self._messages = messages
         self._clock = clock
         self._waiting: list[TriggerMessage] = []
         self._left_out = 0
@@ -101,7 +102,7 @@ class Deliveries:
                 logger.warning("%d deliveries to hooks are not listed: too many came", left_out)
             try:
                 if rows:
-                    await self._store.triggers.change(TriggerChange(messages=tuple(rows)))
+                    await self._triggers.change(TriggerChange(messages=tuple(rows)))
                 await self._forget(rows)
             except StoreError as error:
                 # They were taken, and answered; only this list lacks them.
@@ -120,13 +121,13 @@ class Deliveries:
         for path, written in list(self._written.items()):
             if written >= FORGOTTEN_AFTER:
                 del self._written[path]
-                kept = await self._store.messages.of(path, limit=KEPT)
+                kept = await self._messages.of(path, limit=KEPT)
                 if len(kept) == KEPT:
-                    await self._store.messages.forget_old(path, before=kept[-1].at)
+                    await self._messages.forget_old(path, before=kept[-1].at)
 
     async def of(self, path: str, *, limit: int) -> list[Told]:
         """What became of the last ones, newest first."""
-        rows = await self._store.messages.of(path, limit=limit)
+        rows = await self._messages.of(path, limit=limit)
         return [_told(row) for row in rows]
 
 

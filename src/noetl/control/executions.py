@@ -426,14 +426,14 @@ class Executions:
         """A new execution of the same playbook; from a step on, with what was there before it."""
         from noetl.control import forks
 
-        old = await forks.request_of(self._store, execution_id)
+        old = await forks.request_of(self._store.log, execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
         seed = None
         if step is not None:
             if step not in program.steps:
                 hint = did_you_mean(step, program.steps)
                 raise NotFound(f'the playbook has no step "{step}".{hint}')
-            seed = await forks.before_step(self._store, execution_id, old.seal, step)
+            seed = await forks.before_step(self._store.log, execution_id, old.seal, step)
         payload = merged(old.payload, workload or {})
         # What it reuses may be references that the first one made.
         seal = old.seal if old.seal or step is not None else new_seal()
@@ -450,7 +450,7 @@ class Executions:
         now = self._clock.now()
         new = self._new_id(now)
         seed = forks.seed_of(planned, new, now=now)
-        await forks.copy_segments(self._store, planned, seed, new)
+        await forks.copy_segments(self._store.bodies, planned, seed, new)
         request = msgspec.structs.replace(
             planned.request,
             digest=planned.program.digest,
@@ -466,7 +466,8 @@ class Executions:
         """What a fork would begin with. Nothing is started."""
         from noetl.control import forks
 
-        return await forks.planned(self._store, self._orchestrator.programs, execution_id, wish)
+        store, programs = self._store, self._orchestrator.programs
+        return await forks.planned(store.log, store.bodies, programs, execution_id, wish)
 
     async def _begin_again(
         self,

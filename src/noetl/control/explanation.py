@@ -20,7 +20,9 @@ from noetl.templates import LostView
 
 if TYPE_CHECKING:
     from noetl.control.programs import Programs
-    from noetl.store.base import Store
+    from noetl.store.bodies import Bodies
+    from noetl.store.log import Log
+    from noetl.store.records import Records
 
 
 class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +37,17 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def inquiry(
-    store: Store, programs: Programs, execution_id: ExecutionId, step: str, seq: int | None
+    log: Log,
+    records: Records,
+    bodies: Bodies,
+    programs: Programs,
+    execution_id: ExecutionId,
+    *,
+    step: str,
+    seq: int | None,
 ) -> Inquiry:
     """What is to be asked about a step, at an event or now. Raises NotFound."""
-    summary = await store.records.summary(execution_id)
+    summary = await records.summary(execution_id)
     if summary is None:
         raise NotFound(f"there is no execution {execution_id}.")
     program = await programs.by_digest(summary.digest)
@@ -46,14 +55,14 @@ async def inquiry(
         hint = did_you_mean(step, program.steps) or f" Its steps: {', '.join(program.steps)}."
         raise NotFound(f'the playbook {summary.path} has no step "{step}".{hint}')
     witness = Witness(step=step)
-    async for number, fact in facts(store.log, execution_id, upto=seq):
+    async for number, fact in facts(log, execution_id, upto=seq):
         witness.see(number, fact)
     return Inquiry(
         execution_id=execution_id,
         net=nets.encode(program.net),
         digest=program.digest,
         witness=witness,
-        bodies=await _bodies(store, program, execution_id, witness),
+        bodies=await _bodies(bodies, program, execution_id, witness),
     )
 
 
@@ -65,13 +74,13 @@ def answered(asked: Inquiry) -> StepWhyDocument:
 
 
 async def _bodies(
-    store: Store, program: Program, execution_id: ExecutionId, witness: Witness
+    bodies: Bodies, program: Program, execution_id: ExecutionId, witness: Witness
 ) -> dict[str, Any]:
     """Large results that the guards read, each as it was at that moment."""
     found: dict[str, Any] = {}
 
     async def get(owner: ExecutionId, key: str) -> bytes:
-        body = await store.bodies.get(owner, key)
+        body = await bodies.get(owner, key)
         if body is None:
             raise NotFound(f"execution {owner} has no result {key}.")
         return body

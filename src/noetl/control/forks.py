@@ -34,8 +34,8 @@ from noetl.model.state import ExecutionState, Run, StepSummary, Token
 
 if TYPE_CHECKING:
     from noetl.control.programs import Programs
-    from noetl.store.base import Store
-    from noetl.store.log import EventRow
+    from noetl.store.bodies import Bodies
+    from noetl.store.log import EventRow, Log
 
 PAGE = 1000
 REUSED = (
@@ -79,9 +79,9 @@ class PlannedFork(msgspec.Struct, kw_only=True):
     document: ForkPlanDocument
 
 
-async def request_of(store: Store, execution_id: ExecutionId) -> ExecutionRequested:
+async def request_of(log: Log, execution_id: ExecutionId) -> ExecutionRequested:
     """What an execution was started with: its first event."""
-    rows = await store.log.events(execution_id, limit=1)
+    rows = await log.events(execution_id, limit=1)
     if not rows:
         raise NotFound(f"there is no execution {execution_id}.")
     first = decode(rows[0].body)
@@ -92,12 +92,12 @@ async def request_of(store: Store, execution_id: ExecutionId) -> ExecutionReques
 # --- From a step on ----------------------------------------------------------------------------
 
 
-async def before_step(store: Store, execution_id: ExecutionId, seal: str, step: str) -> Seed:
+async def before_step(log: Log, execution_id: ExecutionId, seal: str, step: str) -> Seed:
     """What was there when the step was last about to run, with one token for it."""
     state = ExecutionState()
     found: ExecutionState | None = None
     after = 0
-    while rows := await store.log.events(execution_id, after=after, limit=PAGE, types=REUSED):
+    while rows := await log.events(execution_id, after=after, limit=PAGE, types=REUSED):
         after = rows[-1].seq
         for row in rows:
             fact = decode(row.body)
@@ -129,20 +129,20 @@ async def before_step(store: Store, execution_id: ExecutionId, seal: str, step: 
 
 
 async def planned(
-    store: Store, programs: Programs, execution_id: ExecutionId, wish: Wish
+    log: Log, bodies: Bodies, programs: Programs, execution_id: ExecutionId, wish: Wish
 ) -> PlannedFork:
     """What a fork would begin with, and which calls it would reuse. Changes nothing.
 
     Raises NotFound and BadRequest.
     """
-    request = await request_of(store, execution_id)
+    request = await request_of(log, execution_id)
     program = old = await programs.by_digest(request.digest)
     version = request.version
     if wish.version is not None:
         program, entry = await programs.by_path(request.path, wish.version)
         version = entry.version
     again, until = None, wish.seq
-    heads = await store.log.heads([execution_id])
+    heads = await log.heads([execution_id])
     if not 1 <= wish.seq <= heads[execution_id]:
         raise NotFound(
             f"execution {execution_id} has no event {wish.seq}: its events are 1 to"
@@ -151,11 +151,11 @@ async def planned(
     if wish.failed and wish.iteration is not None:
         raise BadRequest("name one `iteration`, or say `failed` for all that failed; not both.")
     if wish.failed or wish.iteration is not None:
-        again, until = await _loop_of(store, execution_id, wish.seq, wish.iteration)
+        again, until = await _loop_of(log, execution_id, wish.seq, wish.iteration)
     past = Past(again)
     calls = _Calls(again)
     ahead: list[tuple[int, Event]] = []
-    async for seq, fact in facts(store.log, execution_id):
+    async for seq, fact in facts(log, execution_id):
         calls.see(seq, fact)
         if seq < until or (not ahead and past.is_to_take(fact)):
             past.take(seq, fact)
@@ -167,7 +167,7 @@ async def planned(
             f"execution {execution_id} was refused before its first step, so there is nothing to go"
             " on from. `noetl executions rerun` starts it again."
         )
-    await _take_back(store, execution_id, past)
+    await _take_back(bodies, execution_id, past)
     if past.again is not None:
         step = program.steps.get(past.state.runs[past.again[0]].step)
         calls.expect([task.name for task in step.step.tasks] if step is not None else [], past)
@@ -196,12 +196,12 @@ def seed_of(plan: PlannedFork, new: ExecutionId, *, now: float) -> Seed:
 
 
 async def _loop_of(
-    store: Store, execution_id: ExecutionId, seq: int, iteration: int | None
+    log: Log, execution_id: ExecutionId, seq: int, iteration: int | None
 ) -> tuple[tuple[StepRunId, frozenset[int]], int]:
     """The run of a loop that the event belongs to, with the iteration, or all that failed, and the
     event that ended the loop."""
-    [row] = await store.log.events(execution_id, after=seq - 1, limit=1)
-    total, failed = await _begun(store, execution_id, row) if row.step_run_id else (None, set())
+    [row] = await log.events(execution_id, after=seq - 1, limit=1)
+    total, failed = await _begun(log, execution_id, row) if row.step_run_id else (None, set())
     if total is None:
         raise BadRequest(
             f"event {seq} ({row.type}) belongs to no loop over elements, so no iteration of it can"
@@ -215,7 +215,7 @@ async def _loop_of(
         )
     after, end = 0, None
     while end is None and (
-        rows := await store.log.events(
+        rows := await log.events(
             execution_id, after=after, limit=PAGE, types=(*ENDS, FAILED), step=row.step
         )
     ):
@@ -230,25 +230,23 @@ async def _loop_of(
     if iteration is None and not failed:
         raise BadRequest(f"no iteration of the loop of step {row.step!r} failed.")
     if end is None:
-        end = (await store.log.heads([execution_id]))[execution_id] + 1
+        end = (await log.heads([execution_id]))[execution_id] + 1
     return (row.step_run_id, frozenset(failed if iteration is None else {iteration})), end
 
 
-async def _begun(
-    store: Store, execution_id: ExecutionId, row: EventRow
-) -> tuple[int | None, set[int]]:
+async def _begun(log: Log, execution_id: ExecutionId, row: EventRow) -> tuple[int | None, set[int]]:
     """How many iterations the loop of an event has, and which had failed before this execution
     took it over from another; None if there is no loop, or one that does not know its end.
     """
     after = 0
-    while rows := await store.log.events(
+    while rows := await log.events(
         execution_id, after=after, limit=PAGE, types=("loop.started",), step=row.step
     ):
         for one in rows:
             if one.step_run_id == row.step_run_id:
                 return getattr(decode(one.body), "total", None), set()
         after = rows[-1].seq
-    for one in await store.log.events(execution_id, limit=1, types=("playbook.forked",)):
+    for one in await log.events(execution_id, limit=1, types=("playbook.forked",)):
         fork, state = decode(one.body), ExecutionState()
         evolve(state, fork)
         run = state.runs.get(row.step_run_id)
@@ -264,7 +262,7 @@ async def _begun(
     return None, set()
 
 
-async def _take_back(store: Store, execution_id: ExecutionId, past: Past) -> None:
+async def _take_back(bodies: Bodies, execution_id: ExecutionId, past: Past) -> None:
     """The results beside iterations that are repeated must not be put away yet."""
     if past.again is None:
         return
@@ -274,19 +272,19 @@ async def _take_back(store: Store, execution_id: ExecutionId, past: Past) -> Non
         raise BadRequest("the loop had not begun at that event; name a later one.")
     for segment in sorted({number // run.loop.segment for number in iterations}):
         if segment in run.loop.segments:
-            body = await _segment(store, execution_id, run, segment)
+            body = await _segment(bodies, execution_id, run, segment)
             take_back(run.loop, segment, refs.decode(body), iterations, len(body))
 
 
-async def _segment(store: Store, execution_id: ExecutionId, run: Run, segment: int) -> bytes:
+async def _segment(bodies: Bodies, execution_id: ExecutionId, run: Run, segment: int) -> bytes:
     key = refs.segment_key(derive(run.step_run_id, "results"), segment)
-    body = await store.bodies.get(execution_id, key)
+    body = await bodies.get(execution_id, key)
     if body is None:
         raise NotFound(f"execution {execution_id} has no result {key}.")
     return body
 
 
-async def copy_segments(store: Store, plan: PlannedFork, seed: Seed, new: ExecutionId) -> None:
+async def copy_segments(bodies: Bodies, plan: PlannedFork, seed: Seed, new: ExecutionId) -> None:
     """Results of loops under way that were put away go with the new execution.
 
     They are kept before it begins; if it does not, nobody refers to them.
@@ -296,9 +294,9 @@ async def copy_segments(store: Store, plan: PlannedFork, seed: Seed, new: Execut
         if run.loop is None or renamed is None:
             continue
         for segment in run.loop.segments:
-            body = await _segment(store, plan.execution_id, run, segment)
+            body = await _segment(bodies, plan.execution_id, run, segment)
             key = refs.segment_key(derive(renamed.step_run_id, "results"), segment)
-            await store.bodies.put(new, key, body)
+            await bodies.put(new, key, body)
 
 
 def _fit(past: Past, old: Program, new: Program, version: int | None) -> set[StepRunId]:

@@ -133,7 +133,7 @@ class Hooks(TriggerDocuments[Hook, HookState]):
     ) -> None:
         super().__init__(store, catalog, executions, clock, triggers)
         self._keys = keys
-        self.deliveries = Deliveries(store, clock)
+        self.deliveries = Deliveries(store.triggers, store.messages, clock)
         self._known: dict[str, tuple[float, Known | None]] = {}
 
     # --- Deliveries ---

@@ -22,7 +22,7 @@ from noetl.control.identity import new_id
 from noetl.errors import BadRequest
 from noetl.model.ids import derive
 from noetl.model.triggers import Consumer, FilesSource, NatsSource, PostgresSource
-from noetl.store.base import Store
+from noetl.store.triggers import Messages
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import lacking
 from noetl.tools.plain_data import plain
@@ -66,7 +66,8 @@ class Surroundings(NamedTuple):
     credential: Callable[[str, str], Awaitable[dict[str, Any]]]
     """The fields of the credential of that name, for a document of that path."""
     resources: ToolResources
-    store: Store
+    messages: Messages
+    """What became of messages that were taken."""
     now: Callable[[], float]
 
 
@@ -89,7 +90,7 @@ async def opened(consumer: Consumer, around: Surroundings) -> AsyncIterator[Sour
 
                 _need("store", "obstore")
                 place = await place_at(source.url, fields, around.resources)
-                made = Files(source, consumer.path, place, around.store)
+                made = Files(source, consumer.path, place, around.messages)
         yield made
 
 
@@ -311,11 +312,11 @@ class Files:
     written. What is known of files that are gone is forgotten.
     """
 
-    def __init__(self, source: FilesSource, path: str, place: Any, store: Store) -> None:
+    def __init__(self, source: FilesSource, path: str, place: Any, messages: Messages) -> None:
         self._source = source
         self._path = path
         self._place = place
-        self._store = store
+        self._messages = messages
         self._seen: set[str] = set()
         """What the last look found."""
         self._known: set[str] | None = None
@@ -329,9 +330,7 @@ class Files:
                 new = [one for one in new if one.id in self._seen]
             for page in range(0, len(new), PAGE):
                 ids = [one.id for one in new[page : page + PAGE]]
-                self._known = (self._known or set()) | await self._store.messages.known(
-                    self._path, ids
-                )
+                self._known = (self._known or set()) | await self._messages.known(self._path, ids)
             await self._forget({one.id for one in found})
             taken = [one for one in new if one.id not in (self._known or ())]
             if taken:
@@ -356,13 +355,13 @@ class Files:
         gone = [] if self._known is None else list(self._known - present)
         if not self._seen:  # the first look: files may have gone while nobody looked
             before = float("inf")
-            while page := await self._store.messages.of(self._path, before=before, limit=PAGE):
+            while page := await self._messages.of(self._path, before=before, limit=PAGE):
                 gone += [one.id for one in page if one.id not in present]
                 before = page[-1].at
         self._seen = present
         self._known = (self._known or set()) & present
         if gone:
-            await self._store.messages.forget(self._path, gone)
+            await self._messages.forget(self._path, gone)
 
     async def done(self, messages: Sequence[Message]) -> None:
         self._known = (self._known or set()) | {one.id for one in messages}

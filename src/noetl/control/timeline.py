@@ -35,7 +35,8 @@ from noetl.model.timeline import (
 )
 
 if TYPE_CHECKING:
-    from noetl.store.base import Store
+    from noetl.store.log import Log
+    from noetl.store.records import Records
 
 PAGE = 2000
 KEPT = 16
@@ -352,8 +353,9 @@ def _wait_of(fact: facts.StepWaiting) -> SpanKind:
 class Timelines:
     """Lines of the executions that were looked at last."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, log: Log, records: Records) -> None:
+        self._log = log
+        self._records = records
         self._kept: OrderedDict[ExecutionId, Lines] = OrderedDict()
 
     async def timeline(
@@ -392,14 +394,14 @@ class Timelines:
     async def _lines(self, execution_id: ExecutionId) -> Lines:
         lines = self._kept.get(execution_id)
         if lines is None:
-            if await self._store.records.summary(execution_id) is None:
+            if await self._records.summary(execution_id) is None:
                 raise NotFound(f"there is no execution {execution_id}.")
             lines = self._kept.setdefault(execution_id, Lines())
         self._kept.move_to_end(execution_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         async with lines.lock:
-            while rows := await self._store.log.events(execution_id, after=lines.seq, limit=PAGE):
+            while rows := await self._log.events(execution_id, after=lines.seq, limit=PAGE):
                 for row in rows:
                     lines.see(row.seq, decode(row.body))
         return lines

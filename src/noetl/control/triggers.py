@@ -18,7 +18,7 @@ from noetl.control.clock import Clock
 from noetl.control.timers import GRACE_SECONDS, POLL_SECONDS, Resting
 from noetl.errors import StoreError
 from noetl.model.triggers import TriggerRow
-from noetl.store.base import Store
+from noetl.store.triggers import Triggers as Rows
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,17 @@ Settle = Callable[[TriggerRow], Awaitable[None]]
 class Triggers:
     """What is due, kept for all kinds."""
 
-    def __init__(self, store: Store, clock: Clock, owns: Callable[[str], bool]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        rows: Rows,
+        clock: Clock,
+        owns: Callable[[str], bool],
+        *,
+        is_alone: bool,
+    ) -> None:
+        self._rows = rows
+        self._is_alone = is_alone
+        """No other process writes to the database."""
         self._clock = clock
         self._owns = owns
         self._kinds: dict[str, Settle] = {}
@@ -83,7 +92,7 @@ class Triggers:
         touched, self._touched = self._touched, {}
         await asyncio.gather(*map(self._settle, touched.values()))
         now = self._clock.now()
-        found = await self._store.triggers.due(now=now, limit=BATCH + len(resting))
+        found = await self._rows.due(now=now, limit=BATCH + len(resting))
         resting.keep([(row.path, row.key) for row in found])
         overdue = now - GRACE_SECONDS
         due = [
@@ -96,7 +105,7 @@ class Triggers:
         for row, is_done in zip(due, done, strict=True):
             resting.note((row.path, row.key), self._clock.now(), done=is_done)
         if not any(done):
-            await self._sleep(await self._store.triggers.next_due(), is_resting=bool(len(resting)))
+            await self._sleep(await self._rows.next_due(), is_resting=bool(len(resting)))
 
     async def _settle(self, row: TriggerRow) -> bool:
         """Whether it could be done. One that cannot go on must not stop the others."""
@@ -113,7 +122,7 @@ class Triggers:
     async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
         """Until that moment, or until something changes."""
         now = self._clock.now()
-        limit = now + (FAR_SECONDS if self._store.exclusive else LOOK_SECONDS)
+        limit = now + (FAR_SECONDS if self._is_alone else LOOK_SECONDS)
         until = limit if following is None else min(following, limit)
         if until <= now:  # It rests, or it is another server's to look after.
             until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)

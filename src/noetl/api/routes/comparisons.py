@@ -21,13 +21,15 @@ class Both(Query, frozen=True, kw_only=True):
 
 async def diff(services: Services, caller: Caller, *, query: Both) -> DiffDocument:
     """How two executions differ, aligned by step, run, iteration, task and attempt."""
-    return await comparison.diff(services.store, query.a, query.b)
+    return await comparison.diff(services.store.log, services.store.records, query.a, query.b)
 
 
 async def critical(services: Services, caller: Caller, *, execution_id: str) -> CriticalPath:
     """The chain of step runs that decided how long an execution took, and what the time went to."""
     now = services.clock.now()
-    return await comparison.critical_path(services.store, services.timelines, execution_id, now)
+    return await comparison.critical_path(
+        services.store.log, services.store.records, services.timelines, execution_id, now
+    )
 
 
 DIFF = Route(

@@ -226,7 +226,7 @@ async def fork(
 
     version = body.version
     if version == "latest":
-        request = await forks.request_of(services.store, execution_id)
+        request = await forks.request_of(services.store.log, execution_id)
         version = (await services.catalog.entry(request.path)).version
     wish = forks.Wish(
         seq=body.seq,
@@ -402,8 +402,16 @@ async def why(
     if query.step is not None:
         from noetl.control.explanation import inquiry
 
-        programs = services.orchestrator.programs
-        asked = await inquiry(services.store, programs, execution_id, query.step, query.seq)
+        store, programs = services.store, services.orchestrator.programs
+        asked = await inquiry(
+            store.log,
+            store.records,
+            store.bodies,
+            programs,
+            execution_id,
+            step=query.step,
+            seq=query.seq,
+        )
         told = await services.evaluator.why(asked, caller.name)
     elif query.seq is not None:
         raise BadRequest(

@@ -72,7 +72,7 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
 
 async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
     """A test file that replays what the tools of an execution answered, and that passes."""
-    request = await request_of(services.store, execution_id)
+    request = await request_of(services.store.log, execution_id)
     name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
     text = await services.simulator.test_of(
         lambda: _packed(services, execution_id, BYTES_MAX), f"{name}.yaml"
