@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src"
@@ -29,26 +30,31 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-TREES = {module_of(path): ast.parse(path.read_text()) for path in sorted(SRC.rglob("*.py"))}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """By name, all our modules."""
+    return {module_of(path): ast.parse(path.read_text()) for path in sorted(SRC.rglob("*.py"))}
+
+
 PACKAGES = {module_of(path) for path in SRC.rglob("__init__.py")}
 
 
 def imported_by(tree: ast.Module) -> set[str]:
     """The modules of ours that a module imports."""
-    found = set()
+    known, found = trees().keys(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & TREES.keys()) or {node.module}
-    return found & TREES.keys()
+            found |= (names & known) or {node.module}
+    return found & known
 
 
 def modules_for_one_other() -> Iterator[str]:
     """A piece that only one file needs may belong in that file."""
     users: dict[str, list[str]] = {}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for used in imported_by(tree) - {module}:
             users.setdefault(used, []).append(module)
     for used, by in sorted(users.items()):
@@ -60,7 +66,7 @@ def short_functions_called_once() -> Iterator[str]:
     """A name for what the caller could say itself. A name that is defined twice is left out."""
     defined: dict[str, list[tuple[str, Function]]] = {}
     used: Counter[str] = Counter()
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, Function):
                 defined.setdefault(node.name, []).append((module, node))
@@ -84,7 +90,7 @@ def lines_of(function: Function) -> int:
 
 
 def classes_with_many_fields() -> Iterator[str]:
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and (count := len(fields_of(node))) > FIELDS_MAX:
                 yield f"{module}:{node.lineno} {node.name}: {count}"
@@ -105,7 +111,7 @@ def fields_of(owner: ast.ClassDef) -> set[str]:
 
 
 def loose_signatures() -> Iterator[str]:
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         if room_of(module) in EDGE:
             continue
         for node in ast.walk(tree):

@@ -25,7 +25,7 @@ from tests.examples.system import ROOT
 from tests.server.example_runs import NAMES, SECRETS, WORKLOADS, Ran, prepared, told
 from tests.server.processes import Server, serving, working
 from tests.servers import url_of
-from tests.tools.canary_system import answers
+from tests.tools.canary_system import SLOW, answers
 
 RACES = {"first_answer", "order_feed", "quantum_sweep", "timeouts", "work_queue"}
 """Here the clock decides which calls are made, in either way of running; the end is the same."""
@@ -144,7 +144,8 @@ def test_e1_an_example_runs_the_same_embedded_and_on_servers(
         with prepared(name, folder, postgres) as example:
             is_here = place == "embedded"
             runs[place] = example.embedded() if is_here else example.served(servers[place])
-        told = [] if is_here else answers(servers[place], runs[place].document, ["shop", "vault"])
+        known = ["shop", "vault"]
+        told = [] if is_here else answers(servers[place], runs[place].document, known, SLOW)
         assert_clean(SECRETS, folder, *told)
 
     here = runs.pop("embedded")

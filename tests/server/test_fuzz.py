@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
-from schemathesis import GenerationMode
-from schemathesis.checks import (
-    content_type_conformance,
-    not_a_server_error,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from noetl.api.table import TABLE
 from tests.effort import TIMES
 from tests.examples.system import temporary_folder
 from tests.server.processes import serving
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
+if TYPE_CHECKING:
+    import schemathesis
+
 WAITS = {"/api/commands/lease", "/api/commands/cancelled"}
 """They wait for work that never comes here."""
 LOCKS_OUT = {"/api/access/users", "/api/access/tokens"}
@@ -42,17 +32,28 @@ OPERATIONS = sorted(
 
 @pytest.fixture(scope="module")
 def schema() -> Iterator[schemathesis.BaseSchema]:
+    # Half a second, which only the process pays that runs these tests.
+    import schemathesis
+
     # The page for browsers at `/` is not a part of the API.
     with temporary_folder() as folder, serving(folder, NOETL_UI="off") as server:
         yield schemathesis.openapi.from_url(f"{server.url}/api/openapi.json")
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_the_server_keeps_to_its_description(
-    schema: schemathesis.BaseSchema, method: str, path: str, mode: GenerationMode
+    schema: schemathesis.BaseSchema, method: str, path: str, mode: str
 ) -> None:
-    if mode is GenerationMode.NEGATIVE and path in NOTHING_TO_SPOIL:
+    from schemathesis import GenerationMode
+    from schemathesis.checks import (
+        content_type_conformance,
+        not_a_server_error,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    if mode == "negative" and path in NOTHING_TO_SPOIL:
         return
     operation = schema[path][method]
 
@@ -63,10 +64,17 @@ def test_the_server_keeps_to_its_description(
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy(generation_mode=mode))
+    @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
     def ask(case: schemathesis.Case) -> None:
         if isinstance(case.query, dict):
             case.query.pop("wait", None)
-        case.call_and_validate(checks=CHECKS)
+        case.call_and_validate(
+            checks=[
+                not_a_server_error,
+                status_code_conformance,
+                content_type_conformance,
+                response_schema_conformance,
+            ]
+        )
 
     ask()
