@@ -33,22 +33,22 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A range: iteration 0 has `begin`, each further one `by` more."""
     concurrency: int = 1
     skip: tuple[int, ...] = ()
-    """Iterations that have been recorded already."""
+    """Iterations that are already recorded."""
     claims: bool = False
     """A frame of a cursor: its worker claims the elements, and counts them from 0."""
     chains: tuple[tuple[int, ...], ...] = ()
     """Of a partitioned loop: iterations to run, those of a chain one after the other."""
     keys: bool = False
-    """Only find the keys of these iterations."""
+    """Only compute the keys of these iterations."""
 
 
 SUSPECT_AFTER = 3
-"""A command that is given out so often was lost twice: perhaps it kills its workers."""
+"""A command requeued this often was lost twice: perhaps it kills its workers."""
 _ALONE = " (alone)"
 
 
 def apart(queue: str) -> str:
-    """Where commands of a queue wait that are given to a worker that runs nothing else."""
+    """The queue for commands that need a worker which runs nothing else."""
     return queue + _ALONE
 
 
@@ -57,7 +57,7 @@ def is_apart(queue: str) -> bool:
 
 
 def placed(pool: str, labels: Mapping[str, str]) -> str:
-    """The queue of commands that ask for these labels, and what a worker with them offers."""
+    """The queue of commands that require these labels, and what a worker with them offers."""
     if not labels:
         return pool
     return f"{pool} [{','.join(sorted(f'{key}={value}' for key, value in labels.items()))}]"
@@ -65,24 +65,24 @@ def placed(pool: str, labels: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=10_000)
 def place_of(queue: str) -> tuple[str, frozenset[str]]:
-    """The pool of a queue, and the labels that it asks for, each as `key=value`."""
+    """The pool of a queue, and the labels that it requires, each as `key=value`."""
     pool, found, rest = queue.removesuffix(_ALONE).partition(" [")
     return pool, frozenset(rest.removesuffix("]").split(",")) if found else frozenset()
 
 
 def pool_of(queue: str) -> str:
-    """The pool whose workers take what waits there."""
+    """The pool whose workers serve the queue."""
     return place_of(queue)[0]
 
 
 def serves(offer: str, queue: str) -> bool:
-    """Whether a worker that offers this takes what waits there: it has all labels asked for."""
+    """Whether a worker with this offer serves the queue: it has all required labels."""
     (pool, labels), (wanted, asked) = place_of(offer), place_of(queue)
     return pool == wanted and asked <= labels
 
 
 def missing_labels(queues: Mapping[str, tuple[int, int]], offers: Sequence[str]) -> list[str]:
-    """Of what waits in these queues, the labels that keep every worker of the pool from it."""
+    """The labels that keep every worker of the pool from these queues."""
     found: set[str] = set()
     for queue, (waiting, _) in queues.items():
         if waiting and not any(serves(offer, queue) for offer in offers):
@@ -91,7 +91,7 @@ def missing_labels(queues: Mapping[str, tuple[int, int]], offers: Sequence[str])
 
 
 def lacking(queue: str, offers: Sequence[str]) -> frozenset[str]:
-    """The labels that the worker which comes nearest does not have."""
+    """The labels that the best matching worker lacks."""
     asked = place_of(queue)[1]
     return min((asked - place_of(offer)[1] for offer in offers), key=len, default=asked)
 
@@ -111,23 +111,25 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ctx: Values = {}
     vars: Values = {}
     steps: dict[str, StepResult] = {}
-    """Results of earlier steps that the body reads."""
+    """Results of earlier steps that the step uses."""
     chunk: Chunk | None = None
     iteration: int | None = None
-    """Set when one suspended iteration goes on by itself."""
+    """Set when one suspended iteration continues by itself."""
     progress: Progress | None = None
     local: Values = {}
     """Names of the step run that its rules have set."""
     block: str | None = None
     """Run this workbook entry instead of the step's tasks: a compensation."""
     undoes: bool = False
-    """The whole run is a compensation: the step's rules do not answer it."""
+    """The whole run is a compensation: the step's rules do not apply."""
     pool: str = "default"
     priority: int = 0
     turn: int = 0
-    """Of those with the same priority that wait, the lowest goes first; see `control.leases`."""
+    """Of the waiting commands with the same priority, the lowest goes first; see
+    `control.leases`.
+    """
     at: float = 0.0
-    """When the run was decided on; `now()` of its templates."""
+    """When the run was decided; `now()` of its templates."""
     deliveries: int = 1
     parent_execution_id: ExecutionId | None = None
     seal: str = ""
@@ -139,16 +141,16 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     command: Command
     token: str
-    """Fencing: a report under any other token is refused."""
+    """The fence: a report under any other token is refused."""
     expires_at: float
 
 
 EMBEDDED = "embedded-"
-"""What the names of workers begin with that live in the process of their control plane."""
+"""Prefix of the names of workers inside the process of their control plane."""
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that says it is there."""
+    """A worker's heartbeat."""
 
     worker_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     pool: str = "default"
@@ -160,12 +162,12 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker is told about commands that it holds."""
+    """Instructions for a worker about commands that it holds."""
 
     stop: set[CommandId] = set()
-    """They are over: interrupt what runs."""
+    """They are over: interrupt their calls."""
     pause: set[CommandId] = set()
-    """Let the calls that run end, and begin nothing more under them."""
+    """Let running calls end, and begin nothing new under them."""
 
     def __bool__(self) -> bool:
         return bool(self.stop or self.pause)
@@ -183,7 +185,7 @@ class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run (or one iteration of it) that should go on later, holding no worker until then."""
+    """A run (or one iteration of it) that continues later, and holds no worker until then."""
 
     progress: Progress
     iteration: int | None = None
@@ -197,25 +199,25 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: TaskError | None = None
     result: Any = None
     tasks: Values = {}
-    """Of several tasks, the result of each."""
+    """With several tasks, the result of each."""
     next: Routing | None = None
     """Where a rule sends the tokens."""
     suppressed: tuple[str, ...] = ()
     """Branches that lost against it."""
     skipped: str | None = None
-    """Why the step is skipped, if a rule said that it is."""
+    """Why the step is skipped, if a rule says so."""
     recovered: bool = False
-    """A rule said what the step yields although it failed."""
+    """A rule set the step's result although it failed."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker has to say about a command it holds. The last one closes it."""
+    """A worker's report on a command it holds. The last one closes the command."""
 
     command_id: CommandId
     execution_id: ExecutionId
     token: str
     number: int
-    """Counts the reports of this lease from 1, so that a repeated one is known."""
+    """Counts the reports of this lease from 1, so that a repeated one is recognised."""
     worker: str = ""
     """Who speaks."""
     events: tuple[Event, ...] = ()
@@ -223,7 +225,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ending: Ending | None = None
     """For a run without loop."""
     closes: bool = False
-    """Nothing more will come under this lease."""
+    """No more reports follow under this lease."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -233,4 +235,4 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled: bool = False
     """The run is no longer wanted: stop it."""
     leases: tuple[Lease, ...] = ()
-    """The next commands, if it asked for some."""
+    """The next commands, if the worker asked for some."""

@@ -24,7 +24,7 @@ class Form(Document, frozen=True, kw_only=True):
     until: str | None
     form: list[QuestionDocument]
     role: str | UnsetType = UNSET
-    """Who may answer, if not everybody who may send events; admins may, too."""
+    """The role that may answer; by default everyone who may send events. Admins always may."""
     labels: dict[str, str]
 
 
@@ -33,7 +33,7 @@ class Inbox(Document, frozen=True, kw_only=True):
 
     forms: list[Form]
     total: int
-    """Executions in which a form waits; some may not be told yet by rows of earlier versions."""
+    """Executions in which a form waits; rows of earlier versions may not show it yet."""
     next_cursor: str | None
 
 
@@ -45,19 +45,19 @@ class Queue(Document, frozen=True, kw_only=True):
     leased: int
     workers: int
     draining: int
-    """Of these workers, those that take nothing new."""
+    """Those of these workers that take no new commands."""
     slots: int
-    """Of workers that take work."""
+    """Slots of workers that take commands."""
     oldest_since: str | None
     oldest_seconds: float | None
-    """How long the command waits that has waited longest."""
+    """How long the oldest command has waited."""
     oldest_execution_id: str | None
     kinds: dict[str, int]
-    """Commands that wait, by the kinds of the tools that they call."""
+    """Waiting commands, by the kinds of the tools that they call."""
     kinds_of: int
     """How many commands `kinds` counts: the oldest ones."""
     missing: list[str]
-    """Labels that commands here wait for and that no worker has together, each as `name=value`."""
+    """Labels that waiting commands require and that no single worker has, each as `name=value`."""
 
 
 class QueueList(Document, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Overview(Document, frozen=True, kw_only=True):
     failed: FailedLately
     forms: Inbox
     stuck: list[Queue]
-    """Pools in which commands wait and no worker takes them."""
+    """Pools with waiting commands that no worker takes."""
     missed: list[MissedTime]
     running: RunningNow
     next_times: list[MissedTime]
@@ -108,7 +108,7 @@ class Overview(Document, frozen=True, kw_only=True):
 
 
 class BulkFailure(Document, frozen=True, kw_only=True):
-    """An execution that the action did not succeed for."""
+    """An execution for which the action failed."""
 
     execution_id: str
     code: str
@@ -116,31 +116,31 @@ class BulkFailure(Document, frozen=True, kw_only=True):
 
 
 class BulkDone(Document, frozen=True, kw_only=True):
-    """What became of an action on several executions."""
+    """The outcome of an action on several executions."""
 
     action: BulkAction
     dry_run: bool
     matched: int
     """Executions that the query or the ids name."""
     eligible: int
-    """Of these, those in a status in which the action makes sense."""
+    """Those of them in a status to which the action applies."""
     done: int
     failed: list[BulkFailure]
     started: list[str]
-    """Of reruns: the new executions."""
+    """The new executions of a rerun."""
 
 
 # --- Views -------------------------------------------------------------------------------------
 
 
 class View(Document, frozen=True, kw_only=True):
-    """A query that was saved under a name."""
+    """A saved query."""
 
     name: str
     q: str
     columns: list[str]
     owner: str
-    """Who saved it last."""
+    """The user who saved it last."""
     updated_at: str | None
 
 
@@ -160,7 +160,7 @@ class VersionItem(CatalogItem, frozen=True, kw_only=True):
 
 
 class VersionList(Document, frozen=True, kw_only=True):
-    """Versions of a playbook, newest first, and where it stands among others."""
+    """Versions of a playbook, newest first, with its callers and the playbooks it calls."""
 
     path: str
     versions: list[VersionItem]

@@ -27,9 +27,9 @@ def seconds(written: float | str) -> float | None:
 
 
 def interval(rate: str) -> float | None:
-    """The seconds from one call to the next at a rate such as 10/s or 100/5m; None if it is none.
+    """The seconds between two calls at a rate such as 10/s or 100/5m; None if it is not a rate.
 
-    A rate of nothing is none: the first call would never come.
+    A rate of zero is not a rate: the first call would never come.
     """
     if not re.match(RATE_PATTERN, rate):
         return None

@@ -37,17 +37,17 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step_run_id: StepRunId
     iteration: int | None = None
     return_step: str | None = None
-    """The step whose result it wants, instead of that of the whole."""
+    """The step whose result is wanted, instead of the result of the execution."""
     depth: int = 1
     """How many executions are above."""
     root: ExecutionId = ""
-    """The one above all of them, unless that is `execution_id`."""
+    """The top-level execution, unless that is `execution_id`."""
     slots: tuple[str, ...] = ()
-    """Limits that those above are held to: what they call runs within their slots."""
+    """Limits that its callers hold slots of: it runs within those slots."""
 
     @property
     def first(self) -> ExecutionId:
-        """The one above all of them."""
+        """The top-level execution."""
         return self.root or self.execution_id
 
 
@@ -60,15 +60,16 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     key: str | None = None
     """The caller's idempotency key."""
     rerun_of: ExecutionId | None = None
-    """It begins with what this one had recorded, or with its workload alone."""
+    """It begins with what this execution recorded, or with its workload alone."""
     forked_at: int | None = None
-    """The event of that one which is to happen again; `playbook.forked` has what came before."""
+    """The event of that execution which happens again; `playbook.forked` has what came before."""
     actor: Actor | None = None
     source: Source | None = None
     labels: dict[str, str] = {}
     seal: str = ""
-    """The key under which its references are marked, shared with its children and reruns. Only
-    servers and workers know it."""
+    """The key that marks its references, shared with its children and reruns. Only servers and
+    workers know it.
+    """
 
 
 class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.evaluated"):
@@ -81,22 +82,23 @@ class RequestEvaluated(Fact, frozen=True, kw_only=True, tag="playbook.request.ev
 
 
 class ExecutionForked(Fact, frozen=True, kw_only=True, tag="playbook.forked"):
-    """It goes on from what another execution had recorded: none of that is done again."""
+    """It continues from what another execution recorded; nothing of that is repeated."""
 
     source: ExecutionId
     seq: int | None = None
-    """The last event of the source that counts here; None: of a rerun, whatever came before its
-    step."""
+    """The last event of the source that counts here; None in a rerun: everything before its
+    step.
+    """
     iteration: int | None = None
-    """The iteration that is repeated, of a loop whose other iterations count."""
+    """The repeated iteration of a loop whose other iterations count."""
     ctx: Values = {}
     """What was written to ctx for this execution: path → value."""
     state: Values = {}
-    """The part of the state that it begins with, as plain data; see `engine.forks`."""
+    """The initial part of the state, as plain data; see `engine.forks`."""
 
 
 class ExecutionBounded(Fact, frozen=True, kw_only=True, tag="playbook.bounded"):
-    """The limits that it is held to: by name, how many that have it may run at the same time."""
+    """The limits that it is subject to: by name, how many executions may run at the same time."""
 
     slots: dict[str, int]
     priority: int = 0
@@ -109,9 +111,9 @@ class ExecutionQueued(Fact, frozen=True, kw_only=True, tag="playbook.queued"):
 
     full: tuple[str, ...] = ()
     is_fork: bool = False
-    """It will go on from what another execution had recorded."""
+    """It will continue from what another execution recorded."""
     ended: Values = {}
-    """Of a fork, the runs that had ended just then, under `runs`; see `Seed.ended`."""
+    """For a fork, the runs that had just ended, under `runs`; see `Seed.ended`."""
 
 
 class WorkflowStarted(Fact, frozen=True, kw_only=True, tag="workflow.started"):
@@ -119,7 +121,7 @@ class WorkflowStarted(Fact, frozen=True, kw_only=True, tag="workflow.started"):
 
 
 class WorkflowFailing(Fact, frozen=True, kw_only=True, tag="workflow.failing"):
-    """A failure that nothing in the playbook handles. What is still running may have to stop."""
+    """A failure that nothing in the playbook handles. Running steps may have to stop."""
 
     error: TaskError
     step: str = ""
@@ -148,7 +150,7 @@ class WorkflowFinished(Fact, frozen=True, kw_only=True, tag="workflow.finished")
 
 
 LAST_EVENT = "playbook.processed"
-"""After this nothing happens to an execution."""
+"""The last event of an execution."""
 
 
 class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag=LAST_EVENT):
@@ -156,7 +158,7 @@ class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag=LAST_EVENT):
 
 
 class QuotaUsed(Fact, frozen=True, kw_only=True, tag="quota.used"):
-    """What calls of a run have used since the last time this was said, where there are quotas."""
+    """What the calls of a run have used since the last such event, if there are quotas."""
 
     step_run_id: StepRunId
     step: str
@@ -181,7 +183,7 @@ class TokenCreated(Fact, frozen=True, kw_only=True, tag="token.created"):
     event: Values = {}
     """What `event` shows to admission at the target."""
     past: dict[str, int] = {}
-    """Which run of each absorbing join (`any`, `{n: k}`) this token descends from, if any."""
+    """The run of each absorbing join (`any`, `{n: k}`) that this token descends from, if any."""
     dedupe: str = ""
     """A digest of its key, on an arc that carries each key once."""
     partition: str = ""
@@ -208,18 +210,20 @@ class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
     """Counts the runs of this step from 1."""
     args: Values = {}
     command_id: CommandId | None = None
-    """The command that runs it, where one does all of it."""
+    """The command that runs all of it, if there is one."""
     compensates: StepRunId | None = None
     block: str | None = None
     """It runs this workbook entry instead of the step's tasks: a compensation."""
     priority: int = 0
     past: dict[str, int] = {}
     handles_failure: bool = False
-    """The execution has failed, and this is what its playbook does then."""
+    """It is the playbook's `on_failure`: the execution has failed."""
     released: bool = False
-    """Two joins waited for each other; the oldest was let go."""
+    """Two joins waited for each other; the oldest was released."""
     partition: str = ""
-    """That of its token: no other run of the step with the same one begins before its end."""
+    """The partition of its token: no other run of the step with the same one begins before it
+    ends.
+    """
 
 
 class StepStarted(Fact, frozen=True, kw_only=True, tag="step.started"):
@@ -233,11 +237,11 @@ class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
     step: str
     reason: str = ""
     undefined: Undefined = {}
-    """No admission rule held; what their conditions did not find."""
+    """No admission rule held; names that their conditions did not find."""
 
 
 class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
-    """The run holds no worker until a timer is due, its child has ended, or an event comes."""
+    """The run holds no worker until a timer is due, its child has ended, or an event arrives."""
 
     step_run_id: StepRunId
     step: str
@@ -246,9 +250,9 @@ class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
     child: ExecutionId | None = None
     progress: Progress | None = None
     listens: Listening | None = None
-    """It waits for the world (`eval_mode: on_event`)."""
+    """It waits for external events (`eval_mode: on_event`)."""
     yields: tuple[Any, ...] = ()
-    """What its body came to, if it has one."""
+    """The result of its body, if it has one."""
 
 
 class StepResumed(Fact, frozen=True, kw_only=True, tag="step.resumed"):
@@ -262,11 +266,11 @@ class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
     step: str
     result: Any = None
     tasks: Values = {}
-    """Of a pipeline of several tasks, the result of each."""
+    """In a pipeline of several tasks, the result of each."""
     undo: str | None = None
     """The step or workbook entry that undoes it, should the execution fail."""
     emitted: tuple[str, ...] = ()
-    """What the playbook calls this event besides (`emit.events`)."""
+    """Additional event names from the playbook (`emit.events`)."""
     undone: str = ""
     """A compensation: the step whose run it undid."""
 
@@ -385,7 +389,7 @@ class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
     step: str = ""
     removed: tuple[str, ...] = ()
     actor: Actor | None = None
-    """Set from outside: by whom."""
+    """The actor, if it was set from outside."""
 
 
 # --- Loops -------------------------------------------------------------------------------------
@@ -402,27 +406,27 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     by: int | float = 1
     """A range: its first number, and the step from each to the next."""
     in_flight: int = 1
-    """Iterations that may have begun and not ended at the same time."""
+    """How many iterations may run at the same time."""
     lanes: int = 1
-    """Chunks that may be out at the same time."""
+    """How many chunks may be leased at the same time."""
     size: int = 1
-    """Iterations of a chunk."""
+    """Iterations per chunk."""
     segment: int = 100
-    """Results that are kept together, where they are too many for the state."""
+    """Results per segment, if they are too many for the state."""
     partitioned: bool = False
-    """Iterations with the same key follow one another."""
+    """Iterations with the same key run one after another."""
     max_pending: int | None = None
-    """A cursor claims no more while so many of its elements have not ended."""
+    """A cursor claims no more while this many of its elements have not ended."""
 
 
 class FrameClaimed(Reported, frozen=True, kw_only=True, tag="loop.frame.claimed"):
-    """A worker ran a cursor's claim statement: so many iterations begin, or none are left."""
+    """A worker ran a cursor's claim statement: this many iterations begin, or none are left."""
 
     step_run_id: StepRunId
     step: str
     iterations: int = 0
     error: TaskError | None = None
-    """The statement failed, again and again: the loop cannot go on."""
+    """The statement failed repeatedly: the loop cannot continue."""
 
 
 class IterationsKeyed(Reported, frozen=True, kw_only=True, tag="loop.partitioned"):
@@ -433,7 +437,7 @@ class IterationsKeyed(Reported, frozen=True, kw_only=True, tag="loop.partitioned
     start: int = 0
     keys: tuple[str, ...] = ()
     error: TaskError | None = None
-    """A key could not be found: the loop cannot go on."""
+    """A key could not be computed: the loop cannot continue."""
 
 
 class IterationStarted(Reported, frozen=True, kw_only=True, tag="loop.iteration.started"):
@@ -465,7 +469,7 @@ class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.f
 
 
 class ResultsKept(Fact, frozen=True, kw_only=True, tag="loop.results.kept"):
-    """A segment of a loop's results was put away: from now on it is known by its checksum."""
+    """A segment of a loop's results was stored: from now on it is named by its checksum."""
 
     step_run_id: StepRunId
     step: str
@@ -497,7 +501,7 @@ class NextUnmatched(Fact, frozen=True, kw_only=True, tag="next.unmatched"):
     step_run_id: StepRunId
     step: str
     undefined: Undefined = {}
-    """What the guards did not find."""
+    """Names that the guards did not find."""
 
 
 # --- Work handed out ---------------------------------------------------------------------------
@@ -510,18 +514,18 @@ class CommandLeased(Fact, frozen=True, kw_only=True, tag="command.leased"):
 
 
 class CommandLost(Fact, frozen=True, kw_only=True, tag="command.lost"):
-    """The lease lapsed, or was given back, or a report came under one that was lost before."""
+    """The lease lapsed, was given back, or a report arrived under a lease lost before."""
 
     command_id: CommandId
     step_run_id: StepRunId
     worker: str = ""
     reason: str = ""
     refused: bool = False
-    """Its worker reported nevertheless: that report was not taken."""
+    """Its worker reported nevertheless, and the report was refused."""
 
 
 class CommandPaused(Reported, frozen=True, kw_only=True, tag="command.paused"):
-    """Its worker was told of the pause: under this command it begins nothing more."""
+    """Its worker learned of the pause: under this command it begins nothing new."""
 
     step_run_id: StepRunId
     step: str
@@ -529,17 +533,17 @@ class CommandPaused(Reported, frozen=True, kw_only=True, tag="command.paused"):
 
 
 class CommandRequeued(Fact, frozen=True, kw_only=True, tag="command.requeued"):
-    """The work of a lost command goes on under a new one."""
+    """The work of a lost command continues under a new one."""
 
     command_id: CommandId
     lost: CommandId
     step_run_id: StepRunId
     deliveries: int
     alone: int = 0
-    """How many of its workers died while they ran nothing else, since it last got anywhere."""
+    """How many workers died while they ran only this command, since it last made progress."""
     start: int | None = None
     stop: int | None = None
-    """A chunk that is lost again and again goes on with a part; the rest is handed out anew."""
+    """A chunk that is lost repeatedly continues with a part; the rest becomes another chunk."""
     chains: tuple[tuple[int, ...], ...] = ()
     """The same for one of a partitioned loop."""
 
@@ -553,18 +557,18 @@ class CommandIssued(Fact, frozen=True, kw_only=True, tag="command.issued"):
     width: int = 1
     """How many of them at once."""
     iteration: int | None = None
-    """One suspended iteration goes on by itself."""
+    """One suspended iteration continues by itself."""
     chains: tuple[tuple[int, ...], ...] = ()
     """Of a partitioned loop: its iterations, those of a chain one after the other."""
     keys: bool = False
-    """It finds the keys of its iterations."""
+    """It computes the keys of its iterations."""
 
 
 class CommandClosed(Fact, frozen=True, kw_only=True, tag="command.closed"):
     command_id: CommandId
     step_run_id: StepRunId
     rest: int | None = None
-    """A chunk that did not get through: its iterations from here on are handed out again."""
+    """A chunk that was not completed: its iterations from here on are handed out again."""
 
 
 class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):
@@ -575,7 +579,7 @@ class TimerSet(Fact, frozen=True, kw_only=True, tag="timer.set"):
     token_id: TokenId | None = None
     iteration: int | None = None
     name: str = ""
-    """What the playbook calls it (`spec.timers`); of a child's time limit, the child."""
+    """The name in the playbook (`spec.timers`); for the time limit of a child, the child."""
 
 
 class TimerFired(Fact, frozen=True, kw_only=True, tag="timer.fired"):
@@ -661,4 +665,4 @@ Event = (
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Event).decode
 NAMES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Event))
-"""What an event can be called."""
+"""All event names."""

@@ -2,12 +2,11 @@
 
     status:failed path:shop/* took:>5m since:2d label.team=x "duplicate key"
 
-Terms stand side by side and all of them must hold. A value may be several with commas between
-them: any of these. A minus before a term turns it round. A word without a key is looked for in
-the path, the error and the id. Quotes keep spaces, commas and stars as they are; in them a
-backslash stands before a quote.
+All terms must hold. A value may be a comma-separated list: any of them. A minus before a term
+negates it. A word without a key is searched for in the path, the error and the id. Quotes keep
+spaces, commas and stars literal; inside them a backslash escapes a quote.
 
-Nothing here knows SQL: a store turns each term into a condition of its own.
+Nothing here knows SQL: a store turns each term into a condition.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from noetl.model.spelling import did_you_mean
 
 LENGTH_MAX = 2000
 VALUES_MAX = 50
-"""Each is something that a store compares with many rows."""
+"""A store compares each of them with many rows."""
 ID_DIGITS = 18
-"""Ids have at least so many digits."""
+"""The minimum number of digits of an id."""
 Field = Literal[
     "status",
     "waiting",
@@ -70,7 +69,7 @@ LABEL = "label."
 
 
 class Condition(NamedTuple):
-    """What one value of a term asks for."""
+    """The condition of one value of a term."""
 
     field: Field
     value: str | float | int = ""
@@ -97,7 +96,7 @@ def exactly(
     since: float | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Wanted:
-    """The query for these values as they are, without stars or other readings."""
+    """The query for these literal values, without stars or other interpretation."""
     given: tuple[tuple[Field, str | float | None], ...] = (
         ("status", status),
         ("path", path),
@@ -110,7 +109,7 @@ def exactly(
 
 
 def quoted(text: str) -> str:
-    """A text as a value of a query, taken as it is."""
+    """A text as a literal value of a query."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -128,7 +127,7 @@ def parse(text: str, now: float) -> Wanted:
 
 
 def moment(written: str, now: float) -> float | None:
-    """The moment that a span (`2d` ago) or a date (RFC 3339) names; None if it is neither."""
+    """The moment that a duration (`2d` ago) or a date (RFC 3339) names; None if it is neither."""
     span = seconds(written)
     if span is not None:
         return now - span
@@ -152,7 +151,7 @@ class _Word(NamedTuple):
     """A term as it is written."""
 
     key: str
-    """With a sign after it if there was one; empty for text."""
+    """With its sign, if there was one; empty for text."""
     values: list[_Value]
     at: int
     negated: bool
@@ -235,7 +234,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
     is_any = text == "*" and not value.quoted
     match key:
         case "":
-            # Ids are numbers: other words need not be looked for in them.
+            # Ids are numbers: other words need not be searched for in them.
             in_id = [_id(text)] if text.isascii() and text.isdecimal() else []
             return [Condition("text", text), *in_id]
         case "status":
@@ -277,7 +276,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
 
 
 def _id(text: str) -> Condition:
-    """A whole id, which a store finds at once, or how one begins or ends."""
+    """A whole id, which a store finds directly, or its beginning or end."""
     return Condition("exact_id" if len(text) >= ID_DIGITS else "id", text)
 
 
@@ -293,7 +292,7 @@ def _status(value: _Value) -> list[Condition]:
 
 
 def _compared(value: _Value) -> tuple[str, str]:
-    """The sign before a value, one of `> <` or none, and the rest."""
+    """The sign of a value, one of `> <` or none, and the rest."""
     text = value.text
     sign = text[0] if text[0] in "<>" else ""
     return sign, text.removeprefix(sign).removeprefix("=" if sign else "")

@@ -10,7 +10,7 @@ from noetl.model.ids import CommandId
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who caused something from outside."""
+    """The actor of an external action."""
 
     kind: Literal[
         "user",
@@ -23,14 +23,15 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         "consumer",
         "notification",
     ]
-    """`open`: anybody on the machine of a server without users; `local`: a command line there."""
+    """`open`: a caller of a server without users; `local`: a command on the same machine."""
     name: str = ""
-    """Of a user or token; the account on the machine; the execution that called; the path of a
-    document."""
+    """The name of a user or token, the account on the machine, the calling execution, or the path
+    of a document.
+    """
 
     @property
     def is_document(self) -> bool:
-        """Whether it is no one, but a document that starts executions."""
+        """Whether it is a document that starts executions, not a person or program."""
         return self.kind in ("schedule", "hook", "consumer", "notification")
 
     def __str__(self) -> str:
@@ -40,7 +41,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The file that a playbook was read from, where the catalog does not have its text."""
+    """The file that a playbook was read from, if its text is not in the catalog."""
 
     name: str
     code_lines: dict[str, int] = {}
@@ -51,12 +52,12 @@ _KINDS = {"token": "API token", "local": "local user", "playbook": "execution"}
 
 
 Undefined = dict[str, str]
-"""Expressions that conditions looked up and did not find, each with the name that is there and was
-probably meant; empty if none is near."""
+"""Expressions that conditions did not find, each with the name that was probably meant; empty if
+none is similar."""
 
 
 def sentence(undefined: Undefined) -> str:
-    """What is undefined, in words."""
+    """The undefined names, in words."""
     parts = [
         f"`{path}`" + (f" (did you mean `{meant}`?)" if meant else "")
         for path, meant in undefined.items()
@@ -66,7 +67,7 @@ def sentence(undefined: Undefined) -> str:
 
 
 def near_misses(undefined: Undefined) -> Undefined:
-    """Those that look like spelling mistakes: what is merely missing may be meant to be."""
+    """Those that look like spelling mistakes: a merely missing name may be intended."""
     return {path: meant for path, meant in undefined.items() if meant}
 
 
@@ -79,19 +80,19 @@ class Fact(
 
 
 class Reported(Fact, frozen=True, kw_only=True):
-    """A fact that a worker's report may bring.
+    """A fact that a worker's report may contain.
 
-    One fact of each report that leaves its command open says which report that was, so that the
-    same report is known when it comes again.
+    One fact of each report that leaves its command open holds the number of the report, so that a
+    repeated report is recognised.
     """
 
     command_id: CommandId = ""
     report: int = 0
     settled: bool = False
-    """The report brought the end of a call or an iteration: its command does get somewhere."""
+    """The report contains the end of a call or an iteration: its command makes progress."""
     recorded_at: float = 0.0
-    """When the server took it, by the server's clock; `at` is by the worker's.
+    """When the server accepted it, by the server's clock; `at` is by the worker's.
 
-    The first fact of a report says it for those that follow it in the same row of the log. Where
-    none says it, an earlier version wrote the row.
+    The first fact of a report has it for those that follow in the same row of the log. Rows of
+    earlier versions have none.
     """

@@ -1,6 +1,6 @@
-"""Fields with types: questions of forms and inputs of playbooks, and whether values answer them.
+"""Typed fields: questions of forms and inputs of playbooks, and whether values fit them.
 
-Values come from terminals, browsers and programs, so texts are read as what their field wants.
+Values come from terminals, browsers and programs, so text is converted to the type of its field.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ YES = frozenset({"true", "yes", "on", "1", "y"})
 NO = frozenset({"false", "no", "off", "0", "n"})
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@-]{0,127}")
 INTEGER_END = 1 << 63
-"""Larger whole numbers cannot be stored as such."""
+"""Larger integers cannot be stored as such."""
 
 
 class Unfit(Exception):
-    """A value that its field cannot take; says what it takes."""
+    """A value that its field cannot take; the text says what it takes."""
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What became of an answer: its values, or everything that is wrong with it."""
+    """The outcome of an answer: its values, or everything that is wrong with it."""
 
     values: Values
     problems: tuple[str, ...] = ()
 
 
 def answer(form: tuple[FormField, ...], data: Any) -> Answered:
-    """Hold an answer against a form."""
+    """Check an answer against a form."""
     given = {} if data is None else data
     if not isinstance(given, dict):
         return Answered({}, (f"an answer is a mapping of fields to values, not {_shown(data)}",))
@@ -57,10 +57,10 @@ def answer(form: tuple[FormField, ...], data: Any) -> Answered:
 def taken_in(
     inputs: tuple[FormField, ...], workload: Values, given: Iterable[str], declared: Iterable[str]
 ) -> Answered:
-    """Hold a workload against the inputs of its playbook; the workload with each value as its type.
+    """Check a workload against the inputs of its playbook. Returns it with each value converted.
 
-    `given` are the names in the request and `declared` those of the playbook's own workload:
-    others than these and the inputs are refused.
+    `given` are the names in the request and `declared` those of the playbook's own workload: names
+    other than these and the inputs are refused.
     """
     names = {field.name for field in inputs}
     known = sorted(names | set(declared))
@@ -79,7 +79,7 @@ def taken_in(
 
 
 def missing(inputs: tuple[FormField, ...], workload: Values) -> list[FormField]:
-    """Inputs that must be given and are not."""
+    """Required inputs that are missing."""
     return [
         field
         for field in inputs
@@ -88,7 +88,7 @@ def missing(inputs: tuple[FormField, ...], workload: Values) -> list[FormField]:
 
 
 def fitted(field: FormField, given: Any) -> Any:
-    """The value of one field; raises Unfit. Left out or left empty, it is the default."""
+    """The value of one field. Raises Unfit. If it is absent or empty, it is the default."""
     if given is None or (given == "" and field.type != "text"):
         given = field.default
     if given is None:
@@ -189,7 +189,7 @@ def wanted(field: FormField) -> str:
 
 
 def options(field: FormField) -> list[Any]:
-    """What there is to choose from; an option may be a value or `{value, label}`."""
+    """The options; each is a value or `{value, label}`."""
     found = field.options
     if isinstance(found, dict):
         return list(found)
