@@ -1,8 +1,8 @@
 """Everything that can happen to an execution, as values.
 
-An execution moves only when it is given one of these: `engine.advance(program, state, input)` says
-what follows. Each names its execution and the moment it happened, by the clock of the server that
-took it in.
+An execution moves only when it receives one of these: `engine.advance(program, state, input)`
+decides what follows. Each names its execution and the moment it happened, by the clock of the
+server that received it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rerun or a fork begins with: a state without open work."""
+    """The state that a rerun or a fork begins with, without open work."""
 
     source: ExecutionId
     state: ExecutionState
     entry: str | None = None
-    """A rerun: the step that it begins with."""
+    """For a rerun: the step that it begins with."""
     seq: int | None = None
     iteration: int | None = None
     ctx: dict[str, Any] = {}
-    """What was changed in the ctx of the state."""
+    """Changes to the ctx of the state."""
     ended: tuple[tuple[StepDone | StepFailed, Run], ...] = ()
-    """Runs that ended just then: where their tokens go is yet to be decided."""
+    """Runs that had just ended: where their tokens go is yet to be decided."""
 
 
 class Start(_Input, frozen=True, kw_only=True):
-    """An execution was asked for. The same id again changes nothing."""
+    """An execution was requested. The same id again changes nothing."""
 
     request: ExecutionRequested
     workload: dict[str, Any]
     seed: Seed | None = None
-    """What it begins with, if another execution has come so far already."""
+    """The initial state, if it continues another execution."""
     refused: TaskError | None = None
     """It fails at once, for this reason."""
     trigger: TriggerChange | None = None
-    """What started it, to be stored with its first events; the engine does not read it."""
+    """The trigger that started it, stored with its first events; the engine does not read it."""
     full: tuple[str, ...] = ()
-    """Limits that have no room for it, as the store has said."""
+    """Limits that have no room for it, according to the store."""
 
 
 class Admitted(_Input, frozen=True, kw_only=True):
@@ -67,19 +67,19 @@ class Leased(_Input, frozen=True, kw_only=True):
 
 
 class Reported(_Input, frozen=True, kw_only=True):
-    """A worker that holds the lease has something to say."""
+    """A report of a worker that holds the lease."""
 
     report: Report
 
 
 class Refused(_Input, frozen=True, kw_only=True):
-    """A report came from a worker that does not hold the lease."""
+    """A report of a worker that does not hold the lease."""
 
     report: Report
 
 
 class Lapsed(_Input, frozen=True, kw_only=True):
-    """A lease ran out: the work goes on under a new command, from where it was recorded."""
+    """A lease lapsed: the work continues under a new command, from what was recorded."""
 
     command_id: CommandId
     worker: str
@@ -90,7 +90,7 @@ class Lapsed(_Input, frozen=True, kw_only=True):
 
 
 class TimerDue(_Input, frozen=True, kw_only=True):
-    """A timer's moment has come."""
+    """A timer is due."""
 
     timer_id: str
 
@@ -102,7 +102,7 @@ class ChildEnded(_Input, frozen=True, kw_only=True):
 
 
 class LoopEnded(_Input, frozen=True, kw_only=True):
-    """The results of a loop that is over are at hand. Follows the effect `EndLoop`."""
+    """The results of a finished loop have been read. Follows the effect `EndLoop`."""
 
     step_run_id: StepRunId
     result: Any
@@ -119,19 +119,19 @@ class Cancelled(_Input, frozen=True, kw_only=True):
 
     reason: str
     cascade: bool = True
-    """Its children stop, too; otherwise they go on without it."""
+    """Cancel its children, too; otherwise they continue without it."""
     actor: Actor | None = None
 
 
 class Paused(_Input, frozen=True, kw_only=True):
-    """Calls that run end; nothing new is handed out, and workers begin nothing more."""
+    """Running calls end; no commands are leased, and workers begin nothing new."""
 
     reason: str
     actor: Actor | None = None
 
 
 class Resumed(_Input, frozen=True, kw_only=True):
-    """What was held back is handed out."""
+    """Commands that were held back are leased again."""
 
     actor: Actor | None = None
 
@@ -145,7 +145,7 @@ class VarsChanged(_Input, frozen=True, kw_only=True):
 
 
 class Nothing(_Input, frozen=True, kw_only=True):
-    """Nothing happened: the sender wants to know when all before it is stored."""
+    """Nothing happened: the sender wants to know when everything before it is stored."""
 
 
 Input = (

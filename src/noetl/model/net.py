@@ -23,10 +23,9 @@ Amount = int | float | str
 Values = dict[str, Value]
 
 NOOP, PLAYBOOK, WORKBOOK = "noop", "playbook", "workbook"
-"""Tool kinds that mean something to the language itself: a task that calls nothing, a child
-execution, an entry of the workbook. What is special about any other kind its tool says, in
-`tools/KIND`; no other room knows its name.
-"""
+"""Tool kinds with a meaning in the language itself: a task that calls nothing, a child execution,
+an entry of the workbook. Every other kind declares its peculiarities in `tools/KIND`; no other
+module knows its name."""
 OWN_KINDS = frozenset({NOOP, PLAYBOOK, WORKBOOK})
 
 
@@ -67,7 +66,7 @@ class Action(Record, frozen=True, kw_only=True, tag_field="do"):
 
 
 class Continue(Action, frozen=True, kw_only=True, tag="continue"):
-    """Go on with the next task."""
+    """Continue with the next task."""
 
 
 class Break(Action, frozen=True, kw_only=True, tag="break"):
@@ -75,7 +74,7 @@ class Break(Action, frozen=True, kw_only=True, tag="break"):
 
 
 class Jump(Action, frozen=True, kw_only=True, tag="jump"):
-    """Go on with the task of that name."""
+    """Continue with the task of that name."""
 
     to: str
 
@@ -87,17 +86,17 @@ class Fail(Action, frozen=True, kw_only=True, tag="fail"):
 
 
 class Retry(Action, frozen=True, kw_only=True, tag="retry"):
-    """The same call again, after a wait. When the tries are used up the rule no longer matches."""
+    """Repeat the call after a wait. When the attempts are used up, the rule no longer matches."""
 
     attempts: Amount = 3
-    """Tries in total, the first one included."""
+    """Attempts in total, including the first."""
     backoff: Backoff = "fixed"
     delay: Amount = 0
     max_delay: Amount | None = None
     multiplier: Amount = 2
     jitter: bool = False
     overrides: Values = {}
-    """Config to change for the next call: a new page rather than a new try."""
+    """Config to change for the next call: a new page rather than another attempt."""
 
 
 class Call(Action, frozen=True, kw_only=True, tag="call"):
@@ -105,7 +104,7 @@ class Call(Action, frozen=True, kw_only=True, tag="call"):
 
     overrides: Values = {}
     max_calls: Amount | None = None
-    """After so many calls the rule no longer holds."""
+    """After this many calls the rule no longer holds."""
 
 
 class Collect(Action, frozen=True, kw_only=True, tag="collect"):
@@ -126,7 +125,7 @@ class Patch(Action, frozen=True, kw_only=True, tag="set"):
 
 
 class Result(Action, frozen=True, kw_only=True, tag="result"):
-    """Set what the step yields."""
+    """Set the result of the step."""
 
     value: Value
 
@@ -176,7 +175,7 @@ class EventRule(Rule, frozen=True, kw_only=True):
     """A rule of `case`: considered when one of its events happens to the step."""
 
     events: tuple[str, ...] | None = None
-    """The `event.name`s the condition can hold for; None where that cannot be told."""
+    """The `event.name`s for which the condition can hold; None if that is unknown."""
     priority: int = 0
     retry: Retry | None = None
     """Restart the whole chain of actions when one of its tasks fails."""
@@ -193,8 +192,8 @@ class Select(Record, frozen=True, kw_only=True):
 
 
 class ResultSchema(Record, frozen=True, kw_only=True):
-    """What a result must look like. It stands in the net, so an execution keeps the version that
-    its playbook was compiled with.
+    """The schema of a result. It is part of the net, so an execution keeps the version that its
+    playbook was compiled with.
     """
 
     schema: Value
@@ -203,7 +202,7 @@ class ResultSchema(Record, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """What it is called: in the catalog, or by its own title."""
+        """Its name: in the catalog, or its own title."""
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
         return self.name or (title if isinstance(title, str) else "")
 
@@ -226,7 +225,7 @@ class Task(Record, frozen=True, kw_only=True):
     """The tool's own fields, in their main spelling."""
     inputs: Values = {}
     rules: tuple[Rule, ...] = ()
-    """Task policy: the first rule that holds decides. Empty: ok goes on, error fails."""
+    """The task policy: the first rule that holds decides. Empty: ok continues, error fails."""
     retries: tuple[Rule, ...] = ()
     """Rules from `retry`, tried before `rules`: the first that holds repeats the call."""
     poll: Poll | None = None
@@ -241,9 +240,9 @@ class Task(Record, frozen=True, kw_only=True):
     """Seconds, or `{connect, read, total}`."""
     max_jumps: Amount = 100_000
     spec: Values = {}
-    """Runtime knobs for the tool, all layers merged."""
+    """Runtime settings for the tool, all layers merged."""
     origin: str = ""
-    """Of a task that sugar stands for: the word and its label, such as `while while_1`."""
+    """For a task made from shorthand: the word and its label, such as `while while_1`."""
 
 
 class Range(Record, frozen=True, kw_only=True):
@@ -324,7 +323,7 @@ class Join(Record, frozen=True, kw_only=True):
 
 
 class Arc(Record, frozen=True, kw_only=True):
-    """A way out of a step."""
+    """An arc from one step to another."""
 
     step: str
     when: Condition | None = None
@@ -337,7 +336,7 @@ class Arc(Record, frozen=True, kw_only=True):
     dedupe: Value = None
     """The key of a token: the arc carries one token of each key."""
     partition: Value = None
-    """The key of a token: runs of tokens with the same key follow one another."""
+    """The key of a token: runs of tokens with the same key run one after another."""
 
 
 class Router(Record, frozen=True, kw_only=True):
@@ -346,7 +345,7 @@ class Router(Record, frozen=True, kw_only=True):
     mode: MatchMode = "exclusive"
     arcs: tuple[Arc, ...] = ()
     quiet: bool = False
-    """That no arc held is nothing to speak of (`on_no_match: quiet`)."""
+    """No warning if no arc holds (`on_no_match: quiet`)."""
 
 
 class CaseSettings(Record, frozen=True, kw_only=True):
@@ -356,7 +355,7 @@ class CaseSettings(Record, frozen=True, kw_only=True):
     order: RuleOrder = "source"
     next_policy: NextPolicy = "end_step"
     wait: bool = False
-    """`eval_mode: on_event`: the step waits for the world, holding no worker."""
+    """`eval_mode: on_event`: the step waits for external events, holding no worker."""
     independent: bool = False
     """Mapping-form rules: rules for different events do not exclude each other."""
 
@@ -399,14 +398,14 @@ class FormField(Record, frozen=True, kw_only=True):
     """The least number or date; of texts and lists, the least length."""
     max: Value = None
     pattern: str | None = None
-    """A regular expression of RE2 that a whole text must match."""
+    """A regular expression (RE2) that the whole text must match."""
 
 
 class Needs(Record, frozen=True, kw_only=True):
-    """What the body of a step reads, so that a command carries that and no more.
+    """What the body of a step reads, so that a command carries no more.
 
-    Each list names first path elements; `"*"` stands for the whole. Bare names may turn out to
-    live in args, ctx, iter or workload.
+    Each list names first path elements; `"*"` stands for everything. Bare names may turn out to be
+    in args, ctx, iter or workload.
     """
 
     ctx: tuple[str, ...] = ()
@@ -418,20 +417,20 @@ class Needs(Record, frozen=True, kw_only=True):
 
 
 class Quotas(Record, frozen=True, kw_only=True):
-    """How much calls may use together; None: no bound."""
+    """How much calls may use together; None: no limit."""
 
     max_calls: int | None = None
     max_bytes: int | None = None
     """Of results."""
     max_seconds: float | None = None
-    """Of calls, added up."""
+    """The total duration of calls."""
 
 
 class Tracing(Record, frozen=True, kw_only=True):
-    """How executions and the runs of their steps are traced, where that is done at all."""
+    """How executions and their step runs are traced, if tracing is on."""
 
     sample: float | None = None
-    """Which part of the executions; None: what the environment says."""
+    """The fraction of executions to trace; None: as the environment says."""
     attributes: Values = {}
 
 
@@ -454,7 +453,7 @@ class Step(Record, frozen=True, kw_only=True):
     timers: tuple[Timer, ...] = ()
     form: tuple[FormField, ...] = ()
     form_role: str = ""
-    """Who may answer it: people with this role, and admins."""
+    """The role that may answer it; admins always may."""
     match: Condition | None = None
     """Which external events concern this step."""
     router: Router = Router()
@@ -468,11 +467,11 @@ class Step(Record, frozen=True, kw_only=True):
     emit: tuple[str, ...] = ()
     pool: str | None = None
     labels: dict[str, str] = {}
-    """What its workers must say of themselves, beside what the executor asks for."""
+    """Labels that its workers must have, in addition to those of the executor."""
     quotas: Quotas = Quotas()
     """Of one run."""
     tracing: Tracing = Tracing()
-    """With what the executor says for all steps."""
+    """Merged with the settings of the executor."""
     needs: Needs = Needs()
 
 
@@ -501,7 +500,7 @@ class Limits(Record, frozen=True, kw_only=True):
     """The last three are quotas of one execution."""
 
     def within(self, outer: Limits) -> Limits:
-        """The tighter of both, each: an inner limit can tighten, never weaken."""
+        """The tighter of both limits: an inner one can tighten, never weaken."""
         tightest = {}
         for name in self.__struct_fields__:
             bounds = [
@@ -518,7 +517,7 @@ class Limits(Record, frozen=True, kw_only=True):
 
 
 class Concurrency(Record, frozen=True, kw_only=True):
-    """So many executions with the same key run at the same time, whatever their playbook."""
+    """How many executions with the same key may run at the same time, of any playbook."""
 
     key: Value
     limit: int = 1
@@ -533,24 +532,26 @@ class Executor(Record, frozen=True, kw_only=True):
     """A name for people."""
     pool: str | None = None
     labels: dict[str, str] = {}
-    """What workers must say of themselves."""
+    """Labels that workers must have."""
     no_next_is_error: bool = False
     reference_first: bool = False
-    """As written; what follows from it is in the spec of each task."""
+    """As written; its effects are in the spec of each task."""
     limits: Limits = Limits()
     concurrency: Concurrency | None = None
     max_running: int | None = None
-    """So many executions of the playbook may run at the same time."""
+    """How many executions of the playbook may run at the same time."""
     on_failure: str | None = None
     """The step that runs once when an execution fails."""
     priority: int = 0
-    """Of what waits in a pool, and of executions that wait for their turn, the highest is first."""
+    """Of the commands in a pool, and of executions that wait for their turn, the highest is
+    first.
+    """
     inputs: tuple[FormField, ...] = ()
-    """What the workload must hold: of which types, within which bounds."""
+    """The inputs: types and bounds of the workload."""
     result: ResultSchema | None = None
-    """What an execution yields when it completes."""
+    """The schema of the result of an execution."""
     compensate_on: tuple[CompensatedEnd, ...] = ("failure",)
-    """Which ends let done steps be undone first."""
+    """After which endings the completed steps are undone."""
     tracing: Tracing = Tracing()
 
 
@@ -585,5 +586,5 @@ def decode(data: bytes) -> Net:
 
 
 def digest(net: Net) -> str:
-    """The name under which this net is known everywhere."""
+    """The digest, which identifies this net everywhere."""
     return hashlib.sha256(encode(net)).hexdigest()

@@ -1,4 +1,4 @@
-"""What became of a call, in the one shape that rules, events and people read."""
+"""The outcome of a call, in the one form that rules, events and people read."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ErrorKind = Literal[
 
 
 class TaskError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A failure that the tool foresaw and named."""
+    """A failure that the tool expected and classified."""
 
     kind: ErrorKind
     message: str
     code: str | int | None = None
     retryable: bool = False
     retry_after: float | None = None
-    """Seconds the other side asks us to wait."""
+    """Seconds to wait, as requested by the other side."""
     status: int | None = None
     """HTTP status, where there is one: `error.status` in event rules."""
     details: Any = None
@@ -65,13 +65,14 @@ def error_value(error: TaskError | None) -> dict[str, Any] | None:
 
 
 LOOP_ERRORS_MAX = 100
-"""Errors of failed iterations that a loop's result has; `stats.failed` counts all of them."""
+"""How many errors of failed iterations a loop's result holds; `stats.failed` counts all."""
 LOOP_ERROR_TEXT = 500
 
 
 def loop_error(index: int, error: TaskError) -> dict[str, Any]:
-    """Why an iteration failed, as the result of its loop has it: without details, which may be
-    long, and with the beginning of its message."""
+    """Why an iteration failed, for the result of its loop: without details, which may be long, and
+    with the beginning of its message.
+    """
     short = msgspec.structs.replace(error, message=error.message[:LOOP_ERROR_TEXT], details=None)
     return {"index": index, "error": error_value(short)}
 
@@ -109,13 +110,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def details(self) -> dict[str, dict[str, Any]]:
-        """What is known beside the result, by the name under which templates read it."""
+        """Details beside the result, by the name under which templates read them."""
         found = {name: getattr(self, name) for name in DETAILS}
         return {name: value for name, value in found.items() if value is not None}
 
 
 def ok(result: Any = None, **fields: Any) -> Outcome:
-    """A success with what the call yields; `fields` are those of the outcome."""
+    """A success with the call's result; `fields` are those of the outcome."""
     return Outcome(status="ok", result=result, **fields)
 
 

@@ -1,13 +1,13 @@
-"""References: what stands in an event in place of a value that is too large for it.
+"""References: what an event holds in place of a value that is too large for it.
 
-A long list is kept in segments: bodies of so many elements each, so that a part of it can be
+A long list is stored in segments: bodies of a fixed number of elements, so that a part of it can be
 written and read without the rest.
 
-A reference is known by its mark, a MAC under the execution's `seal`. The seal is drawn when an
-execution is requested, is in its first fact, and is never shown; children and reruns share
-it, so they can read what the others kept. A mapping without the right mark is data, however much
-it looks like a reference: no body is read for it. Executions that were requested before there were
-seals have an empty one; their references are known by their shape alone.
+A reference is recognised by its mark, a MAC under the execution's `seal`. The seal is generated
+when an execution is requested, is in its first fact, and is never shown; children and reruns share
+it, so they can read each other's results. A mapping without the right mark is data, however much it
+looks like a reference: no body is read for it. Executions from before seals have an empty one;
+their references are recognised by their form alone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import msgspec
 from noetl.errors import Corrupted
 
 INLINE_MAX = 64 * 1024
-"""Bytes of JSON up to which a value travels in events."""
+"""Values up to this many bytes of JSON travel in events."""
 PREVIEW_MAX = 200
 KV_MAX = 1 << 20
-"""Bytes from which on a body is no longer a row of the database but of the class `disk`."""
+"""From this size on a body is not a row of the database but of the class `disk`."""
 UNSEALED = ""
-"""The seal of executions that have none. Who only shows results goes by it, too: references are
-then known by their spelling, and by what is kept under their key."""
+"""The seal of executions that have none. Code that only shows results uses it, too: references are
+then recognised by their form, and by the body under their key."""
 UNSEALED_LENGTH_MAX = 10_000_000
-"""Elements that a list of an execution without a seal may claim to have."""
+"""How many elements a list of an execution without a seal may claim to have."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -39,7 +39,7 @@ decode = msgspec.json.Decoder().decode
 
 
 class Segments(msgspec.Struct, frozen=True):
-    """How a list is cut: which segments are kept, as spans; all others hold nothing but nulls."""
+    """How a list is divided: the stored segments, as spans; all others contain only nulls."""
 
     length: Annotated[int, msgspec.Meta(ge=0)]
     width: Annotated[int, msgspec.Meta(ge=1)]
@@ -60,8 +60,9 @@ class Segments(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a reference says of what it stands for. The patterns are those of our own keys: no
-    path and no address can be spelled with them."""
+    """The content of a reference. The patterns are those of our own keys: they cannot spell a path
+    or an address.
+    """
 
     store: Literal["result"] = "result"
     execution_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_-]{0,64}\Z")] = ""
@@ -75,16 +76,16 @@ class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_file(self) -> bool:
-        """It stands for a file, which is kept in parts and is not JSON."""
+        """It refers to a file, which is stored in parts and is not JSON."""
         return self.parts is not None
 
     def owner(self, default: str) -> str:
-        """The execution that keeps it: a child's result is the child's."""
+        """The execution that owns the body: a child's result is the child's."""
         return self.execution_id or default
 
 
 def _mark(seal: str, about: About) -> str:
-    """Over everything that decides what is read."""
+    """A MAC over everything that determines what is read."""
     text = repr(
         (
             *(about.execution_id, about.key, about.size, about.checksum),
@@ -96,7 +97,7 @@ def _mark(seal: str, about: About) -> str:
 
 
 def about(value: Any, seal: str) -> About | None:
-    """What a reference says; None for anything else, and for data that looks like one."""
+    """The parsed reference; None for anything else, including data that looks like one."""
     if not isinstance(value, dict) or not isinstance(value.get("_ref"), dict):
         return None
     try:
@@ -123,14 +124,14 @@ def made(seal: str, what: About, *, schema_hint: Any, preview: Any, **more: Any)
 
 
 def _place(what: About) -> str:
-    """The class of place that it is kept in, as playbooks read it."""
+    """The class of storage, as playbooks see it."""
     return "disk" if what.is_file or what.size >= KV_MAX else "kv"
 
 
 def reference(
     execution_id: str, key: str, body: bytes, value: Any, seal: str, schema: str = ""
 ) -> dict[str, Any]:
-    """What stands for a value whose JSON is this body; `schema` names what it fits."""
+    """The reference to a value whose JSON is this body; `schema` names the schema that it fits."""
     what = About(
         execution_id=execution_id,
         key=key,
@@ -166,7 +167,7 @@ def holds_reference(value: Any, seal: str) -> bool:
 
 
 def weight(value: Any) -> int:
-    """About how many bytes of JSON this is, cheaply where that is plain to see."""
+    """The approximate number of bytes of JSON, computed cheaply if possible."""
     if value is None or isinstance(value, int | float):
         return 8
     return len(value) + 2 if isinstance(value, str) else len(encode(value))
@@ -190,9 +191,10 @@ def segmented(
     checksum: str,
     seal: str,
 ) -> dict[str, Any]:
-    """What stands for a list of this length; `kept` are the numbers of its segments, in order.
+    """The reference to a list of this length; `kept` are the numbers of its stored segments, in
+    order.
 
-    Segments that were never kept hold nothing but nulls. The checksum is over those of all others.
+    Segments that were never stored contain only nulls. The checksum is over those of all others.
     """
     spans: list[tuple[int, int]] = []
     for number in kept:
@@ -211,7 +213,7 @@ def segmented(
 
 
 Bodies = Generator[tuple[str, str], Any, Any]
-"""Asks for bodies by owner and key, one after the other, and returns what they amount to."""
+"""Requests bodies by owner and key, one after another, and returns the assembled value."""
 
 
 def part(what: About, owner: str, start: int, stop: int) -> Bodies:
@@ -234,7 +236,7 @@ def part(what: About, owner: str, start: int, stop: int) -> Bodies:
 
 
 def real(value: Any, owner: str, seal: str) -> Bodies:
-    """The value with every reference in it that events may hold replaced by what it stands for."""
+    """The value with every reference that events may hold replaced by its value."""
     what = about(value, seal)
     if what is not None and what.segments is not None:
         elements = yield from part(what, owner, 0, what.segments.length)
@@ -260,7 +262,7 @@ def _each(elements: Any, owner: str, seal: str) -> Bodies:
 
 
 async def fetched(asking: Bodies, get: Callable[[str, str], Awaitable[bytes]]) -> Any:
-    """What the bodies amount to, with `get` reading each of them."""
+    """The assembled value, with `get` reading each body."""
     try:
         wanted = next(asking)
         while True:

@@ -1,5 +1,5 @@
-"""Answers to questions about what was recorded: why a step ran, what a fork would do, how two
-executions differ. One struct per document, as in `answers`.
+"""Answers about what was recorded: why a step ran, what a fork would do, how two executions differ.
+One struct per document, as in `answers`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class ReadDocument(Document, frozen=True, kw_only=True):
     """Left out where it is long; `text` shows its beginning."""
     text: str = ""
     meant: str = ""
-    """Of an undefined one: the name that is there and was probably meant."""
+    """For an undefined name: the existing name that was probably meant."""
 
 
 class ConditionDocument(Document, frozen=True, kw_only=True):
-    """A guard of an arc, or a rule of admission, evaluated again on what could be read then."""
+    """A guard of an arc, or an admission rule, evaluated again on the data of that moment."""
 
     source: str
-    """The step whose end asked it; of admission, the step itself."""
+    """The step whose end evaluated it; for admission, the step itself."""
     target: str
     arc: str = ""
     """`step#index`, as in `token.created`; empty for admission."""
     guard: str | None = None
-    """As it is written; None: it always holds."""
+    """As written; None: it always holds."""
     verdict: Literal["fired", "false", "not_asked", "not_for_failures", "error", "allow", "deny"]
-    """`not_asked`: an arc before it fired, and the step takes one arc only."""
+    """`not_asked`: an arc before it fired, and the step takes only one arc."""
     seq: int
-    """The event at which it was asked."""
+    """The event at which it was evaluated."""
     reads: list[ReadDocument] = []
     error: str = ""
 
@@ -60,12 +60,12 @@ class StepWhyDocument(Document, frozen=True, kw_only=True):
 
     step: str
     at_seq: int
-    """The moment that was asked about."""
+    """The moment in question."""
     outcome: Literal["ran", "running", "waiting", "skipped", "cancelled", "not_run"]
     text: str
     """The answer for people, in a sentence."""
     run: int | None = None
-    """Which run of the step this is about; the last one up to that moment."""
+    """The run of the step in question; the last one up to that moment."""
     seq: int | None = None
     """The event by which it ran or was skipped."""
     tokens: list[PlacedTokenDocument] = []
@@ -80,28 +80,29 @@ class WhyDocument(Document, frozen=True, kw_only=True):
     status: str
     waits_for: list[WaitDocument]
     step: StepWhyDocument | None = None
-    """Why the step that was asked about ran, or did not."""
+    """Why the step in question ran, or did not."""
 
 
 # --- Forks -------------------------------------------------------------------------------------
 
 
 class ForkedCalls(Document, frozen=True, kw_only=True):
-    """The recorded calls of one task, and what becomes of them in a fork."""
+    """The recorded calls of one task, and their fate in a fork."""
 
     step: str
     task: str
     reused: int
     """Their outcomes count; they are not made again."""
     again: int
-    """They were made after that event, or had not ended: as far as the fork goes the same way, they
-    happen again."""
+    """They were made after that event, or had not ended: if the fork goes the same way, they are
+    repeated.
+    """
     iterations: list[int] = []
-    """Of a loop, the first few iterations whose calls happen again."""
+    """In a loop, the first few iterations whose calls are repeated."""
 
 
 class ForkPlanDocument(Document, frozen=True, kw_only=True):
-    """What a fork reuses, and what happens again."""
+    """What a fork reuses, and what it repeats."""
 
     source: str
     seq: int
@@ -113,7 +114,7 @@ class ForkPlanDocument(Document, frozen=True, kw_only=True):
     again: int
     calls: list[ForkedCalls]
     goes_on: list[str]
-    """The steps that it goes on from."""
+    """The steps from which it continues."""
 
 
 class ForkDocument(Document, frozen=True, kw_only=True):
@@ -194,12 +195,12 @@ class TestDocument(Document, frozen=True, kw_only=True):
 
 
 class TestsDocument(Document, frozen=True, kw_only=True):
-    """What became of the tests of a playbook."""
+    """The outcome of the tests of a playbook."""
 
     passed: int
     failed: int
     problems: list[Problem]
-    """What is wrong with the texts; then no test was run."""
+    """Problems of the texts; then no test was run."""
     tests: list[TestDocument]
 
 
@@ -274,11 +275,11 @@ class CriticalRun(Document, frozen=True, kw_only=True):
     before: float
     """Seconds between the end of the run before it and its own beginning: a delayed token."""
     by_kind: dict[str, float]
-    """Seconds by what they were spent with: queue, run, backoff, child, person, event."""
+    """Seconds by activity: queue, run, backoff, child, person, event."""
 
 
 class CriticalPath(Document, frozen=True, kw_only=True):
-    """The chain of step runs that decided how long an execution took."""
+    """The chain of step runs that determined the duration of an execution."""
 
     execution_id: str
     status: str

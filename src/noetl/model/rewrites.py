@@ -1,4 +1,4 @@
-"""What became of a text that was written anew."""
+"""The result of rewriting a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Change(msgspec.Struct, frozen=True, order=True):
     """Something that is now written differently and means the same."""
 
     line: int
-    """In the text that came in."""
+    """The line in the original text."""
     message: str
 
 
@@ -21,7 +21,7 @@ class Remark(msgspec.Struct, frozen=True, order=True):
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """What became of a text. Lines are those of the text that came in."""
+    """The result of migrating a text. Line numbers refer to the original."""
 
     text: str
     changes: tuple[Change, ...]

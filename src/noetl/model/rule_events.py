@@ -12,13 +12,13 @@ from noetl.model.outcome import Outcome
 
 
 class CaseEvaluated(Reported, frozen=True, kw_only=True, tag="case.evaluated"):
-    """An event found rules that answer it."""
+    """An event matched rules."""
 
     step_run_id: StepRunId
     step: str
     trigger_event: str
     matched: tuple[str, ...]
-    """In the order of the playbook; `order` is that in which they are followed."""
+    """In the order of the playbook; `order` is the order in which they are followed."""
     order: tuple[str, ...]
     # Never left out of the record: 001 §5.4 promises them.
     case_mode: str = ""
@@ -26,11 +26,11 @@ class CaseEvaluated(Reported, frozen=True, kw_only=True, tag="case.evaluated"):
     iteration: int | None = None
     page: int = 0
     chain: Chain | None = None
-    """A worker is needed to follow them."""
+    """Set if a worker has to follow them."""
 
 
 class CaseUnmatched(Reported, frozen=True, kw_only=True, tag="case.unmatched"):
-    """No rule answered an event, and names in their conditions are nearly those that are there."""
+    """No rule matched an event, and names in their conditions resemble existing ones."""
 
     step_run_id: StepRunId
     step: str
@@ -40,7 +40,7 @@ class CaseUnmatched(Reported, frozen=True, kw_only=True, tag="case.unmatched"):
 
 
 class CaseProcessed(Fact, frozen=True, kw_only=True, tag="case.processed"):
-    """The worker that followed the rules is through with them."""
+    """The worker that followed the rules has finished them."""
 
     step_run_id: StepRunId
     step: str
@@ -58,13 +58,13 @@ class BranchSuppressed(Reported, frozen=True, kw_only=True, tag="case.branch.sup
 
 
 class StepPatched(Reported, frozen=True, kw_only=True, tag="step.patched"):
-    """Rules wrote names of the step run, or said what it yields."""
+    """Rules wrote names of the step run, or set its result."""
 
     step_run_id: StepRunId
     step: str
     local: Values = {}
     yields: tuple[Any, ...] = ()
-    """The value, if one was said."""
+    """The result, if one was set."""
 
 
 class NextEvaluated(Fact, frozen=True, kw_only=True, omit_defaults=False, tag="next.evaluated"):
@@ -82,7 +82,7 @@ class NextEvaluated(Fact, frozen=True, kw_only=True, omit_defaults=False, tag="n
 
 
 class RetryProcessed(Reported, frozen=True, kw_only=True, tag="retry.processed"):
-    """A call that was tried more than once has been settled."""
+    """A call that was attempted more than once has ended."""
 
     step_run_id: StepRunId
     step: str
@@ -113,7 +113,7 @@ class PollStarted(Reported, frozen=True, kw_only=True, tag="poll.started"):
 
 
 class PollIteration(Reported, frozen=True, kw_only=True, tag="poll.iteration"):
-    """A look that did not show what is waited for."""
+    """A poll that did not find what it waits for."""
 
     step_run_id: StepRunId
     step: str

@@ -16,36 +16,36 @@ ADMIN = "admin"
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step waits for, as people want to know it."""
+    """What a step waits for, for people."""
 
     events: tuple[str, ...] = ()
-    """Names of external events that a rule of the step speaks of; `*` for any."""
+    """Names of external events that a rule of the step handles; `*` for any."""
     form: tuple[FormField, ...] = ()
-    """What a person is asked, with every template in it filled in."""
+    """The form for a person, with its templates rendered."""
     role: str = ""
-    """Who may answer: people with this role, and admins. Empty: all who may send events."""
+    """The role that may answer; admins always may. Empty: everyone who may send events."""
 
 
 def may_answer(role: str, roles: tuple[str, ...]) -> bool:
-    """Whether these roles may answer a form that is for that role."""
+    """Whether these roles may answer a form for that role."""
     return not role or role in roles or ADMIN in roles
 
 
 class SignalReceived(Fact, frozen=True, kw_only=True):
-    """An external event. Under an id that is known already it is the same one again."""
+    """An external event. A known id is a repetition of the same event."""
 
     signal_id: str
     name: str
     """What `event.name` is."""
     data: Any = None
     step: str = ""
-    """The step it is addressed to, if it is to one only."""
+    """The step it is addressed to, if only one."""
     actor: Actor | None = None
     """Who sent it."""
 
 
 class MessageReceived(SignalReceived, frozen=True, kw_only=True, tag="message.received"):
-    """Anything but an approval, whatever its sender calls it."""
+    """Any external event but an approval, of any name."""
 
 
 class ApprovalReceived(SignalReceived, frozen=True, kw_only=True, tag="approval.received"):
@@ -56,7 +56,7 @@ class ApprovalReceived(SignalReceived, frozen=True, kw_only=True, tag="approval.
 
 
 class SignalConsidered(Fact, frozen=True, kw_only=True, tag="signal.considered"):
-    """A waiting step was offered a signal, or a timer of its own: each of them once."""
+    """A waiting step was offered a signal, or its own timer: each once."""
 
     signal_id: str
     step_run_id: StepRunId
@@ -64,4 +64,4 @@ class SignalConsidered(Fact, frozen=True, kw_only=True, tag="signal.considered")
     taken: bool = False
     """One of its rules held."""
     reason: str = ""
-    """Why it was not even asked."""
+    """Why it was not offered."""

@@ -1,8 +1,8 @@
-"""The state of an execution: what folding its events gives.
+"""The state of an execution: the fold of its events.
 
-Changed in place by `engine.evolve` and by nobody else. It is also what a snapshot holds, so
-everything in it is plain data. Finished step runs leave only a summary: the state of an execution
-is as large as what is going on in it, not as what has gone on.
+Only `engine.evolve` changes it, in place. A snapshot holds it, too, so everything in it is plain
+data. Finished step runs leave only a summary: the size of the state depends on what is under way in
+an execution, not on what has happened.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Token(msgspec.Struct, kw_only=True, omit_defaults=True):
     past: dict[str, int] = {}
     """Which run of each absorbing join it descends from."""
     timer: str | None = None
-    """What makes it ready."""
+    """The timer that makes it ready."""
     order: int = 0
     """Position in the order of arrival."""
     partition: str = ""
-    """It waits for runs of its step with the same one."""
+    """It waits for runs of its step with the same partition."""
 
 
 class StepResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a step left behind for others to read."""
+    """What a step leaves for others to read."""
 
     value: Any = None
     tasks: Values = {}
     references: Values = {}
-    """On a worker: what stood here for large values, by task; the step's own by no name."""
+    """On a worker: the references of large values, by task; the step's own under the empty name."""
 
 
 class Partitions(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -61,9 +61,9 @@ class Partitions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
 
     keyed: int = 0
-    """Of so many iterations, from 0 on, the keys are known."""
+    """The number of iterations, from 0 on, whose keys are known."""
     keying: CommandId = ""
-    """The command that finds more of them."""
+    """The command that computes more keys."""
     tails: dict[str, int] = {}
     """The last iteration of each key."""
     followers: dict[int, int] = {}
@@ -79,13 +79,13 @@ class Partitions(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far a loop has come."""
+    """The progress of a loop."""
 
     total: int | None
     items: Any = None
     """The elements, or a reference to them."""
     given: int = 0
-    """Iterations handed out, from 0 up; of a cursor, those that were claimed."""
+    """Iterations handed out, from 0 up; for a cursor, those that were claimed."""
     success: int = 0
     failed: int = 0
     begin: int | float = 0
@@ -107,33 +107,33 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     claimed: dict[CommandId, int] = {}
     """With `max_pending`, open frames → how many of their elements neither ended nor wait."""
     returned: list[tuple[int, int]] = []
-    """Iterations that were handed out and came back without having begun: (start, stop)."""
+    """Iterations that were handed out and returned without having begun: (start, stop)."""
     alone: dict[CommandId, int] = {}
-    """Open commands that go on with one iteration that was suspended."""
+    """Open commands that continue one suspended iteration."""
     woken: list[int] = []
-    """Suspended iterations that may go on, as soon as work is handed out again."""
+    """Suspended iterations that may continue as soon as work is handed out again."""
     results: dict[int, Any] = {}
-    """What ended iterations yielded, null for a failed one; those in `segments` are put away."""
+    """Results of ended iterations, null for a failed one; those in `segments` are stored apart."""
     weight: int = 0
-    """About how many bytes `results` are."""
+    """The approximate number of bytes of `results`."""
     segment: int = 100
-    """Results to a segment."""
+    """Results per segment."""
     filled: dict[int, int] = {}
-    """Segments that are not put away → how many of their iterations have ended."""
+    """Segments not yet stored → how many of their iterations have ended."""
     segments: dict[int, str] = {}
-    """Segments that are put away → checksum."""
+    """Stored segments → checksum."""
     kept: int = 0
-    """Bytes that are put away."""
+    """Bytes in stored segments."""
     errors: list[Values] = []
     """Why iterations failed, the first of them to do so: `[{index, error}]`."""
     first_error: tuple[int, TaskError] | None = None
-    """Of the failed iterations the one with the lowest number, and why."""
+    """The failed iteration with the lowest number, and why it failed."""
     patches: dict[int, Values] = {}
     """What iterations wrote to ctx, until the loop ends and reducers fold it in order."""
     suspended: dict[int, Progress | None] = {}
-    """Iterations that have waited for something and not ended since."""
+    """Iterations that were suspended and have not ended since."""
     suspends: bool = False
-    """Some iteration has been suspended: the next ones are likely to be."""
+    """An iteration was suspended, so the next ones probably will be."""
     stopping: bool = False
     """No more iterations are handed out."""
 
@@ -153,7 +153,7 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What calls have used together. Counted only where there are quotas."""
+    """What calls have used together. Counted only if there are quotas."""
 
     calls: int = 0
     bytes: int = 0
@@ -171,13 +171,13 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     started: bool = False
     loop: LoopState | None = None
     progress: Progress | None = None
-    """Where its pipeline goes on, after a crash or a wait."""
+    """Where its pipeline continues, after a crash or a wait."""
     commands: dict[CommandId, int] = {}
     """Open commands → how often each was delivered."""
     alone: dict[CommandId, int] = {}
-    """Open commands → how many of their workers died while they ran nothing else."""
+    """Open commands → how many workers died while they ran only this one."""
     paused: dict[CommandId, None] = {}
-    """Open commands under which, its worker says, nothing more begins."""
+    """Open commands under which, according to their workers, nothing new begins."""
     waiting: bool = False
     listens: Listening | None = None
     """It waits for external events; between two of them it may be at work."""
@@ -198,7 +198,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     local: Values = {}
     """Names of its own that rules have set."""
     yields: tuple[Any, ...] = ()
-    """What a rule said that it yields; empty if none did."""
+    """The result that a rule set; empty if none did."""
     next: NextEvaluated | None = None
     """Where a rule sends its tokens, instead of its arcs."""
     partition: str = ""
@@ -206,7 +206,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def following(self) -> Chain | None:
-        """Rules for an event that the server heard, while a worker follows them."""
+        """Rules for an event that the server received, while a worker follows them."""
         chain = self.progress.chain if self.progress is not None else None
         if chain is None or chain.outermost.stage not in SERVER_STAGES:
             return None
@@ -224,7 +224,7 @@ class Undo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What people see of a step when they look at the execution."""
+    """What people see of a step in an execution."""
 
     status: Literal["running", "done", "failed", "skipped", "cancelled"] = "running"
     runs: int = 0
@@ -240,14 +240,14 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     undone: int = 0
     """Runs of it that were compensated."""
     undoes: int = 0
-    """Of its runs, those that compensated another's."""
+    """How many of its runs compensated another."""
 
 
 class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Something that probably is a mistake, although nothing failed."""
 
     about: WarnedAbout
-    """Whose conditions found something undefined, so that none of them held."""
+    """Whose conditions found a name undefined, so that none of them held."""
     step: str
     undefined: Undefined
     count: int = 1
@@ -282,22 +282,22 @@ class TimerState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Signal(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Something the world said that is not done with.
+    """An external event that is not settled.
 
-    It is kept while a waiting step has yet to be offered it, and, if none took it, for the steps
-    that will wait later.
+    It is kept until every waiting step has been offered it, and, if none took it, for steps that
+    wait later.
     """
 
     signal_id: str
     name: str
     data: Any = None
     step: str = ""
-    """The step it is addressed to, if it is to one only."""
+    """The step it is addressed to, if only one."""
     taken: bool = False
     due: list[StepRunId] = []
     """Waiting runs that have yet to be offered it."""
     roles: tuple[str, ...] = ()
-    """Of an answer: which roles its sender had."""
+    """For an answer: the roles of its sender."""
 
 
 class Queued(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -321,7 +321,7 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Marks its references; see `model.refs`."""
     labels: dict[str, str] = {}
     slots: dict[str, int] = {}
-    """The limits that it is held to, and how many they allow."""
+    """The limits it is subject to, and how many executions they allow."""
     priority: int = 0
     replaces: bool = False
     queued: Queued | None = None
@@ -354,14 +354,14 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     signals: dict[str, Signal] = {}
     """Signals that no step has taken yet, oldest first."""
     heard: dict[str, None] = {}
-    """Ids of the signals that came last, to know one that comes again."""
+    """Ids of the last signals, to recognise a repeated one."""
     undo: list[Undo] = []
     """Done runs that can be compensated, oldest first."""
     failure: TaskError | None = None
     """Why the execution is failing; compensation may still be under way."""
     failed_step: str = ""
     failure_handled: bool = False
-    """What its playbook does when it fails has begun: it happens once."""
+    """`on_failure` has begun: it happens once."""
     compensating: bool = False
     cancelling: bool = False
     """It was cancelled; compensation may still be under way."""

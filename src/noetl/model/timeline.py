@@ -45,7 +45,7 @@ class MomentDocument(ExecutionDocument, frozen=True, kw_only=True):
     seq: int
     """The event."""
     last_seq: int
-    """The last event there is by now."""
+    """The last event recorded so far."""
     at: str | None
     """When the event happened."""
     event_type: str
@@ -57,7 +57,7 @@ class MomentDocument(ExecutionDocument, frozen=True, kw_only=True):
 
 
 class Span(Document, frozen=True, kw_only=True):
-    """What a run spent some time with."""
+    """What a run spent some time on."""
 
     kind: SpanKind
     """`queue`: waited for a worker; `backoff`: before another try; `person`: for a form."""
@@ -79,7 +79,7 @@ class LoopLine(Document, frozen=True, kw_only=True):
     """A loop in short."""
 
     total: int | None
-    """Null for a cursor that has not come to its end."""
+    """Null for a cursor that has not reached its end."""
     done: int
     failed: int
     running: int
@@ -88,7 +88,7 @@ class LoopLine(Document, frozen=True, kw_only=True):
     strip: list[tuple[int, int, int]]
     """Iterations by number: how many of a bucket are done, failed and running."""
     over_time: list[LoopMomentDocument]
-    """When they ended; buckets in which none did are left out."""
+    """When they ended; empty buckets are omitted."""
 
 
 class RunLine(Document, frozen=True, kw_only=True):
@@ -137,11 +137,11 @@ class IterationDocument(Document, frozen=True, kw_only=True):
     duration_seconds: float | None
     error: str | None
     seq: int
-    """The event that ended it; of a running one the event that began it."""
+    """The event that ended it; for a running one the event that began it."""
 
 
 class IterationErrorDocument(Document, frozen=True, kw_only=True):
-    """An error that iterations failed with."""
+    """An error with which iterations failed."""
 
     message: str
     count: int
@@ -170,7 +170,7 @@ class IterationPage(Document, frozen=True, kw_only=True):
 
 
 class AttemptDocument(Document, frozen=True, kw_only=True):
-    """One try of a call."""
+    """One attempt of a call."""
 
     attempt: int
     seq: int
@@ -182,18 +182,19 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     """`running`, `ok` or `error`."""
     error: FailureDocument | None
     directive: str
-    """What the policy of the task made of it: continue, retry, jump, break or fail."""
+    """The directive of the task's policy: continue, retry, jump, break or fail."""
     rule: int | None = None
-    """The rule of the call's `rules` that said so, found by evaluating them again; None if none
-    did, or if it cannot be told."""
+    """The rule of `rules` that decided, found by evaluating them again; None if none did, or if
+    that is unknown.
+    """
     retry_delay: float | None
-    """Seconds before the next try."""
+    """Seconds before the next attempt."""
     output: str
-    """What it printed, the last part of it."""
+    """The last part of what it printed."""
 
 
 class CallDocument(Document, frozen=True, kw_only=True):
-    """A call of a tool: what it was given, its tries, and what came of it."""
+    """A call of a tool: its input, its attempts, and its outcome."""
 
     action_id: str
     step: str
@@ -204,10 +205,11 @@ class CallDocument(Document, frozen=True, kw_only=True):
     page: int
     origin: str
     config: dict[str, Any]
-    """As the playbook writes it."""
+    """As written in the playbook."""
     rendered: dict[str, Any]
-    """As it was given to the tool, evaluated again, without secrets; keys that cannot be evaluated
-    without them are in `unknown`."""
+    """As passed to the tool, evaluated again, without secrets; keys that cannot be evaluated
+    without them are in `unknown`.
+    """
     unknown: dict[str, str]
     """Keys of the config that cannot be shown, and why."""
     rules: list[Any]

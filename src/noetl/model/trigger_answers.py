@@ -1,4 +1,4 @@
-"""What the API answers about triggers: schedules, hooks, consumers and notifications."""
+"""The answers of the API about triggers: schedules, hooks, consumers and notifications."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from noetl.model.answers import Document
 
 
 class ScheduleTime(Document, frozen=True, kw_only=True):
-    """What became of a time."""
+    """The outcome of a time."""
 
     time: str | None
     outcome: str
     """`started`, `skipped`, `missed`, or `buffered`: it waits for its turn."""
     origin: str
-    """`schedule`, or what somebody asked for: `run`, `backfill`."""
+    """`schedule`, or the request that started it: `run`, `backfill`."""
     reason: str
     execution_id: str | None
     decided_at: str | None
 
 
 class ScheduleItem(Document, frozen=True, kw_only=True):
-    """A schedule as it is at work."""
+    """A schedule and its state."""
 
     path: str
     version: int
@@ -43,7 +43,7 @@ class ScheduleItem(Document, frozen=True, kw_only=True):
     timezone: str
     overlap: str
     next_time: str | None
-    """None: there is none, or it is paused."""
+    """None if there is none, or it is paused."""
     running: list[str]
     """Executions that it started and that are not known to have ended."""
 
@@ -53,11 +53,11 @@ class ScheduleList(Document, frozen=True, kw_only=True):
 
     schedules: list[ScheduleItem]
     next_after: str | None
-    """Where the next page begins; None: there is none."""
+    """Where the next page begins; None on the last."""
 
 
 class ScheduleDocument(ScheduleItem, frozen=True, kw_only=True):
-    """A schedule with its next times, and what became of the last ones."""
+    """A schedule with its next times, and the outcome of the last ones."""
 
     workload: dict[str, Any]
     start: str | None
@@ -72,14 +72,14 @@ class ScheduleDocument(ScheduleItem, frozen=True, kw_only=True):
 
 
 class ScheduleStarted(Document, frozen=True, kw_only=True):
-    """An execution that a schedule was made to start."""
+    """An execution started by hand through its schedule."""
 
     execution_id: str
     path: str
 
 
 class Backfilled(Document, frozen=True, kw_only=True):
-    """Times that are started now, and those that were before."""
+    """Times that are started now, and those that were started before."""
 
     times: list[str]
     known: list[ScheduleTime]
@@ -87,7 +87,7 @@ class Backfilled(Document, frozen=True, kw_only=True):
 
 
 class ScheduleDeleted(Document, frozen=True, kw_only=True):
-    """It starts nothing any more."""
+    """The schedule starts nothing any more."""
 
     path: str
 
@@ -96,20 +96,20 @@ class ScheduleDeleted(Document, frozen=True, kw_only=True):
 
 
 class DeliveryAnswer(Document, frozen=True, kw_only=True):
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     status: str
     """`started`, `repeated` (it was delivered before), `debounced`, `signalled`, `unmatched` (no
     execution waits for it), or `ignored` (`when` does not hold)."""
     execution_id: str | None = None
     execution_ids: list[str] | UnsetType = UNSET
-    """Of several that were signalled."""
+    """The executions that were signalled, if several."""
     due: str | UnsetType = UNSET
-    """When a debounced one is started, if no other comes."""
+    """When a debounced delivery starts, if no other arrives."""
     result: Any | UnsetType = UNSET
-    """With `wait`: what the execution came to."""
+    """With `wait`: the result of the execution."""
     execution_status: str | UnsetType = UNSET
-    """With `wait`: how it ended."""
+    """With `wait`: its final status."""
 
 
 class HookItem(Document, frozen=True, kw_only=True):
@@ -117,13 +117,13 @@ class HookItem(Document, frozen=True, kw_only=True):
 
     path: str
     url: str
-    """Where it is called, below the address of the server."""
+    """The path to call, below the server's URL."""
     version: int
     description: str
     verify: str
     credentials: list[str]
     missing_credentials: list[str]
-    """Without these no delivery is taken."""
+    """Without these no delivery is accepted."""
     playbook: str | None
     signal: str | None
     wait: float
@@ -131,19 +131,20 @@ class HookItem(Document, frozen=True, kw_only=True):
 
 
 class HookDelivery(Document, frozen=True, kw_only=True):
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     time: str | None
     outcome: str
-    """As its sender was answered (`started`, `repeated`, `ignored`, …); `refused`: it was not
-    genuine; `failed`: it could not be taken."""
+    """The answer to its sender (`started`, `repeated`, `ignored`, …); `refused`: it was not
+    genuine; `failed`: it could not be accepted.
+    """
     reason: str
-    """Of several that were refused together, how many; why one failed."""
+    """The number of deliveries refused together, or why one failed."""
     execution_id: str | None
 
 
 class HookDocument(HookItem, frozen=True, kw_only=True):
-    """A hook with what became of the last deliveries to it."""
+    """A hook with the outcome of its last deliveries."""
 
     deliveries: list[HookDelivery]
     """Newest first."""
@@ -157,7 +158,7 @@ class HookList(Document, frozen=True, kw_only=True):
 
 
 class HookDeleted(Document, frozen=True, kw_only=True):
-    """It takes nothing any more."""
+    """The hook accepts no more deliveries."""
 
     path: str
 
@@ -166,18 +167,18 @@ class HookDeleted(Document, frozen=True, kw_only=True):
 
 
 class ConsumedMessage(Document, frozen=True, kw_only=True):
-    """What became of a message."""
+    """The outcome of a message."""
 
     id: str
     time: str | None
     outcome: str
-    """`started`, `refused` (it can never be taken) or `ignored` (`when` does not hold)."""
+    """`started`, `refused` (it can never be accepted) or `ignored` (`when` does not hold)."""
     reason: str
     execution_id: str | None
 
 
 class ConsumerItem(Document, frozen=True, kw_only=True):
-    """A consumer as it is at work."""
+    """A consumer and its state."""
 
     path: str
     version: int
@@ -187,14 +188,14 @@ class ConsumerItem(Document, frozen=True, kw_only=True):
     """Why it is paused."""
     description: str
     source: str
-    """`nats`, `postgres` or `files`, and what of it."""
+    """`nats`, `postgres` or `files`, with the name of the stream, table or folder."""
     playbook: str | None
     signal: str | None
     max_running: int
     holder: str
-    """The server that reads; empty: none does just now."""
+    """The server that reads it; empty if none does at the moment."""
     problem: str
-    """Why nothing can be read or started just now; empty: nothing is wrong."""
+    """Why nothing can be read or started at the moment; empty if there is no problem."""
 
 
 class ConsumerList(Document, frozen=True, kw_only=True):
@@ -202,11 +203,11 @@ class ConsumerList(Document, frozen=True, kw_only=True):
 
     consumers: list[ConsumerItem]
     next_after: str | None
-    """Where the next page begins; None: there is none."""
+    """Where the next page begins; None on the last."""
 
 
 class ConsumerDocument(ConsumerItem, frozen=True, kw_only=True):
-    """A consumer with what became of its last messages."""
+    """A consumer with the outcome of its last messages."""
 
     running: list[str]
     """Executions that it started and that have not ended."""
@@ -215,7 +216,7 @@ class ConsumerDocument(ConsumerItem, frozen=True, kw_only=True):
 
 
 class ConsumerDeleted(Document, frozen=True, kw_only=True):
-    """It takes nothing any more."""
+    """The consumer takes no more messages."""
 
     path: str
 
@@ -224,7 +225,7 @@ class ConsumerDeleted(Document, frozen=True, kw_only=True):
 
 
 class NotificationItem(Document, frozen=True, kw_only=True):
-    """A rule that says what is told, and by which playbook."""
+    """A rule: which events to report, and by which playbook."""
 
     path: str
     version: int
@@ -235,15 +236,15 @@ class NotificationItem(Document, frozen=True, kw_only=True):
     description: str
     on: list[str]
     paths: list[str]
-    """Patterns of the playbooks that it is about; none: all."""
+    """Patterns of the playbooks it applies to; empty: all."""
     labels: dict[str, str]
     late: float
     """Seconds."""
     window: float
-    """Seconds in which one message is sent for each path and kind of error."""
+    """Seconds in which at most one message is sent for each path and error kind."""
     playbook: str
     problem: str
-    """Why the last message could not be made or started; empty: nothing is wrong."""
+    """Why the last message could not be made or started; empty if there is no problem."""
 
 
 class NotificationList(Document, frozen=True, kw_only=True):
@@ -251,10 +252,10 @@ class NotificationList(Document, frozen=True, kw_only=True):
 
     notifications: list[NotificationItem]
     next_after: str | None
-    """Where the next page begins; None: there is none."""
+    """Where the next page begins; None on the last."""
 
 
 class NotificationDeleted(Document, frozen=True, kw_only=True):
-    """It tells nothing any more."""
+    """The notification sends nothing any more."""
 
     path: str

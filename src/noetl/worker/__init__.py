@@ -1,1 +1,1 @@
-"""The data plane: leases commands, runs their tasks, reports what became of them."""
+"""The data plane: leases commands, runs their tasks, and reports the outcomes."""

@@ -1,4 +1,6 @@
-"""Large values on the worker: read where a reference stands for one, kept where one is made."""
+"""Large values on the worker: references are resolved when read, and made when a value is too
+large.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bodies:
-    """What one execution keeps by reference."""
+    """The bodies that one execution stores by reference."""
 
     def __init__(self, control: Control, command: Command) -> None:
         self._control = control
@@ -24,7 +26,7 @@ class Bodies:
         self._seal = command.seal
 
     async def real(self, value: Any) -> Any:
-        """The value with what references in it stand for; any other value as it is."""
+        """The value with its references resolved; any other value as it is."""
         if not refs.holds_reference(value, self._seal):
             return value
         asking = refs.real(value, self._owner, self._seal)
@@ -43,7 +45,7 @@ class Bodies:
             result.tasks = {name: await self.real(one) for name, one in result.tasks.items()}
 
     async def with_elements(self, chunk: Chunk) -> Chunk:
-        """The chunk with its own elements, where it came with a reference to all of them."""
+        """The chunk with its own elements, if it came with a reference to all of them."""
         what = refs.about(chunk.items, self._seal)
         if what is None or what.segments is None:
             return chunk

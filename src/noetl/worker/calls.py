@@ -1,4 +1,4 @@
-"""One attempt of one tool: render, run, and make the outcome fit for the record."""
+"""One attempt of one tool: render, run, and prepare the outcome for the record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from noetl.worker.reporter import Reporter
 GRACE_SECONDS = 0.5
 WAIT_TOLD_SECONDS = 1.0
 REPEAT_PAUSE_MAX = 5.0
-"""Who asks for a longer wait is answered by the task's policy, which need not hold a slot."""
+"""Longer waits are left to the task's policy, which need not hold a slot."""
 
 
 class Caller:
@@ -65,9 +65,9 @@ class Caller:
         reporter: Reporter,
         traceparent: str = "",
     ) -> CallEnded:
-        """The outcome of one attempt, and what it printed. Never raises but for cancellation.
+        """The outcome of one attempt, and its output. Raises only cancellation.
 
-        What it prints while it runs is reported at once.
+        Output is reported while it runs.
         """
         task = program.task
         call = Call(self, program, frame, action_id, reporter, traceparent)
@@ -87,7 +87,7 @@ class Caller:
             running = asyncio.current_task()
             if running is None or running.cancelling():
                 raise
-            # Nobody stopped us: something inside the tool was cancelled.
+            # We were not cancelled: something inside the tool was.
             outcome = failed("exception", f'task "{task.name}" was cancelled from within')
         except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
             outcome = _failure(error, task.name)
@@ -98,7 +98,7 @@ class Caller:
         secrets = call.secrets
         shown = outcome if secrets is None else secrets.outcome(outcome)
         if tool is not None and tool.secret_result and outcome.is_ok:
-            # For the tasks after it in this pipeline; what is recorded is a mask.
+            # For the later tasks of this pipeline; the record holds a mask.
             shown = msgspec.structs.replace(shown, result=Tainted(outcome.result))
         meta = Meta(
             attempt=call.tries.attempt,
@@ -112,7 +112,7 @@ class Caller:
         return CallEnded(shown, call.printed(), None if secrets is None else secrets.text)
 
     async def _attempt_again(self, call: Call, tool: Tool | None, outcome: Outcome) -> Outcome:
-        """As many more tries as `spec.retry` allows while the error is worth another."""
+        """Retries as `spec.retry` allows, while the error is retryable."""
         repeats, pause = repeats_of(call.program, call.frame)
         for _ in range(repeats):
             error = outcome.error
@@ -126,7 +126,7 @@ class Caller:
         return outcome
 
     async def _attempt(self, call: Call, tool: Tool | None) -> Outcome:
-        """Render what the task says, and let its tool do that."""
+        """Render the config and run the tool."""
         program, frame = call.program, call.frame
         kind = program.task.kind
         if tool is None or tool.run is None:
@@ -152,7 +152,8 @@ class Caller:
             limit = total_seconds(context.timeout) if context.timeout is not None else None
             if limit is None:
                 return await tool.run(typed, context)
-            # A tool keeps its own time; two alarms at the same moment would cut its clean-up short.
+            # A tool keeps its own time; two timeouts at the same moment would cut its clean-up
+            # short.
             async with time_limit(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
         finally:
@@ -162,7 +163,7 @@ class Caller:
 
 
 class Call:
-    """One call of one task: what its tool is given. What few tools ask for is made when they do."""
+    """One call of one task, and what its tool receives. Rarely used parts are made on demand."""
 
     __slots__ = (
         "_caller",
@@ -200,23 +201,23 @@ class Call:
         self.tries = frame.tries
         self.reporter = reporter
         self.secrets: Mask | None = None
-        """Knows the secrets that it was given, if somebody asked for that."""
+        """Knows the secrets of this call, if there are any."""
         self.files: Files | None = None
-        """Those of the attempt under way, if its tool asked for them."""
+        """The files of the current attempt, if its tool asked for them."""
         self._keyring: Keyring | None = None
         self._printing: Printing | None = None
         self._log: TaskLog | None = None
         self._is_over = False
         self._waits: list[str] = []
-        """For what, at this moment."""
+        """What it waits for at this moment."""
         self._waits_since = 0.0
         self._told = ""
-        """What it was last said to wait for."""
+        """The wait that was last reported."""
 
-    # --- What it is given ---
+    # --- Its input ---
 
     def context(self, inputs: dict[str, Any], tool: Tool | None = None) -> ToolContext:
-        """What its tool sees of this attempt, with these inputs."""
+        """The context of this attempt for its tool, with these inputs."""
         caller, frame, task = self._caller, self.frame, self.program.task
         command = frame.command
         is_timed = task.timeout is not None or frame.program.is_timed
@@ -281,7 +282,7 @@ class Call:
     # --- What it waits for ---
 
     def wait(self, what: str, begins: bool) -> None:
-        """It waits for something to work at, or does no longer. Told if that takes a while."""
+        """It waits for capacity, or no longer. Reported if it takes a while."""
         reporter = self.reporter
         if begins:
             self._waits.append(what)
@@ -320,7 +321,7 @@ class Call:
             iteration=frame.iteration,
         )
 
-    # --- What it prints ---
+    # --- Its output ---
 
     def _print(self, text: str) -> None:
         if self._is_over:
@@ -332,18 +333,18 @@ class Call:
         self._log(text)
 
     def _news(self) -> TaskLogged | None:
-        """What it has printed since somebody asked last."""
+        """The output since the last call."""
         assert self._printing is not None
         return self._logged(self._printing.taken())
 
     def end(self) -> None:
-        """Nobody listens any longer."""
+        """Stop reporting output."""
         self._is_over = True
         if self._log is not None:
             self.reporter.sources.remove(self._news)
 
     def printed(self) -> Printed:
-        """All that it printed, or the end of that; what was not yet shown of it is reported."""
+        """All of its output, or the end of it; the part that was not shown yet is reported."""
         if self._log is None or self._printing is None:
             return NOTHING
         rest = self._logged(self._printing.rest())
@@ -368,7 +369,7 @@ class Call:
 
 
 def _failure(error: BaseException, task: str) -> Outcome:
-    """What became of a call that something put an end to."""
+    """The outcome of a call that an exception ended."""
     match error:
         case EvaluationFailed():
             return failed("schema", str(error), code=error.code)
@@ -406,8 +407,8 @@ def _args(frame: Frame) -> dict[str, Any]:
 
 
 def _surroundings(frame: Frame, *, whole: bool) -> dict[str, Any]:
-    """What exists everywhere. As `context` of python code, `whole`: then the results of finished
-    steps, then the keys of args, ctx and workload. What comes first stays.
+    """The data that exists everywhere. As `context` of Python code, `whole`: with the results of
+    finished steps, then the keys of args, ctx and workload. Earlier entries take precedence.
     """
     command = frame.command
     ctx = mask(frame.ctx) if frame.is_tainted else frame.ctx
@@ -434,7 +435,7 @@ HTTP_KEYS = frozenset({"status_code", "headers", "data", "url", "elapsed"})
 
 
 def with_body(value: Any) -> Any:
-    """An HTTP answer handed whole to code has its body under both of its names; so has each answer
+    """An HTTP answer passed whole to code has its body under both of its names; so has each answer
     of a loop.
     """
     if type(value) is dict:
@@ -452,7 +453,7 @@ def _is_answer(value: Any) -> bool:
 
 
 def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
-    """Config and inputs of a call, as its tool sees them; the secrets among them are noted."""
+    """Config and inputs of a call for its tool; the secrets among them are noted."""
     program, frame = call.program, call.frame
     task, overrides = program.task, call.tries.overrides
     below = frame.given
@@ -472,7 +473,7 @@ def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:
 
 
 def _secrets(value: Any) -> list[Any]:
-    """Every secret that stands in a rendered value."""
+    """Every secret in a rendered value."""
     if isinstance(value, Tainted):
         return [reveal(value)]
     if isinstance(value, dict):

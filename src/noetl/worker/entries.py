@@ -41,7 +41,7 @@ IN_FLIGHT_DEFAULT = 8
 
 
 class Interrupted(Exception):
-    """An entry waits for a child execution. It goes on where `inner` says."""
+    """An entry waits for a child execution. It continues where `inner` says."""
 
     def __init__(self, child: ChildRequest, inner: Inner) -> None:
         super().__init__("a workbook entry waits")
@@ -50,7 +50,7 @@ class Interrupted(Exception):
 
 
 async def run_task(driver: Driver, caller: TaskProgram, frame: Frame, action_id: str) -> Outcome:
-    """Run the entry a task names; its result is the task's result. Raises Interrupted."""
+    """Run the entry that a task names; its result is the task's result. Raises Interrupted."""
     name = str(caller.task.config.get("task"))
     block = driver.program.blocks.get(name)
     if block is None:
@@ -73,7 +73,9 @@ async def run_task(driver: Driver, caller: TaskProgram, frame: Frame, action_id:
 async def run_entry(
     driver: Driver, block: BlockProgram, frame: Frame, given: Values, cause: str
 ) -> Outcome:
-    """Run an entry with these inputs over its own. Raises EvaluationFailed and Interrupted."""
+    """Run an entry with these inputs merged over its own. Raises EvaluationFailed and
+    Interrupted.
+    """
     inner, frame.inner = frame.inner, None
     written = rendered(block.inputs, frame.scope, f"args of {block.name}")
     computed = {name: written[name] for name in block.computed}
@@ -84,7 +86,7 @@ async def run_entry(
         if isinstance(ended, Suspension):
             raise _interruption(ended, Inner(waits=0, passes={0: ended.progress}))
         return ended
-    # The loop is inside the entry: what is outside of it is its parent already.
+    # The loop is inside the entry: what surrounds the entry is already its parent.
     around = {**frame.iter, "parent": frame.iter}
     roots = {**frame.scope.roots, "args": {**frame.command.args, **inputs}, "iter": around}
     scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
@@ -94,7 +96,7 @@ async def run_entry(
 
 
 def _interruption(suspension: Suspension, inner: Inner) -> Interrupted:
-    assert suspension.child is not None  # other waits are sat through
+    assert suspension.child is not None  # other waits happen in place
     return Interrupted(suspension.child, inner)
 
 
@@ -139,12 +141,12 @@ class Passes:
         self._items = items
         self._cause = cause
         self._begun: dict[int, Progress] = {}
-        """Where those stand that had begun before an interruption."""
+        """The positions of those that had begun before an interruption."""
         self._ended: dict[int, Outcome] = {}
         self._waits: dict[int, Suspension] = {}
 
     async def run(self, inner: Inner | None) -> Outcome:
-        """All of them, going on where they stood; what they came to together."""
+        """Run all of them, continuing where they were. Returns their combined outcome."""
         if inner is not None:
             self._begun = dict(inner.passes)
             self._ended = {index: await self._recalled(one) for index, one in inner.ended.items()}
@@ -189,7 +191,7 @@ class Passes:
                 self._ended[index] = ended
 
     async def _recorded(self, index: int) -> Outcome:
-        """What a pass came to, fit for the record: another one waits."""
+        """The outcome of a pass, prepared for the record, because another one waits."""
         key = derive(self._cause, index, "pass")
         step_run = self._driver.step_run
         _, stored, body = recorded(self._ended[index], step_run.command, key, step_run.result_max)

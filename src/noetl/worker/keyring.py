@@ -1,8 +1,8 @@
-"""The secrets that one call uses: found when they are used, and masked in what the call says.
+"""The secrets of one call: looked up when they are used, and masked in what the call reports.
 
-An entry of the keychain may be written with templates and may read other entries; a secret that
-a manager outside keeps is asked for with the tool context of the call that needs it, so that its
-egress policy and time limits hold.
+An entry of the keychain may contain templates and may read other entries. A secret of an external
+manager is requested with the tool context of the call that needs it, so that its egress policy and
+time limits apply.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ KEPT_MAX = 1000
 
 
 ONE_SECRET = {"bearer": "token", "basic": "password", "oauth2": "access_token"}
-"""The field that an entry of such a type is kept for; the others say how to use it."""
+"""The field that such an entry exists for; the others say how to use it."""
 
 
 class SecretView(ResultView):
-    """An entry as templates see it: its fields, or the one value that it is.
+    """An entry as templates see it: its fields, or its one value.
 
     An entry with one secret is that secret: its only field, `value`, or the field for which its
     type exists. An entry with several is the mapping of them.
@@ -66,9 +66,9 @@ def _is_oauth2(fields: Mapping[str, Any]) -> bool:
 
 
 class KeptSecrets:
-    """What managers have told this worker, for as long as the entries say (`ttl`).
+    """Secrets of external managers, cached on this worker for the `ttl` of their entries.
 
-    Each execution has its own, so the oldest make room.
+    Each execution has its own, so the oldest are dropped first.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class KeptSecrets:
 
 
 class Keyring:
-    """What the keychain of a playbook opens to one call."""
+    """The part of a playbook's keychain that one call may use."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class Keyring:
         self._shown: dict[object, str] = {}
         """Entries by the value that templates saw: `auth: "{{ keychain.x }}"` means the entry."""
         self._finding: list[str] = []
-        """Entries that are being found out; one may need another, but not itself."""
+        """Entries being looked up; one may need another, but not itself."""
 
     async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of an entry or a stored credential, or of an entry written out."""
+        """The fields of an entry or a stored credential, or of an inline entry."""
         if isinstance(name, str):
             name = self._shown.get(name, name)
         if not isinstance(name, str):
@@ -126,7 +126,7 @@ class Keyring:
         return fields
 
     async def show(self, scope: Scope, *readers: Compiled) -> None:
-        """Put the entries into the scope that these read, and no others."""
+        """Put the entries that these templates read into the scope, and no others."""
         paths = [path for reader in readers for path in reader.reads if path[0] == "keychain"]
         wanted = {str(path[1]) for path in paths if len(path) > 1}
         fields_read = {(str(path[1]), *path[2:3]) for path in paths if len(path) > 1}
@@ -183,7 +183,7 @@ class Keyring:
         return await resolve(entry, self._stored, self._sources, self._asked)
 
     async def _asked(self, provider: str, entry: KeychainEntry) -> dict[str, Any]:
-        """The fields of a secret that a manager outside keeps; raises Failed."""
+        """The fields of a secret in an external manager. Raises Failed."""
         config, context = entry.config, self._lend_context()
         version, region = config.get("version"), config.get("region")
         fields = await fields_of(config.get("auth"), context)
@@ -196,7 +196,7 @@ class Keyring:
         )
         kept = context.resources.shared("kept secrets", KeptSecrets)
         owner = "" if config.get("scope") == "global" else context.execution_id
-        # Whoever cannot show the same credential does not get what it opened.
+        # A caller without the same credential does not get what it opened.
         key = hashlib.sha256(msgspec.json.encode([owner, provider, wanted])).hexdigest()
         found = kept.get(key)
         if found is None:
@@ -206,10 +206,11 @@ class Keyring:
 
 
 class CallTokens:
-    """Access tokens that this worker shares with the others, on behalf of one call. See
+    """Access tokens that this worker shares with others, on behalf of one call. See
     `noetl.tools.credentials.SharedTokens`.
 
-    To share saves others a request; a call that has its token does not fail for it.
+    Sharing saves other workers a request; a call that has its token does not fail if it cannot be
+    shared.
     """
 
     def __init__(self, control: Control, execution_id: ExecutionId, mask: Mask) -> None:

@@ -1,9 +1,9 @@
 """Iterations of a loop on a worker: those of a chunk, or of a frame that a cursor claims.
 
-They run in lanes. A lane takes one iteration after the other until one waits: that one keeps its
-place in flight, so the lane ends.
+They run in lanes. A lane runs one iteration after another until one waits: that one remains in
+flight, so the lane ends.
 
-A frame of a cursor claims its rows by the playbook's statement, and the claim is committed before
+A frame of a cursor claims its rows with the playbook's statement, and the claim is committed before
 its rows are run. The engine does not hand out rows of a worker that died; they come back when the
 statement claims them again.
 """
@@ -45,13 +45,13 @@ Verdict = Literal["go on", "wait", "stop"]
 CLAIM = "claim"
 """The name of the claiming call in the record."""
 PAUSE = 1.0
-"""Seconds before a claim that failed is tried again, growing with each try."""
+"""Seconds before a failed claim is retried, growing with each attempt."""
 
 
 async def run_chunk(driver: Driver, loop: Loop, chunk: Chunk) -> None:
     """Run what a command of a loop asks for, and report each end.
 
-    Under a pause no further iteration begins: those that have not are handed out when it is over.
+    During a pause no further iteration begins: those that have not begun are handed out after it.
     """
     if driver.is_paused() and chunk.claims:
         return
@@ -78,8 +78,8 @@ async def run_chunk(driver: Driver, loop: Loop, chunk: Chunk) -> None:
     async def lane() -> None:
         nonlocal stop
         for index in remaining:
-            # What an iteration did is recorded before the next begins, so that a worker that dies
-            # repeats no iteration that has ended.
+            # What an iteration did is recorded before the next begins, so that a crash repeats no
+            # iteration that has ended.
             if in_order and driver.reporter.has_effect and not await driver.reporter.recorded():
                 return
             if driver.is_paused():
@@ -125,10 +125,10 @@ def _find_keys(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
 
 
 async def _run_chains(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
-    """Run chains side by side, and the iterations of a chain one after the other.
+    """Run chains in parallel, and the iterations of a chain one after another.
 
-    What an iteration did is recorded before the next of its chain begins: after a crash none runs
-    again behind one that follows it.
+    What an iteration did is recorded before the next of its chain begins, so after a crash none
+    runs again after its successor.
     """
     remaining = iter(chunk.chains)
     has_effect = any(task.kind != NOOP for task in driver.step.step.tasks)
@@ -153,7 +153,7 @@ async def _run_chains(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> 
 
 
 async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> Verdict:
-    """Run one iteration and report its end; what becomes of the iterations after it."""
+    """Run one iteration and report its end. Returns how the following iterations proceed."""
     command = driver.command
     names: dict[str, Any] = {
         "step_run_id": command.step_run_id,
@@ -170,7 +170,7 @@ async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: 
     except EvaluationFailed as error:
         ended = Ending(error=error_from(error))
     if isinstance(ended, Suspension):
-        # What it wrote is for the reducers, which will hear of it at its end.
+        # Its writes are for the reducers, which get them at its end.
         progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
         driver.reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
         return "wait"
@@ -178,7 +178,7 @@ async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: 
     if frame.vars_writes:
         driver.reporter.say(frame.vars_patch(driver.now()))
     if ended.next is not None:
-        # A rule ends the loop; the sooner the control plane knows, the less is done for nothing.
+        # A rule ends the loop; the sooner the control plane knows, the less work is wasted.
         names |= {"next": ended.next, "suppressed": ended.suppressed}
         driver.reporter.flush_soon()
     if ended.error is not None:
@@ -194,7 +194,7 @@ async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: 
 
 def _frame(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> Frame:
     command = driver.command
-    # Frames of a cursor all count from 0, so the frame is a part of what calls are named after.
+    # Frames of a cursor all count from 0, so the frame is a part of the cause of call ids.
     cause = derive(command.command_id if chunk.claims else command.step_run_id, index)
     item = element(loop, index, chunk)
     frame = Frame(
@@ -212,7 +212,7 @@ def _frame(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
 
 
 def _add_args(driver: Driver, frame: Frame) -> None:
-    """The step's args that read the iteration; what a token brought stands."""
+    """The step's args that read the iteration; those of the token take precedence."""
     place = f"args of step {driver.command.step}"
     own = rendered(driver.step.iteration_args, frame.scope, place)
     frame.names["args"] = {**own, **driver.command.args}
@@ -239,7 +239,7 @@ def _writes(driver: Driver, loop: Loop, frame: Frame) -> Values:
 
 
 async def _claimed(driver: Driver, cursor: Cursor, chunk: Chunk) -> Chunk:
-    """The frame with the elements it got: rows, or all rows at once as one element."""
+    """The frame with its elements: rows, or all rows together as one element."""
     command = driver.command
     frame = Frame(
         driver.program,
@@ -272,7 +272,7 @@ async def _claimed(driver: Driver, cursor: Cursor, chunk: Chunk) -> Chunk:
 
 
 async def _claim(driver: Driver, cursor: Cursor, frame: Frame) -> Outcome:
-    """Run the statement; what may go better next time is tried again."""
+    """Run the statement, with retries for temporary errors."""
     if FRAME_ROWS in cursor.claim:
         frame.names[FRAME_ROWS] = _whole(cursor.max_rows, frame.scope, "max_rows")
     program = TaskProgram(_task(cursor, frame.scope))
@@ -290,7 +290,7 @@ async def _claim(driver: Driver, cursor: Cursor, frame: Frame) -> Outcome:
         ended = await driver.call(program, frame, action_id, driver.reporter)
         outcome, printed = ended.outcome, ended.printed
         again = outcome.error is not None and outcome.error.retryable and attempt < tries
-        # The rows themselves are the business of their iterations.
+        # The rows themselves are recorded with their iterations.
         shown = msgspec.structs.replace(outcome, result={"rows": len(_rows(outcome))})
         driver.reporter.say(
             TaskDone(

@@ -1,8 +1,8 @@
-"""What a task prints, on its way into the event stream while the task still runs.
+"""The output of a task, on its way into the event stream while the task still runs.
 
-What is kept of it in the end stands in `task.done`, which says how much of that readers have seen
-before. A task that is over before anything of it was taken says nothing here; a longer one shows
-its lines as they come, up to a limit.
+`task.done` holds the output that is kept, and says how much of it readers have already seen. A task
+that ends before any of its output was sent reports nothing here; a longer one sends its lines as
+they appear, up to a limit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from noetl.secrets.masking import Mask
 from noetl.tools.base import TaskLog
 
 SHOWN_MAX = 64 * 1024
-"""Characters of one call: the log of events must not grow with what somebody prints for hours."""
+"""Characters of one call: the log of events must not grow with hours of output."""
 NO_MORE = "[… more output; the end of it comes when the task ends]\n"
 
 
 class Printing:
-    """The output of one call: whole lines, masked, each taken once."""
+    """The output of one call: whole lines, masked, each sent once."""
 
     def __init__(self, mask: Mask, wake: Callable[[], None]) -> None:
         self._mask = mask
@@ -28,9 +28,9 @@ class Printing:
         self._length = 0
         """Characters that were printed."""
         self._told = 0
-        """Characters of them that somebody took."""
+        """Characters of them that were sent."""
         self._room = SHOWN_MAX
-        """Less than nothing once more was printed than is shown."""
+        """Negative once more was printed than is shown."""
 
     def __call__(self, text: str) -> None:
         self._length += len(text)
@@ -41,7 +41,7 @@ class Printing:
         self._wake()
 
     def taken(self) -> str:
-        """The lines that nobody has taken so far."""
+        """The lines that were not sent yet."""
         if not self._waiting:
             return ""
         text = "".join(self._waiting)
@@ -54,7 +54,7 @@ class Printing:
         return lines
 
     def rest(self) -> str:
-        """What is left when the task is over; nothing if nobody saw what came before."""
+        """What is left when the task is over; empty if nothing was sent before."""
         if not self._told:
             return ""
         if self._room < 0:
@@ -63,7 +63,7 @@ class Printing:
         return self._mask.text("".join(self._waiting))
 
     def printed(self, log: TaskLog) -> Printed:
-        """What the log keeps, when the rest was told."""
+        """The output that the log keeps, after the rest was sent."""
         kept = log.text()
         text = self._mask.text(kept)
         untold = self._length - self._told

@@ -1,11 +1,11 @@
-"""The life of a worker as a process: it registers, works, drains when told to, and says goodbye.
+"""The life of a worker as a process: it registers, works, drains when asked to, and deregisters.
 
     registered ──▶ working ──▶ draining ──▶ deregistered
-                   heartbeats     │ after the grace period what still runs is handed back
+                   heartbeats     │ after the grace period running work is handed back
 
-`ending` is how it is told: a signal sets it, and so does a heartbeat whose answer says that an
-operator wants the worker to end. A worker that dies without a goodbye loses its leases when they
-lapse; saying goodbye only makes that immediate.
+`ending` asks it to drain: a signal sets it, and so does a heartbeat whose answer says that an
+operator wants the worker to end. A worker that dies without deregistering loses its leases when
+they lapse; deregistering only makes that immediate.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ GOODBYE_SECONDS = 5.0
 
 
 class Members(Protocol):
-    """Where a worker says that it is there."""
+    """Where a worker registers."""
 
     async def register(self, me: Presence) -> None:
-        """A worker begins; waits until a server has heard of it."""
+        """A worker begins; waits until a server knows it."""
 
     async def heartbeat(self, me: Presence) -> bool:
-        """It is still there; whether somebody wants it to end."""
+        """A heartbeat. Returns whether an operator wants the worker to end."""
 
     async def deregister(self, worker_id: str) -> None:
-        """It ends: what it has not reported on goes to others."""
+        """The worker ends: commands that it has not reported on go to others."""
 
 
 async def live(
@@ -49,7 +49,7 @@ async def live(
     grace: float,
     on_ready: Callable[[], None],
 ) -> None:
-    """Work until `ending` is set. What runs then has `grace` seconds to finish."""
+    """Work until `ending` is set. Running work then has `grace` seconds to finish."""
     registering = asyncio.ensure_future(members.register(me))
     if not await _before(registering, ending):
         return

@@ -1,14 +1,14 @@
-"""`spec.rate`: at most so many calls in so long.
+"""`spec.rate`: at most a number of calls per time.
 
-`rate: 10/s` holds for everything that one worker runs. Calls are spread evenly: each takes the next
-free moment. Requests to one host share their moments, whichever step they come from; other calls
+`rate: 10/s` applies to everything that one worker runs. Calls are spread evenly: each takes the
+next free slot. Requests to one host share their slots, whichever step they come from; other calls
 share them with their own task only.
 
-`rate: {key: bank, limit: 10/s}` holds for all workers of all servers: the store hands out the
-moments of a key, each to one call. A command all of whose calls wait for such a moment holds no
-slot of its worker meanwhile. When its moment comes it needs a slot again; if there is none by then,
-it waits for one, goes before new commands, and takes another moment: neither the rate nor the
-number of slots is ever exceeded. A moment that nobody uses, because its worker is gone, passes.
+`rate: {key: bank, limit: 10/s}` applies to all workers of all servers: the store hands out the
+slots of a key, each to one call. While all calls of a command wait for such a slot, the command
+does not occupy its worker. When its time comes it needs a free place on the worker again; if there
+is none by then, it waits for one, ahead of new commands, and takes another slot: neither the rate
+nor the worker's capacity is ever exceeded. A slot whose worker is gone remains unused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noetl.worker.control import Control
 from noetl.worker.reporter import Reporter
 
 KEPT_MAX = 1000
-"""Schedules kept; those whose last moment has passed go first."""
+"""How many schedules are kept; those whose last slot has passed are dropped first."""
 
 
 class Rates:
@@ -36,31 +36,33 @@ class Rates:
         self._control = control
         self._next: dict[tuple[str, ...], float] = {}
         self._waits: Counter[Reporter] = Counter()
-        """Calls that wait for a moment, by whoever reports for their command."""
+        """Calls that wait for a slot of a rate, by the reporter of their command."""
         self._freed = asyncio.Event()
         self.coming = 0
-        """Commands whose moment has come, and that wait for a slot."""
+        """Commands whose time has come, and that wait for a free place on the worker."""
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether the worker has a free slot."""
+        """Whether the worker has a free place."""
         self.on_idle: Callable[[], None] = lambda: None
-        """Told when a command lets go of its slot."""
+        """Called when a command gives up its place."""
 
     @property
     def idle(self) -> int:
-        """Commands of which every call waits for a moment: they need no slot."""
+        """Commands of which every call waits for a slot of a rate: they need no place on the
+        worker.
+        """
         return sum(map(self._is_idle, self._waits))
 
     def _is_idle(self, reporter: Reporter) -> bool:
         return self._waits[reporter] >= reporter.calls
 
     def free(self) -> None:
-        """There may be a free slot."""
+        """There may be a free place."""
         self._freed.set()
 
     async def wait(
         self, written: Any, kind: str, config: dict[str, Any], frame: Frame, reporter: Reporter
     ) -> None:
-        """Come back when this call may begin; at once if nothing limits it."""
+        """Return when this call may begin; at once if nothing limits it."""
         if isinstance(written, Mapping):
             limit, key = str(written.get("limit", "")), str(written.get("key", ""))
             if apart := interval(limit):
@@ -81,7 +83,9 @@ class Rates:
                 await asyncio.sleep(begin - now)
 
     async def _wait_with_all(self, key: str, apart: float, reporter: Reporter) -> None:
-        """Until a moment that is this call's alone, among all workers, and there is a slot."""
+        """Wait for a slot that belongs to this call alone, among all workers, and for a free
+        place.
+        """
         delay = await self._control.next_moment(key, apart)
         if delay <= 0:
             return
@@ -92,7 +96,7 @@ class Rates:
         try:
             while True:
                 await asyncio.sleep(delay)
-                # Another call of its command works: the slot is there.
+                # Another call of its command is running: the place is there.
                 if not self._is_idle(reporter) or self.has_room():
                     return
                 self.coming += 1

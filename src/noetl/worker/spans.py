@@ -1,16 +1,18 @@
-"""OpenTelemetry: a span for an execution, below it what workers do of step runs, below that calls.
+"""OpenTelemetry: a span per execution, below it the parts of step runs, below those the calls.
 
-Ids are derived, not drawn. The trace id is that of the execution, which every event shows as well;
-whether an execution is traced follows from it, so all agree on that, and a run that goes on
-elsewhere stays in its trace. So is the id of the execution's span: workers send what stands below
-it, and the server that stores the end of the execution sends the span itself (`control.traces`).
+Ids are derived, not random. The trace id is derived from the execution, and every event shows it;
+whether an execution is traced follows from it, so all processes agree, and a run that continues
+elsewhere stays in its trace. The id of the execution's span is derived, too: workers send the spans
+below it, and the server that stores the end of the execution sends the span itself
+(`control.traces`).
 
-A span says names, ids, times and how it ended: no results, no messages. What a playbook adds
-(`tracing.attributes`) is rendered with secrets masked.
+A span holds names, ids, times and the outcome: no results, no messages. Attributes from a playbook
+(`tracing.attributes`) are rendered with secrets masked.
 
-Nobody waits for a collector. Ended spans stand in a bounded queue, from which a thread sends them
-in batches; those that find it full, or that the collector does not take, are dropped and counted.
-The queue is our own: the SDK's does not say how many it dropped, and may take half a minute to end.
+Nothing waits for a collector. Ended spans are put into a bounded queue, from which a thread sends
+them in batches; those that do not fit, or that the collector does not accept, are dropped and
+counted. The queue is our own: the SDK's does not say how many it dropped, and may take half a
+minute to end.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ BATCH_MAX = 512
 SEND_EVERY = 1.0
 CLOSE_SECONDS = 2.0
 STOP_SECONDS = 1.0
-"""For the end of the request that is under way when the time to send the rest is over."""
+"""How long the current request may take after the time for the rest is over."""
 TEXT_MAX = 1000
 
 
@@ -66,7 +68,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def sample_of(environment: Mapping[str, str]) -> float:
-    """Which part of the executions is traced where a playbook does not say."""
+    """The fraction of executions to trace, unless a playbook sets it."""
     sampler = environment.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
     if sampler == "always_off":
         return 0.0
@@ -80,8 +82,9 @@ def sample_of(environment: Mapping[str, str]) -> float:
 
 
 def is_sampled(trace_id: str, sample: float) -> bool:
-    """The same for all who ask with the same trace id, here and in other programs (the rule is that
-    of OpenTelemetry's `traceidratio`)."""
+    """The same for everyone with the same trace id, here and in other programs (the rule is
+    OpenTelemetry's `traceidratio`).
+    """
     return int(trace_id[16:], 16) < sample * 2**64
 
 
@@ -96,7 +99,7 @@ class Spans:
         *,
         queue_max: int = QUEUE_MAX,
     ) -> None:
-        """`about`: what is said of the process; `sample`: for steps that say nothing of it."""
+        """`about` describes the process; `sample` is for steps without a setting."""
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -111,12 +114,12 @@ class Spans:
         self.done = 0
         """How many of them were sent or dropped."""
         self.dropped = 0
-        """Spans that no collector got."""
+        """Spans that no collector received."""
         self._told = 0
         self._news = threading.Event()
         self._is_closing = False
         self._is_late = False
-        """The time to send the rest is over."""
+        """The time for sending the rest is over."""
         self._sender = threading.Thread(target=self._send_all, name="noetl-spans", daemon=True)
         self._sender.start()
 
@@ -131,8 +134,8 @@ class Spans:
     def execution(
         self, execution_id: ExecutionId, state: ExecutionState, program: Program | None
     ) -> None:
-        """An execution has ended: the span under which all others of its trace stand, if any of its
-        steps may be traced. An execution that another one called names that one's span.
+        """An execution has ended: the root span of its trace, if any of its steps may be traced. An
+        execution that another one called links to that one's span.
         """
         trace_id = trace_of(execution_id)
         if not is_sampled(trace_id, self._sample_of(program)):
@@ -165,7 +168,7 @@ class Spans:
         )
 
     def _sample_of(self, program: Program | None) -> float:
-        """The largest of its steps: a span of one of them stands below that of the execution."""
+        """The largest of its steps: a span of one of them is below that of the execution."""
         if program is None:
             return self._sample
         said = (step.tracing.sample for step in program.net.steps)
@@ -184,7 +187,7 @@ class Spans:
         is_client: bool = False,
         called_by: ExecutionId | None = None,
     ) -> None:
-        """A span has ended. What the queue has no room for is dropped."""
+        """A span has ended. It is dropped if the queue is full."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
@@ -219,7 +222,7 @@ class Spans:
             self._news.set()
 
     async def close(self) -> None:
-        """Send what is there, if that can be done soon."""
+        """Send what is queued, if that is possible soon."""
         self._is_closing = True
         self._news.set()
         await asyncio.to_thread(self._sender.join, CLOSE_SECONDS)
@@ -264,7 +267,7 @@ class Spans:
 
 
 class _Piece:
-    """What one worker does of a step run under one lease, as a span with its calls below it."""
+    """The part of a step run under one lease, as a span with its calls below it."""
 
     def __init__(self, spans: Spans, driver: Driver, trace_id: str) -> None:
         command = driver.command
@@ -350,7 +353,7 @@ class _Piece:
         )
 
     def _attributes(self) -> dict[str, Any]:
-        """What the playbook adds."""
+        """The attributes from the playbook."""
         if self._own is None:
             driver = self._driver
             compiled = driver.step.span_attributes
@@ -362,7 +365,9 @@ class _Piece:
 
 
 def _rendered(compiled: Mapping[str, Compiled], scope: Scope) -> dict[str, Any]:
-    """What a playbook adds. What cannot be evaluated is left out: it fails nothing."""
+    """The attributes from the playbook. Those that cannot be evaluated are left out, and nothing
+    fails.
+    """
     found: dict[str, Any] = {}
     for name, value in compiled.items():
         try:
@@ -373,7 +378,7 @@ def _rendered(compiled: Mapping[str, Compiled], scope: Scope) -> dict[str, Any]:
 
 
 def _how(outcome: str, error: TaskError | None = None) -> dict[str, Any]:
-    """How it ended. The message of an error is in the log, and nowhere else."""
+    """The outcome. The message of an error is only in the log."""
     if error is None:
         return {"noetl.outcome": outcome}
     code = None if error.code is None else str(error.code)
@@ -381,7 +386,7 @@ def _how(outcome: str, error: TaskError | None = None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
-    """A value as a span can have it; others as JSON. Long texts are cut."""
+    """A value for a span; others as JSON. Long texts are cut."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
