@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -264,6 +265,39 @@ def test_a_message_that_cannot_be_sent_is_not_told_of_and_a_wrong_one_says_why(
         assert "could not be made" in problem
 
 
+def sent(server: Server, name: str, workload: dict[str, Any]) -> tuple[Any, int]:
+    """The document of a message that was tried to be sent, and how many calls it took."""
+    playbook = files("noetl") / "playbooks" / f"{name}.yaml"
+    server.post("/api/catalog/register", {"content": playbook.read_text(encoding="utf-8")})
+    given = {"path": f"noetl/notify/{name}", "workload": workload}
+    execution_id = server.post("/api/execute", given)["execution_id"]
+    shown = server.ended(execution_id)
+    calls = [one for one in server.events(execution_id) if one["event_type"] == "task.started"]
+    return shown, len(calls)
+
+
+@pytest.mark.parametrize("name", ["email", "slack", "teams", "webhook"])
+def test_a_missing_credential_fails_at_once_and_says_what_to_do(dev: Server, name: str):
+    shown, calls = sent(dev, name, {"credential": "forgotten"})
+    assert calls == 1
+    assert shown["status"] == "FAILED"
+    assert 'there is no credential "forgotten"' in shown["error"]["message"]
+    assert "noetl credential set forgotten" in shown["error"]["message"]
+
+
+def test_what_a_mail_server_may_yet_take_is_tried_again_and_its_last_word_is_not(dev: Server):
+    workload = {"credential": "mail", "to": "ops@example.com", "subject": "s", "text": "t"}
+    with receiving_mail("451 come back later") as (login, got):
+        dev.post("/api/credentials", {"name": "mail", "data": login})
+        shown, calls = sent(dev, "email", workload)
+        assert (shown["status"], calls, len(got)) == ("COMPLETED", 2, 1)
+    with receiving_mail("550 nobody of that name") as (login, got):
+        dev.post("/api/credentials", {"name": "mail", "data": login})
+        shown, calls = sent(dev, "email", workload)
+        assert (shown["status"], calls, got) == ("FAILED", 1, [])
+        assert "nobody of that name" in shown["error"]["message"]
+
+
 class Mail(socketserver.StreamRequestHandler):
     """As much of SMTP as it takes to receive a message."""
 
@@ -274,6 +308,9 @@ class Mail(socketserver.StreamRequestHandler):
         say("220 ready")
         while line := self.rfile.readline():
             word = line[:4].decode().upper().strip()
+            if word == "RCPT" and self.server.refusals:  # type: ignore[attr-defined]
+                say(self.server.refusals.pop())  # type: ignore[attr-defined]
+                continue
             if word == "DATA":
                 say("354 go on")
                 lines = []
@@ -286,10 +323,11 @@ class Mail(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def receiving_mail() -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """The fields of a credential for a mail server, and what arrives there."""
+def receiving_mail(*refusals: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """The fields of a credential for a mail server, which refuses so often, and what arrives."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail) as server:
         server.got = []  # type: ignore[attr-defined]
+        server.refusals = list(refusals)  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         login = {"host": "127.0.0.1", "port": server.server_address[1]}
         try:
