@@ -27,6 +27,11 @@ under a **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_
 command that is lost again and again is given to a worker that runs nothing else, and in the end its
 run fails (`engine`, poison).
 
+A server that is killed between the commit of a lease and its answer leaves a lease that no worker
+knows of, and it lapses like any other (30 s). It is not taken back sooner because its worker asks
+again without naming it: to the server, an answer that is still on its way looks just the same, and
+where nothing was lost the work would be done twice.
+
 *Cancelled.* A decision may end a run while a worker has its command: the command is closed, and
 its worker told to stop (`Dispatch.close`).
 
