@@ -40,6 +40,9 @@ async def heard(folder: Path) -> tuple[list[list[bytes]], list[bytes]]:
         seen = system.orchestrator.watchers.watch(execution_id, ["step.waiting"])
         while not (await system.orchestrator.state(execution_id)).runs:
             await seen.wait()
+        seq = (await system.orchestrator.state(execution_id)).seq
+        at_end = await until_second_beat(system.streams.frames(execution_id, seq))
+        assert at_end == [stream.HEARTBEAT, stream.HEARTBEAT]
         beating = [
             until_second_beat(system.streams.frames(execution_id, 0)),
             until_second_beat(system.streams.frames(execution_id, 0)),

@@ -7,15 +7,16 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
 
 from noetl import wiring
+from noetl.api.services import Services
 from noetl.api.stream import Streams
 from noetl.cli.workloads import chain
 from noetl.errors import NotFound
@@ -278,66 +279,90 @@ class Counted:
         return found
 
 
+class Read(NamedTuple):
+    """An execution that was just started, and those who read it."""
+
+    execution_id: str
+    streams: Streams
+    reads: Counter[str]
+    system: Services
+
+
+@asynccontextmanager
+async def started_here(folder: Path, text: str, *, work: bool) -> AsyncIterator[Read]:
+    settings = Settings.from_environment({})
+    here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/x.db")
+    async with wiring.embedded(here, work=work, serves=True) as system:
+        entry, _ = await system.catalog.register(text)
+        store = Counted(system.store)
+        watchers = system.orchestrator.watchers
+        streams = Streams(cast(Store, store), watchers, system.metrics, system.draining)
+        started = await system.executions.start(entry.digest, entry.path, entry.version, {})
+        yield Read(started, streams, store.reads, system)
+
+
 def test_readers_that_come_together_share_also_what_was_there_before_them(tmp_path):
-    async def read() -> tuple[list[bytes], Counter[str]]:
-        settings = Settings.from_environment({})
-        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
-        async with wiring.embedded(here, work=False, serves=True) as system:
-            services = system
-            entry, _ = await services.catalog.register(WAITING)
-            started = await services.executions.start(entry.digest, entry.path, entry.version, {})
-            store = Counted(system.store)
-            streams = Streams(
-                cast(Store, store),
-                system.orchestrator.watchers,
-                services.metrics,
-                services.draining,
-            )
+    async def story() -> tuple[list[bytes], Counter[str]]:
+        async with started_here(tmp_path, WAITING, work=False) as found:
 
             async def first() -> bytes:
-                assert await streams.look(started, 0)
-                async with aclosing(streams.frames(started, 0)) as frames:
+                assert await found.streams.look(found.execution_id, 0)
+                async with aclosing(found.streams.frames(found.execution_id, 0)) as frames:
                     return await anext(frames)
 
-            found = await asyncio.gather(*(first() for _ in range(20)))
+            said = await asyncio.gather(*(first() for _ in range(20)))
             with pytest.raises(NotFound):
-                await streams.look("1", 0)
-            return found, store.reads
+                await found.streams.look("1", 0)
+            return said, found.reads
 
-    found, reads = asyncio.run(read())
+    said, reads = asyncio.run(story())
 
-    assert len(set(found)) == 1
-    assert b"\nevent: playbook.execution.requested\n" in found[0]
+    assert len(set(said)) == 1
+    assert b"\nevent: playbook.execution.requested\n" in said[0]
     # One read for all of them; what is not there is asked for in every way.
     assert reads == {"events": 2, "summary": 1, "heads": 1}
 
 
 def test_what_this_server_stores_is_not_read_again_for_those_who_read_it(tmp_path):
-    async def read() -> tuple[list[list[int]], int, Counter[str]]:
-        settings = Settings.from_environment({})
-        here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
-        async with wiring.embedded(here, serves=True) as system:
-            entry, _ = await system.catalog.register(chain(100))
-            store = Counted(system.store)
-            streams = Streams(
-                cast(Store, store),
-                system.orchestrator.watchers,
-                system.metrics,
-                system.draining,
-            )
-            started = await system.executions.start(entry.digest, entry.path, entry.version, {})
+    async def story() -> tuple[list[list[int]], int, Counter[str]]:
+        async with started_here(tmp_path, chain(100), work=True) as found:
 
             async def ids() -> list[int]:
-                async with aclosing(streams.frames(started, 0)) as frames:
+                async with aclosing(found.streams.frames(found.execution_id, 0)) as frames:
                     said = [frame async for frame in frames]
                 return [int(number) for number in IDS.findall(b"".join(said))]
 
-            found = await asyncio.gather(*(ids() for _ in range(3)))
-            last = (await system.orchestrator.state(started)).seq
-            return found, last, store.reads
+            read = await asyncio.gather(*(ids() for _ in range(3)))
+            state = await found.system.orchestrator.state(found.execution_id)
+            return read, state.seq, found.reads
 
-    found, last, reads = asyncio.run(read())
+    read, last, reads = asyncio.run(story())
 
-    assert found == [list(range(1, last + 1))] * 3
+    assert read == [list(range(1, last + 1))] * 3
     # Only what was there before them; each tenth of a second before the feed was handed the rest.
     assert reads == {"events": 1}
+
+
+def test_others_have_a_turn_between_two_readers_that_are_sent_the_same(tmp_path):
+    async def story() -> list[int]:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with started_here(tmp_path, WAITING, work=False) as found:
+
+            async def turn() -> int:
+                async with aclosing(found.streams.frames(found.execution_id, 0)) as frames:
+                    await anext(frames)
+                    return turns
+
+            counting = asyncio.create_task(count())
+            said = await asyncio.gather(*(turn() for _ in range(20)))
+            counting.cancel()
+            return said
+
+    assert len(set(asyncio.run(story()))) == 20

@@ -146,6 +146,7 @@ class Feed:
         self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is more, when nothing more comes, and while nothing does, now and then:
         one clock for all readers."""
+        self._turns = asyncio.Lock()
         self.filling = asyncio.create_task(self._fill())
 
     @property
@@ -263,6 +264,12 @@ class Feed:
         told, self.changed = self.changed, asyncio.get_running_loop().create_future()
         told.set_result(None)
 
+    async def turn(self) -> None:
+        """Return when it is the turn of this reader. All are told at once, and a piece for each is
+        much to send: between two of them, whoever else is in this process has a turn."""
+        async with self._turns:
+            await asyncio.sleep(0)
+
 
 class Streams:
     """The event streams of a server."""
@@ -332,6 +339,7 @@ class Streams:
                     waited = False
                     continue
             elif (found := feed.after(after)) is not None:
+                await feed.turn()
                 yield found.after(after)
                 after = found.last
                 waited = False
