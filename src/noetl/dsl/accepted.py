@@ -12,7 +12,7 @@ import msgspec
 
 @cache
 def field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each field; msgspec works them out anew every time it is asked."""
+    """The type of each field; cached, because msgspec derives them on every call."""
     return {found.name: found.type for found in msgspec.structs.fields(config)}
 
 

@@ -43,7 +43,7 @@ def steps_are_reachable(building: Building, net: Net) -> None:
 
 
 def _graph(net: Net) -> Graph | None:
-    """Who leads to whom; None where a template decides that at run time."""
+    """The arcs between steps; None if a template decides a target at run time."""
     graph: Graph = {}
     for step in net.steps:
         targets = [way.step for way in ways_out(step)]
@@ -112,7 +112,7 @@ def cycles_have_exits(building: Building, net: Net) -> None:
 
 
 def _always_stays(step: Step, inside: set[str]) -> bool:
-    """Whether a token that finished here certainly goes on within these steps."""
+    """Whether a token that finished here certainly continues within these steps."""
     if step.admit or step.rules or any(arc.step not in inside for arc in step.router.arcs):
         return False
     return any(arc.when is None or arc.when is True for arc in step.router.arcs)
@@ -230,7 +230,7 @@ def _excluding(net: Net, target: Step, sources: list[str]) -> str | None:
 
 
 def errors_are_seen(building: Building, net: Net) -> None:
-    """Rules that mention outcomes should not let an error go on by accident."""
+    """Rules that mention outcomes should not let an error continue by accident."""
     for body in bodies(net):
         for task in all_tasks(body):
             if task.rules and task.kind != NOOP:
@@ -271,7 +271,7 @@ def _catches_any_error(building: Building, rule: Rule) -> bool:
 
 
 def waits_end(building: Building, net: Net) -> None:
-    """A step that waits goes on when a rule says where to, what it yields, or that it is over."""
+    """A waiting step continues when a rule routes it, sets its result, or ends it."""
     for step in net.steps:
         place = building.at(step, "name")
         heard = [name for name in ("timers", "form", "match") if getattr(step, name)]

@@ -70,7 +70,7 @@ NEXT_ACTION = Either(
             "a `next` action",
             {
                 "to": Field(Defined("targets"), "Where to go.", required=True),
-                "policy": Field(NEXT_POLICY, "What becomes of the other branches."),
+                "policy": Field(NEXT_POLICY, "What happens to the other branches."),
                 "priority": Field(Number(whole=True, templates=False), "Highest wins under defer."),
                 "spec": Field(
                     Record("a `next` action's `spec`", {"delay": Field(Duration(), "Wait first.")})

@@ -108,7 +108,7 @@ ANALYSIS = _errors(
     guarded_name="A reserved name that does not exist here; a guard answers for it each time.",
     unknown_name="A name that is never defined anywhere in the playbook.",
     undefined_key="A key that the workload, the args or the known result of a step does not have.",
-    error_falls_through="An error that no rule names goes on as if nothing had happened.",
+    error_falls_through="An error that no rule names would continue as if nothing had happened.",
     undeclared_keychain="A keychain entry that is not declared under `keychain`, or an `auth` that"
     " is spelt almost like an entry and may be a stored credential.",
     limit_applied="More is asked for than a limit allows; the limit holds.",

@@ -25,7 +25,7 @@ from noetl.model.triggers import Trigger
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a text."""
+    """The result of compiling a text."""
 
     net: Net | None
     """None if there was an error, or if it is not a playbook."""

@@ -47,7 +47,7 @@ FRAME_HINTS = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "r
 # --- Loops -------------------------------------------------------------------------------------
 
 _LOOP_MODE = OneOf("sequential", "parallel", "cursor")
-_MAX_IN_FLIGHT = Field(Number(whole=True, least=1), "At most so many iterations at once.")
+_MAX_IN_FLIGHT = Field(Number(whole=True, least=1), "How many iterations may run at the same time.")
 LOOP_POLICY = Record(
     "a loop's policy",
     {
@@ -66,7 +66,7 @@ LOOP_POLICY = Record(
                     )
                 },
             ),
-            "Iterations with the same key run one after the other, others at once.",
+            "Iterations with the same key run one after another, others in parallel.",
         ),
         "backpressure": Field(
             Record(
@@ -74,7 +74,7 @@ LOOP_POLICY = Record(
                 {
                     "max_pending": Field(
                         Number(whole=True, least=1, templates=False),
-                        "A cursor claims no more while so many rows have not ended.",
+                        "A cursor claims no more while this many rows have not ended.",
                         required=True,
                     )
                 },
@@ -88,7 +88,7 @@ LOOP_POLICY = Record(
 LOOP_SPEC = Record(
     "a loop's `spec`",
     {
-        "mode": Field(_LOOP_MODE, "One after the other, or at once. Default sequential."),
+        "mode": Field(_LOOP_MODE, "One after another, or in parallel. Default sequential."),
         "max_in_flight": _MAX_IN_FLIGHT,
         "batch_size": Field(Number(whole=True, least=1), "Iterations a worker takes at a time."),
         "on_error": Field(one_of(OnIterationError), "What a failed iteration means."),
@@ -226,7 +226,7 @@ def refuse_both(
 LOOP = LoopShape(
     "a loop",
     {
-        "in": Field(_COLLECTION, "What to go over."),
+        "in": Field(_COLLECTION, "The collection to loop over."),
         "collection": Field(_COLLECTION, same_as="in"),
         "cursor": Field(
             Record(
@@ -255,14 +255,15 @@ LOOP = LoopShape(
 _KEY = Field(Anything(), "A template; tokens with equal values have the same key.", required=True)
 _QUALITY = {
     "priority": Field(
-        Number(whole=True, templates=False), "Higher is issued first of what waits in a pool."
+        Number(whole=True, templates=False),
+        "Of the commands that wait in a pool, higher ones go first.",
     ),
     "dedupe": Field(
         Record("`dedupe`", {"key": _KEY}), "Absorb a token whose key this arc has carried before."
     ),
     "partition": Field(
         Record("`partition`", {"key": _KEY}),
-        "Tokens with the same key run one after the other, others at once.",
+        "Tokens with the same key run one after another, others in parallel.",
     ),
 }
 """How the tokens of an arc are served."""
@@ -284,7 +285,7 @@ ROUTER = Record(
                 {
                     "mode": Field(one_of(MatchMode), "First arc, or all that hold."),
                     "on_no_match": Field(
-                        _Quiet("quiet"), "Say nothing when no arc holds: the token may end here."
+                        _Quiet("quiet"), "No warning if no arc holds: the token may end here."
                     ),
                     "policy": Field(
                         Record("a router's policy", _QUALITY, astray=astray_policies("a router")),
@@ -322,7 +323,7 @@ ROUTER = Record(
                 ),
                 "arcs",
             ),
-            "The ways out, in order.",
+            "The arcs, in order.",
             required=True,
         ),
     },

@@ -251,7 +251,7 @@ class Duration(Shape):
 
 
 class Rate(Shape):
-    """So many in so long: `10/s`, `100/5m`."""
+    """A number per time: `10/s`, `100/5m`."""
 
     def check(self, node: Node, what: str, look: Inspection) -> None:
         written = nodes.text_of(node)
@@ -279,8 +279,10 @@ class SharedRate(Shape):
         record = Record(
             "`rate`",
             {
-                "key": Field(Text(), "Who shares it: a name.", required=True),
-                "limit": Field(Rate(), "At most so many calls, e.g. 10/s.", required=True),
+                "key": Field(
+                    Text(), "A name; calls with the same name share the limit.", required=True
+                ),
+                "limit": Field(Rate(), "The maximum rate of calls, e.g. 10/s.", required=True),
             },
         )
         record.check(node, what, look)
@@ -400,7 +402,7 @@ class Record(Shape):
         astray: Mapping[str, tuple[str, str]] | None = None,
         makes: Callable[..., Any] = dict,
     ) -> None:
-        """`makes` is what becomes of the values by their keys, when it is read."""
+        """`makes` builds the result from the values by key, when the mapping is read."""
         self.title = title
         self.fields = fields
         self.removed = removed or {}

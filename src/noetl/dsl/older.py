@@ -137,7 +137,7 @@ def _keychain_entry(entry: Written) -> None:
 
 
 def _ambient(written: Written, key: str) -> None:
-    """`source: adc`: whatever credential the machine happens to have."""
+    """`source: adc`: the credential that the machine itself has."""
     found = written.plain(key)
     source = found.get("source") if isinstance(found, dict) else found if key == "source" else None
     if isinstance(source, str) and source.lower() in _AMBIENT:

@@ -245,7 +245,7 @@ def collect(building: Building, node: Node) -> Collect:
 
 
 def _collected(node: Node) -> str:
-    """`from` is a path from the root; `path` goes on from the response."""
+    """`from` is a path from the root; `path` continues from the response."""
     path = text(node, "path")
     return text(node, "from") or (f"response.{path}" if path else "response")
 

@@ -89,7 +89,8 @@ KNOBS = {
     "timeout": Field(TIMEOUT, "How long one try may take."),
     "max_jumps": Field(Number(whole=True, least=1), "Bound of backward jumps. Default 100 000."),
     "rate": Field(
-        SharedRate(), "At most so many calls, e.g. 10/s, by one worker; with `key` by all."
+        SharedRate(),
+        "The maximum rate of calls, e.g. 10/s, of one worker; with `key` of all workers.",
     ),
     "retry": Field(
         Either(
@@ -519,7 +520,7 @@ POLL = Record(
     {
         "until": Field(When(), "The condition to wait for.", required=True),
         "interval": Field(Duration(), "Time between calls. Default 5 seconds."),
-        "max_attempts": Field(Number(whole=True, least=1), "Give up after so many calls."),
+        "max_attempts": Field(Number(whole=True, least=1), "Give up after this many calls."),
         "deadline": Field(Duration(), "Give up after this time."),
     },
 )

@@ -38,7 +38,7 @@ _START = Place(1, 1)
 
 
 class _Stop(Exception):
-    """Reading cannot go on; the problem has been reported."""
+    """Reading cannot continue; the problem has been reported."""
 
 
 def read(text: str, report: Report) -> Mapping | None:

@@ -169,13 +169,13 @@ CONCURRENCY = Record(
     {
         "key": Field(
             Text(numbers=True),
-            "What executions have in common that bound each other.",
+            "A template; executions with the same value share the limit.",
             required=True,
         ),
         "limit": Field(Number(whole=True, least=1, templates=False), "Default 1."),
         "on_limit": Field(
             one_of(OnLimit),
-            "What happens when as many run: wait (default), or who makes room.",
+            "What happens when the limit is reached: wait (default), fail, or cancel one.",
         ),
     },
 )

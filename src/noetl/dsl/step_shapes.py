@@ -96,7 +96,7 @@ STEP_POLICY = Record(
         "failure": Field(
             Record(
                 "a failure policy",
-                {"mode": Field(one_of(FailureMode), "What becomes of the others.")},
+                {"mode": Field(one_of(FailureMode), "What happens to the others.")},
             )
         ),
         "emit": Field(
@@ -205,7 +205,9 @@ STEP_SPEC = Record(
                             "fields": Field(
                                 ListOf(_FORM_FIELD, "fields", filled=True), required=True
                             ),
-                            "role": Field(Name(hyphens=True), "Who may answer; admins may, too."),
+                            "role": Field(
+                                Name(hyphens=True), "The role that may answer; admins always may."
+                            ),
                         },
                     ),
                 ),

@@ -373,18 +373,20 @@ _TARGET = Either(
 HOOK_SPEC = Record(
     "a hook's `spec`",
     {
-        "verify": Field(_Verify(), "Who may call it.", required=True),
+        "verify": Field(_Verify(), "How a delivery proves that it is genuine.", required=True),
         "target": Field(_TARGET, "What a delivery does.", required=True),
         "when": Field(When(), "Which deliveries count; the others are answered and dropped."),
         "id": Field(Text(), "A template for the id of a delivery. The same id again is a repeat."),
-        "wait": Field(Span(), "So long the answer waits for the result. Default 0."),
+        "wait": Field(Span(), "How long the answer waits for the result. Default 0."),
         "debounce": Field(
             Record(
                 "`debounce`",
                 {
                     "key": Field(Text(), "A template: deliveries of one key become one start."),
-                    "wait": Field(Span(), "Start when none came for so long.", required=True),
-                    "max_wait": Field(Span(), "But not later than so long after the first."),
+                    "wait": Field(
+                        Span(), "Start once none has arrived for this long.", required=True
+                    ),
+                    "max_wait": Field(Span(), "At the latest this long after the first."),
                 },
                 makes=Debounce,
             ),
@@ -468,7 +470,7 @@ CONSUMER_SPEC = Record(
         "when": Field(When(), "Which messages count; the others are recorded and dropped."),
         "max_running": Field(
             Number(whole=True, least=1, templates=False),
-            "Take none while so many of its executions run. Default 100.",
+            "How many of its executions may run at the same time. Default 100.",
         ),
     },
 )
@@ -488,7 +490,7 @@ NOTIFICATION_SPEC = Record(
         ),
         "path": Field(_TEXTS, "Of which playbooks: patterns such as `shop/*`. Default all."),
         "labels": Field(VALUES, "Of executions that have these labels."),
-        "late": Field(Span(least=1.0), "With `on: late`: not ended so long after its start."),
+        "late": Field(Span(least=1.0), "With `on: late`: how long an execution may take."),
         "window": Field(Span(), "One message for each path and kind of error. Default 1h."),
         "target": Field(_START_TARGET, "The playbook that tells it.", required=True),
     },
@@ -723,7 +725,7 @@ def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
         given.pop("debounce", None)
     _write_out(given, "wait")
     if given["wait"] > WAIT_SECONDS_MAX:
-        told = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after so long the answer is 202."
+        told = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after that the answer is 202."
         report.add("limit-applied", told, spec.keys["wait"])
     signed = deep(spec, "verify", "hmac")
     if signed is not None:
@@ -806,7 +808,7 @@ SCHEMA_SPEC = Record(
         "schema": Field(InlineSchema(), "JSON Schema, draft 2020-12.", required=True),
         "compatibility": Field(
             OneOf("readers", "none"),
-            "readers (default): a version that breaks those who read by the last one is refused.",
+            "readers (default): a version that breaks readers of the last one is refused.",
         ),
     },
 )

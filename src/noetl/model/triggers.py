@@ -22,7 +22,7 @@ EVERY_SECONDS = 5.0
 WINDOW_SECONDS = 3600.0
 RUNNING_MAX = 100
 WAIT_SECONDS_MAX = 60.0
-"""So long a delivery may wait for the end of what it starts."""
+"""How long a delivery may wait for the end of its execution."""
 STORES = ("file", "s3", "gs", "az")
 """Where files and objects are, by how their addresses begin."""
 
@@ -127,7 +127,7 @@ class Hook(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
     id: str = ""
     """A template for the id of a delivery, where the sender has a place of its own for it."""
     wait: float = 0.0
-    """So long the answer waits for the end of the execution."""
+    """How long the answer waits for the end of the execution."""
     debounce: Debounce | None = None
 
 
@@ -179,7 +179,7 @@ class Consumer(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
     format: Literal["json", "text"] = "json"
     when: str | bool | None = None
     max_running: int = RUNNING_MAX
-    """No message is taken while so many executions that it started have not ended."""
+    """How many of its executions may run at the same time."""
 
 
 NoticeKind = Literal["failed", "recovered", "late", "waiting", "missed"]
@@ -194,7 +194,7 @@ class Notification(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     late: float = 0.0
     window: float = WINDOW_SECONDS
-    """Of one path and one kind of error one message in so long."""
+    """Seconds in which at most one message is sent per path and error kind."""
     target: StartTarget
 
 

@@ -65,7 +65,7 @@ def _rewrite_leaf(leaf: Leaf, replacement: Replacement) -> bool:
 
 
 def edit(leaf: Leaf, new: Callable[[str], str]) -> bool:
-    """Write a template anew. Says whether anything changed."""
+    """Rewrite a template. Returns whether anything changed."""
     if not is_template(leaf.value):
         return False
     value = new(leaf.value)

@@ -60,7 +60,7 @@ def opened(environment: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str
 
 
 def manager_of(entry: KeychainEntry) -> str | None:
-    """The manager outside that keeps the secret, or None; raises NotFound if nobody knows it."""
+    """The external manager that holds the secret, or None. Raises NotFound if it is unknown."""
     written = entry.config.get("provider")
     if entry.kind not in ("secret_manager", "secrets") or written in OWN:
         return None

@@ -31,7 +31,7 @@ _QUOTED = re.compile(r"[^\s\"'<>]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
 SHORTEST = 4
 """A shorter text is found everywhere by chance; only taint can protect it."""
 SHORTEST_IN_DATA = 16
-"""A secret of so many characters is looked for inside of the texts of a result."""
+"""Secrets from this length on are searched for inside the texts of a result."""
 SHORTEST_NUMBER = 6
 """A number of fewer digits may be anything."""
 SHORTEST_CORE = 6
@@ -47,7 +47,7 @@ OPEN_FIELDS = frozenset(
         *("access_key_id", "aws_access_key_id", "tenant_id", "client_email"),
     ]
 )
-"""Fields of a credential that say where and who, not how one gets in."""
+"""Fields of a credential with an address or a name, which are no secrets."""
 TEXT_FORMS = frozenset(["ndjson", "json", "csv", "text", "xml"])
 VALUE_FORMS = frozenset(["ndjson", "json", "csv"])
 """Files in which a value has a beginning and an end."""
@@ -94,7 +94,7 @@ class Mask:
         self._add(_texts(credential, OPEN_FIELDS))
 
     def add_given(self, value: Any) -> None:
-        """What a task was given of a secret: everything in it is one, whatever it is called."""
+        """A secret that a task was given: everything in it is secret, under any name."""
         self._add(_texts(value, frozenset()))
 
     def _add(self, texts: Iterable[str]) -> None:

@@ -130,7 +130,7 @@ def older_key_from_text(text: str) -> Key | None:
 
 
 def is_weak(text: str) -> bool:
-    """Whether a passphrase is among the first that somebody would try."""
+    """Whether a passphrase is among the first that an attacker would try."""
     if _written_out(text) is not None:
         return False
     steps = {ord(b) - ord(a) for a, b in itertools.pairwise(text)}
@@ -204,7 +204,7 @@ def _check_private(path: Path) -> None:
 
 
 def _write(path: Path, secrets: Sequence[bytes], *, replace: bool) -> None:
-    """Whole or not at all, readable by nobody else at any moment; the first of two wins."""
+    """Atomic, and never readable by others; of two writers the first wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{base64.b64encode(secret).decode()}\n" for secret in secrets)
     # mkstemp makes files of mode 0600.

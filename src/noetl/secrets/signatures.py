@@ -20,7 +20,7 @@ _DIGITS = re.compile(r"[0-9]{1,13}")
 MILLISECONDS = 100_000_000_000
 """Larger timestamps count milliseconds."""
 SIGNATURES_MAX = 20
-"""So many signatures of one delivery are looked at: senders that rotate their secrets send two."""
+"""How many signatures of one delivery are checked: senders that rotate their secrets send two."""
 STANDARD_PREFIX = "whsec_"
 
 Headers = Mapping[str, str]

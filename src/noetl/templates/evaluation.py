@@ -158,7 +158,9 @@ class Evaluation:
         return found
 
     def missing(self, value: Undefined) -> Undefined:
-        """Something needs this value: an error in a value, but a condition goes on without it."""
+        """Something needs this value: in a value that is an error, a condition continues without
+        it.
+        """
         if not self.strict:
             return value
         raise UndefinedValue(

@@ -36,7 +36,7 @@ FORMAT_PART = re.compile(
 
 
 def checked(value: object) -> object:
-    """The number, unless it is too large to go on with."""
+    """The number, unless it is too large to compute with."""
     if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         raise BudgetExceeded(f"a whole number may have at most {INTEGER_BITS_MAX} bits")
     if isinstance(value, Decimal) and value.is_finite() and value.adjusted() > INTEGER_DIGITS_MAX:

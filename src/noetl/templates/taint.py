@@ -48,7 +48,7 @@ def mask(structure: object) -> object:
 
 
 def _rebuilt(structure: object, change: Callable[[object], object]) -> object:
-    """The containers anew where something inside changed, else the very same object."""
+    """Rebuilt containers if something inside changed, otherwise the very same object."""
     if isinstance(structure, dict):
         changed = {key: change(part) for key, part in structure.items()}
         if all(structure[key] is part for key, part in changed.items()):

@@ -209,7 +209,7 @@ _ERROR = Filled(
         "retryable": Field(Flag(), "Whether another try may help. Default false."),
         "retry_after": Field(Number(least=0, templates=False), "Seconds to wait."),
         "status": Field(Number(whole=True, templates=False), "The HTTP status."),
-        "details": Field(Anything(), "Whatever else it says."),
+        "details": Field(Anything(), "Other details of the error."),
     },
 )
 _ANSWER = Filled(
@@ -312,7 +312,7 @@ def schema() -> Schema:
 
 
 class Read(NamedTuple):
-    """What became of a text; `root` is for checks that need the playbook as well."""
+    """The result of reading a text; `root` is for checks that need the playbook as well."""
 
     file: TrialFile | None
     root: Mapping | None

@@ -43,13 +43,13 @@ from noetl.trials.world import Stop, Surroundings, World
 from noetl.wiring import in_background
 
 PURE = frozenset({NOOP})
-"""Kinds that yield what the playbook writes and touch nothing: these are evaluated anew."""
+"""Kinds that yield what the playbook writes and touch nothing: these are evaluated again."""
 Key = tuple[str, str, int | None]
 """Step, task, iteration."""
 
 
 class RecordedCall(NamedTuple):
-    """What a call came to, and how long it took."""
+    """The outcome of a call, and its duration."""
 
     outcome: Outcome
     seconds: float
@@ -222,7 +222,7 @@ async def compared(recording: Recording, net: Net, around: Surroundings) -> What
 
 
 class _Run(NamedTuple):
-    """What became of a step run."""
+    """The outcome of a step run."""
 
     key: tuple[str, int]
     targets: tuple[str, ...] | None
