@@ -72,7 +72,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
             served = Served(app, listener, services.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
-                await system.orchestrator.leases.recover(prefix=EMBEDDED)
+                await system.orchestrator.leases.take_over(lambda name: name.startswith(EMBEDDED))
             async with (
                 wiring.tracing_ends(system) as spans,
                 wiring.keeping_time(system, grace=RETURN_SECONDS),

@@ -13,7 +13,7 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from noetl.api.services import Services
     from noetl.control.clock import Clock
     from noetl.control.keys import Keys
+    from noetl.control.own_work import OwnWork
     from noetl.dsl import Compiled
     from noetl.model.ids import ExecutionId
     from noetl.model.rewrites import Migration
@@ -160,13 +161,19 @@ async def embedded(
     process has the database for longer than `patience` seconds, StoreBusy is raised. A process that
     `serves` looks after all executions of a shared database, together with its peers. `tools`
     are kinds of the program itself.
+
+    A process that neither works nor serves is a visitor: if it begins to work, then on what is
+    started or continued in it.
     """
     look_rarely_for_cycles()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_for_writing(settings, patience))
         clock = await _clock(store)
         me = _runtime(clock) if serves else None
-        system = _services(settings, stack, store, clock, me, tools)
+        own = None if work or serves else _own_work(store)
+        system = _services(settings, stack, store, clock, me, tools, own)
+        if own is not None:
+            system.orchestrator.on_begin = lambda one: _go_on_here(system, own, [one])
         system.nats = await stack.enter_async_context(_nats(settings, system, serves=serves))
         async with (
             in_background(system.orchestrator.commits.run()),
@@ -187,6 +194,7 @@ def _services(
     clock: Clock,
     me: Runtime | None = None,
     tools: Sequence[Tool] = (),
+    own: OwnWork | None = None,
 ) -> Services:
     from noetl.api.services import Makers, Services
 
@@ -196,9 +204,31 @@ def _services(
         tools=lambda: tool_resources(settings, 1),
         keys=partial(_keys, settings),
         operator_key=lambda: operator_key(settings),
-        name=f"server-{_process_name()}",
+        process=_process_name(),
+        is_shared=not store.exclusive,
+        own=own,
     )
     return Services(settings, stack, store, clock, makers, me)
+
+
+def _own_work(store: Store) -> OwnWork:
+    from noetl.control.own_work import OwnWork
+
+    return OwnWork(store.queue, store.limits, store.records)
+
+
+async def _go_on_here(
+    system: Services, own: OwnWork, execution_ids: Collection[ExecutionId]
+) -> None:
+    """A visitor works these off. On a database that this process has for itself, whoever else had a
+    part of them is gone.
+    """
+    own.take(execution_ids)
+    if system.store.exclusive:
+        ours = _worker_name(system)
+        await system.orchestrator.leases.take_over(lambda worker: worker != ours)
+    system.orchestrator.timer_changed.set()
+    system.orchestrator.commits.slots_changed.set()
 
 
 @asynccontextmanager
@@ -308,16 +338,16 @@ async def _peers(system: Services) -> AsyncIterator[None]:
 async def working(
     system: Services,
     settings: Settings,
-    chosen: set[ExecutionId] | None = None,
+    visited: Collection[ExecutionId] = (),
     tools: Sequence[Tool] = (),
 ) -> AsyncIterator[None]:
-    """Let executions go on: these with their children, or all that have not ended."""
-    from noetl.control.leases import family
-
-    if chosen is not None:
-        system.orchestrator.dispatch.chosen = await family(system.store, chosen)
-    if system.store.exclusive:
-        await system.orchestrator.leases.recover()
+    """Let executions go on: all that have not ended, or, in the process of a visitor, these and
+    what was begun here before.
+    """
+    if system.own is not None:
+        await _go_on_here(system, system.own, visited)
+    elif system.store.exclusive:
+        await system.orchestrator.leases.take_over(lambda worker: True)
     async with (
         tracing_ends(system) as spans,
         keeping_time(system),
@@ -329,14 +359,16 @@ async def working(
 @asynccontextmanager
 async def keeping_time(system: Services, *, grace: float = 0.0) -> AsyncIterator[None]:
     """Timers that fire, and leases that lapse; these not before `grace` seconds."""
-    from noetl.control.admission import admit
-    from noetl.control.timers import fire_timers
+    from noetl.control.admission import LOOK_SECONDS, admit
+    from noetl.control.timers import QUIET_LOOKS, fire_timers
 
     orchestrator, store, clock = system.orchestrator, system.store, system.clock
     owns = system.membership.owns
-    firing = fire_timers(orchestrator, store, clock, owns)
-    lapsing = orchestrator.leases.requeue_lapsed(owns, after=grace)
-    admitting = admit(orchestrator.commits, store, orchestrator.dispatch, clock)
+    # Where nobody else writes, there is nothing to be found but what this process knows of.
+    rests, patience = (QUIET_LOOKS, None) if store.exclusive else (1, LOOK_SECONDS)
+    firing = fire_timers(orchestrator, system.own or store.queue, clock, owns, rests)
+    lapsing = orchestrator.leases.requeue_lapsed(owns, rests, after=grace)
+    admitting = admit(orchestrator.commits, system.own or store.limits, clock, patience)
     async with in_background(firing, lapsing, admitting):
         yield
 
@@ -362,12 +394,18 @@ async def keeping_triggers(system: Services) -> AsyncIterator[None]:
         await system.consumers.close()
 
 
+def _worker_name(system: Services) -> str:
+    from noetl.model.commands import EMBEDDED
+
+    return f"{EMBEDDED}{system.process}"
+
+
 @asynccontextmanager
 async def local_worker(
     system: Services, settings: Settings, spans: Spans | None, added: Sequence[Tool] = ()
 ) -> AsyncIterator[Worker]:
     """A worker in this process, which also knows the tools `added`."""
-    from noetl.model.commands import EMBEDDED, placed
+    from noetl.model.commands import placed
     from noetl.model.labels import of_worker
     from noetl.tools.registry import tools
     from noetl.worker.worker import Worker
@@ -377,7 +415,7 @@ async def local_worker(
         system.control,
         tools(added),
         resources,
-        worker_id=f"{EMBEDDED}{_process_name()}",
+        worker_id=_worker_name(system),
         pool=placed("default", of_worker(settings.labels)),
         slots=settings.slots,
         now=system.clock.now,

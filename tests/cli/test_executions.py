@@ -37,6 +37,18 @@ workflow:
 )
 
 
+LATER = (
+    HEAD
+    + """\
+metadata: {name: later, path: tests/later}
+executor: {spec: {concurrency: {key: later, limit: 1}}}
+workflow:
+  - {step: start, tool: {kind: noop}, next: {arcs: [{step: last, spec: {delay: 0.1}}]}}
+  - {step: last, tool: {kind: python, code: "result = 'later'"}}
+"""
+)
+
+
 @pytest.fixture
 def place(tmp_path):
     found = Place(tmp_path)
@@ -375,6 +387,24 @@ def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
     assert "continues in the process that holds the database" in ran.stderr
     assert (followed.returncode, followed.stdout) == (0, "woke up\n")
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
+
+
+def test_what_is_started_beside_a_running_process_runs_there_to_its_end(place):
+    """Also what waits for a moment on its way, and for its turn."""
+    place.write("later.yaml", LATER)
+    assert place.run("register", "later.yaml").returncode == 0
+    other = place.start("run", "slow.yaml", "--set", f"until={place.folder}/now")
+    wait_for(other, "wait: started")
+    database = ("--db", str(place.folder / ".noetl" / "noetl.db"))
+
+    ran = [place.run("execute", "tests/later", *database) for _ in range(2)]
+    followed = [place.run("executions", "follow", one.stdout.strip()) for one in ran]
+    place.write("now", "")
+    other.communicate(timeout=20)
+
+    assert all("runs in the process that holds the database" in one.stderr for one in ran)
+    assert [(one.returncode, one.stdout) for one in followed] == [(0, "later\n")] * 2
+    assert [status for _, status in place.executions()] == ["COMPLETED"] * 3
 
 
 def test_list_takes_a_query_as_the_api_does(place):

@@ -58,7 +58,7 @@ def run(story: Callable[[Services], Awaitable[None]], folder: Path, *, work: boo
 def test_timers_change_just_when_their_keeper_is_told_to_end(tmp_path: Path, count: int):
     async def story(system: Services) -> None:
         orchestrator = system.orchestrator
-        keeper = asyncio.create_task(fire_timers(orchestrator, system.store, system.clock))
+        keeper = asyncio.create_task(fire_timers(orchestrator, system.store.queue, system.clock))
         await asyncio.sleep(0.05)  # It waits for a timer by then; if not, that is fine, too.
         orchestrator.timer_changed.set()
         await turns(count)

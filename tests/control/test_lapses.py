@@ -54,14 +54,15 @@ def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hi
             at = before.clock.now()
             # In this order they lapse: the sound one last.
             for number, one in enumerate(ids):
-                terms = {"pool": "default", "limit": 1, "executions": [one]}
-                [_] = await before.store.queue.claim("gone", **terms, expires_at=at - 1000 + number)
+                [(command, *_)] = await before.store.queue.open_commands(one)
+                terms = {"pool": "default", "limit": 1, "expires_at": at - 1000 + number}
+                [_] = await before.store.queue.claim_of("gone", [command.command_id], **terms)
         *damaged, sound = ids
         damage(tmp_path / "noetl.db", damaged)
         async with servers(url, 1) as (after,):
             clock = TurnedClock(at)
             parts = after.orchestrator.dispatch, after.orchestrator.commits
-            leases = Leases(after.store, clock, *parts)
+            leases = Leases(after.store.queue, clock, *parts)
             lapses = asyncio.create_task(leases.requeue_lapsed())
             await clock.over.wait()
             lapses.cancel()

@@ -158,7 +158,7 @@ def test_a_timer_that_nobody_waits_for_is_removed_and_not_looked_at_for_ever(dat
             head = (await system.store.log.heads([execution_id]))[execution_id]
             stray = Write(execution_id=execution_id, seq_before=head, timers=[("stray", 1.0)])
             assert await system.store.log.commit([stray]) == []
-            parts = system.orchestrator, system.store, system.clock
+            parts = system.orchestrator, system.store.queue, system.clock
 
             firing = asyncio.create_task(fire_timers(*parts))
             while await system.store.queue.next_timer() is not None:
@@ -189,7 +189,7 @@ def test_timers_that_cannot_fire_rest_and_do_not_hide_the_others(database_url: s
 
             system.orchestrator.fire = counting
             firing = asyncio.create_task(
-                fire_timers(system.orchestrator, system.store, system.clock)
+                fire_timers(system.orchestrator, system.store.queue, system.clock)
             )
             while "timer.fired" not in await names(system, execution_id):
                 await asyncio.sleep(0.01)

@@ -103,7 +103,7 @@ async def played(
         for job in (
             orchestrator.commits.run(),
             worker.run(),
-            fire_timers(orchestrator, store, clock),
+            fire_timers(orchestrator, store.queue, clock),
             orchestrator.leases.requeue_lapsed(),
         )
     ]

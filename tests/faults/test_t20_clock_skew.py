@@ -75,7 +75,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
         for job in (
             orchestrator.commits.run(),
             worker.run(),
-            fire_timers(orchestrator, store, clock),
+            fire_timers(orchestrator, store.queue, clock),
             orchestrator.leases.requeue_lapsed(),
         )
     ]

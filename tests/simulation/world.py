@@ -22,12 +22,12 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from noetl.control.admission import admit
+from noetl.control.admission import LOOK_SECONDS, admit
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.peers import Membership, Peers
 from noetl.control.programs import merged
-from noetl.control.timers import fire_timers
+from noetl.control.timers import QUIET_LOOKS, everything, fire_timers
 from noetl.dsl import compile_text
 from noetl.errors import LeaseLost, NoetlError, StoreError
 from noetl.model import net as nets
@@ -129,7 +129,6 @@ class SharedStore:
     """The database, or a part of it, as one of several servers reaches it: the way there and back
     takes time, and an answer may be lost."""
 
-    exclusive = False
     copies = None
 
     def __init__(self, store: Any, faults: Faults) -> None:
@@ -220,12 +219,14 @@ class Server:
         jobs: list[Any]
         if world.air is None:
             self.store, clock = cast(Store, world.store), world.clock
-            self.orchestrator = Orchestrator(self.store, clock, lease_seconds=LEASE_SECONDS)
-            parts: tuple[Any, ...] = (self.orchestrator, self.store, clock)
-            jobs = []
+            self.orchestrator = Orchestrator(
+                self.store, clock, lease_seconds=LEASE_SECONDS, is_shared=False
+            )
+            owned: tuple[Any, ...] = (everything, QUIET_LOOKS)
+            jobs, patience = [], None
         else:
             self.store = cast(Store, SharedStore(world.store, world.faults))
-            shared = SharedVirtualClock(world.faults)
+            clock = shared = SharedVirtualClock(world.faults)
             now = shared.now()
             me = Runtime(name=name, kind="server", started_at=now, seen_at=now)
             self.orchestrator = Orchestrator(self.store, shared, lease_seconds=LEASE_SECONDS)
@@ -234,14 +235,15 @@ class Server:
             self.peers = Peers(
                 self.orchestrator, self.store, line, cast(Any, shared), membership, name
             )
-            parts = (self.orchestrator, self.store, shared, membership.owns)
-            jobs = [self.peers.run()]
+            owned = (membership.owns,)
+            jobs, patience = [self.peers.run()], LOOK_SECONDS
         # Here workers die by chance: what they ran is not to blame, however often it happens.
-        lapses = self.orchestrator.leases.requeue_lapsed(*parts[3:], suspects=False)
-        jobs += [self.orchestrator.commits.run(), fire_timers(*parts), lapses]
+        lapses = self.orchestrator.leases.requeue_lapsed(*owned, suspects=False)
+        timers = fire_timers(self.orchestrator, self.store.queue, clock, *owned)
+        jobs += [self.orchestrator.commits.run(), timers, lapses]
         if world.admits:
-            orchestrator = self.orchestrator
-            jobs.append(admit(orchestrator.commits, self.store, orchestrator.dispatch, parts[2]))
+            commits = self.orchestrator.commits
+            jobs.append(admit(commits, self.store.limits, clock, patience))
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def kill(self) -> None:

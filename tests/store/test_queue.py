@@ -128,14 +128,9 @@ async def test_a_claim_may_name_the_commands_it_is_about(store: Store):
     await store.log.commit([start(commands=free("a", "b", "c") + free("g", pool="gpu"))])
     whole = {"pool": "default", "limit": 9, "expires_at": NOON + MINUTE}
 
-    assert await store.queue.claim("w1", **whole, commands=[]) == []
-    assert names(await store.queue.claim("w1", **whole, commands=["c", "a", "g", "?"])) == [
-        "a",
-        "c",
-    ]
-    assert (
-        names(await store.queue.claim("w1", **whole, commands=["a", "b"], executions=[TWO])) == []
-    )
+    assert await store.queue.claim_of("w1", [], **whole) == []
+    assert names(await store.queue.claim_of("w1", ["c", "a", "g", "?"], **whole)) == ["a", "c"]
+    assert names(await store.queue.claim_of("w1", ["a"], **whole)) == []
     assert names(await claim(store)) == ["b"]
 
 
@@ -248,22 +243,17 @@ async def test_without_timers_nothing_fires_next(store: Store):
     assert await store.queue.next_timer() is None
 
 
-async def test_a_claim_may_be_for_some_executions_only(store: Store):
+async def test_what_a_claim_would_find_is_shown_in_its_order(store: Store):
     await store.log.commit(
-        [start(ONE, commands=free("a", "b")), start(TWO, commands=free("c", execution_id=TWO))]
+        [
+            start(ONE, commands=free("a", "b") + free("g", pool="gpu")),
+            start(TWO, commands=free("c", execution_id=TWO, priority=1)),
+        ]
     )
 
-    async def claim_of(*executions: str) -> list[str]:
-        return names(
-            await store.queue.claim(
-                "w1",
-                pool="default",
-                limit=9,
-                expires_at=NOON + MINUTE,
-                executions=executions,
-            )
-        )
-
-    assert await claim_of() == []
-    assert await claim_of(TWO, "no such execution") == ["c"]
-    assert await claim_of(ONE, TWO) == ["a", "b"]
+    first, *others = await store.queue.free("default", limit=9)
+    assert (first.execution_id, first.command_id) == (TWO, "c")
+    assert [one.command_id for one in others] == ["a", "b"]
+    assert [one.command_id for one in await store.queue.free("default", limit=2)] == ["c", "a"]
+    assert names(await claim(store, limit=2)) == ["c", "a"]
+    assert [one.command_id for one in await store.queue.free("default", limit=9)] == ["b"]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from noetl.control.local import LocalControl
     from noetl.control.notifications import Notifications
     from noetl.control.orchestrator import Orchestrator
+    from noetl.control.own_work import OwnWork
     from noetl.control.peers import Membership
     from noetl.control.records import Records
     from noetl.control.retention import Retention
@@ -63,8 +64,12 @@ class Makers(NamedTuple):
     """The parts of the tools that a server itself uses."""
     keys: Callable[[Store, Clock], Keys]
     operator_key: Callable[[], OperatorKey]
-    name: str
+    process: str
     """The name of this process among those that share a database."""
+    is_shared: bool
+    """Whether other processes may write to the database."""
+    own: OwnWork | None
+    """The work of this process, if it does not do all there is."""
 
 
 class Services:
@@ -83,6 +88,8 @@ class Services:
         self._settings = settings
         self._stack = stack
         self._makers = makers
+        self.own = makers.own
+        self.process = makers.process
         self._me = me
         self.store = store
         self.clock = clock
@@ -102,7 +109,14 @@ class Services:
 
         settings = self._settings
         family = Family(settings.max_depth, settings.max_children)
-        return Orchestrator(self.store, self.clock, limits=settings.limits, family=family)
+        return Orchestrator(
+            self.store,
+            self.clock,
+            limits=settings.limits,
+            family=family,
+            work=self.own,
+            is_shared=self._makers.is_shared,
+        )
 
     @cached_property
     def membership(self) -> Membership:
@@ -258,7 +272,7 @@ class Services:
         return Consumers(
             *(self.store, self.catalog, self.executions, self.keys, self._wall, self.triggers),
             resources=lambda: self._server_tools,
-            me=self._makers.name if self._me is None else self._me.name,
+            me=f"server-{self._makers.process}" if self._me is None else self._me.name,
         )
 
     @cached_property

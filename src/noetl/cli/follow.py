@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ async def to_end(
 
 
 @asynccontextmanager
-async def working_here(api: Api, chosen: set[str]) -> AsyncIterator[None]:
+async def working_here(api: Api, executions: Collection[str]) -> AsyncIterator[None]:
     """Run the tasks of these executions in this process."""
     from noetl import wiring
     from noetl.cli.privacy import hide_process
@@ -60,7 +60,7 @@ async def working_here(api: Api, chosen: set[str]) -> AsyncIterator[None]:
     assert api.system is not None
     hide_process()
     api.is_run = lambda: True
-    async with wiring.working(api.system, api.settings, chosen):
+    async with wiring.working(api.system, api.settings, executions):
         yield
 
 

@@ -14,11 +14,10 @@ from contextlib import suppress
 
 from noetl.control.clock import Clock
 from noetl.control.commit_loop import CommitLoop
-from noetl.control.leases import Dispatch
 from noetl.errors import NoetlError
 from noetl.model.events import Actor
 from noetl.model.inputs import Admitted, Cancelled
-from noetl.store.base import Store
+from noetl.store.limits import Admissions
 
 logger = logging.getLogger(__name__)
 
@@ -27,41 +26,40 @@ LOOK_SECONDS = 1.0
 AT_ONCE = 100
 
 
-async def admit(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Clock) -> None:
-    """Start what waits as soon as there is room, until cancelled."""
+async def admit(
+    commits: CommitLoop, admissions: Admissions, clock: Clock, patience: float | None
+) -> None:
+    """Start what waits as soon as there is room, until cancelled. Where others may leave something
+    behind, it is looked for after `patience` seconds.
+    """
     changed = commits.slots_changed
     changed.set()  # whoever was here before may have left something
     while True:
-        patience = None if store.exclusive else LOOK_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await changed.wait()
         changed.clear()
         try:
-            await _look(commits, store, dispatch, clock)
+            await _look(commits, admissions, clock)
         except NoetlError as error:
             logger.warning("waiting executions could not be checked: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
             changed.set()
 
 
-async def _look(commits: CommitLoop, store: Store, dispatch: Dispatch, clock: Clock) -> None:
+async def _look(commits: CommitLoop, admissions: Admissions, clock: Clock) -> None:
     while True:
         moved = False
-        for execution_id, newer in await store.limits.displaced(limit=AT_ONCE):
-            if dispatch.is_chosen(newer):
-                reason = f"execution {newer}, which has the same concurrency key, replaces it"
-                actor = Actor(kind="playbook", name=newer)
-                moved |= await _submit(
-                    commits,
-                    Cancelled(
-                        execution_id=execution_id, at=clock.now(), reason=reason, actor=actor
-                    ),
-                )
+        for execution_id, newer in await admissions.displaced(limit=AT_ONCE):
+            reason = f"execution {newer}, which has the same concurrency key, replaces it"
+            actor = Actor(kind="playbook", name=newer)
+            moved |= await _submit(
+                commits,
+                Cancelled(execution_id=execution_id, at=clock.now(), reason=reason, actor=actor),
+            )
         waiting = [
             Admitted(execution_id=one, at=clock.now())
-            for one in await store.limits.admissible(limit=AT_ONCE)
-            if dispatch.is_chosen(one)
+            for one in await admissions.admissible(limit=AT_ONCE)
         ]
         started = await asyncio.gather(*[_submit(commits, one) for one in waiting])
         if not moved and not any(started):

@@ -465,7 +465,6 @@ class CommitLoop:
             case Keep(key=key, body=body):
                 write.results.append((key, body))
             case StartChild():
-                self._dispatch.choose(effect.child)
                 given = await child_start(
                     self._store.credentials,
                     self._programs,
@@ -513,7 +512,7 @@ class CommitLoop:
                 live.close(write)
                 writes.append(write)
                 told.append(write)
-            elif not self._store.exclusive:
+            elif self._memory.is_shared:
                 writes.append(write)
         if len(batch.decided) == 1 and batch.decided[0].prepares:
             # Once the store has been told, while it writes. Where many come together, whoever

@@ -325,7 +325,6 @@ class Executions:
 
     async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
         await self._refuse_finished(execution_id)
-        await self._orchestrator.leases.adopt(execution_id)
         await self._orchestrator.resume(execution_id, actor=actor)
 
     async def signal(

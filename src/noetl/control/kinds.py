@@ -50,12 +50,12 @@ async def lease_of_kinds(
         leases: list[Lease] = []
         for name, most in queues:
             if not leases:
-                leases = await queue.claim(
+                leases = await queue.claim_of(
                     worker_id,
+                    [one.command_id for one in fitting if one.pool == name],
                     pool=name,
                     limit=most,
                     expires_at=now + seconds,
-                    commands=[one.command_id for one in fitting if one.pool == name],
                 )
                 orchestrator.leases.note_claimed(leases, worker_id, now)
                 if is_apart(name) and leases:

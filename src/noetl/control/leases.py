@@ -23,7 +23,7 @@ from it. The answer may carry the next lease.
 
 *Lapsed, or given back.* A lease that is not renewed runs out, a worker that ends gives its leases
 back, and one that asked and went away never gets what it was being given. The work then goes on
-under a **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`, `recover`). A
+under a **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`). A
 command that is lost again and again is given to a worker that runs nothing else, and in the end its
 run fails (`engine`, poison).
 
@@ -67,7 +67,6 @@ from noetl.control.timers import (
     EVERY,
     GRACE_SECONDS,
     POLL_SECONDS,
-    QUIET_LOOKS,
     Due,
     Owns,
     Resting,
@@ -87,8 +86,7 @@ from noetl.model.commands import (
 )
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.inputs import Lapsed, Leased, Refused
-from noetl.store.base import Store
-from noetl.store.queue import Holder, NewCommand
+from noetl.store.queue import Holder, NewCommand, Work
 
 if TYPE_CHECKING:
     from noetl.control.commit_loop import CommitLoop
@@ -216,8 +214,9 @@ class Untold:
 class Dispatch:
     """The state of handing out work, in this process."""
 
-    def __init__(self, lease_seconds: float) -> None:
+    def __init__(self, lease_seconds: float, whole_pool_every: int = WHOLE_POOL_EVERY) -> None:
         self.lease_seconds = lease_seconds
+        self._whole_pool_every = whole_pool_every
         self.held: dict[CommandId, Holder] = {}
         """Leases that are out, as far as this process knows: whom to tell when one is over."""
         self.backlog: dict[str, float] = {}
@@ -240,8 +239,6 @@ class Dispatch:
         """Those with labels."""
         self._takers: dict[str, tuple[str, ...]] = {}
         """By queue, the offers that serve it."""
-        self.chosen: set[ExecutionId] | None = None
-        """The executions that go on in this process, with their children; None: all."""
         self.away: set[str] = set()
         """Workers that should ask elsewhere, because this server is about to end."""
         self._promised: list[Waiter] = []
@@ -337,7 +334,7 @@ class Dispatch:
         self._yielding[pool] = 0
         self.newcomers.pop(pool, None)
         self._claims[pool] += 1
-        return self._claims[pool] % WHOLE_POOL_EVERY != 0
+        return self._claims[pool] % self._whole_pool_every != 0
 
     def has_workers(self, pool: str, now: float) -> bool:
         """Whether workers of this pool ask here for work."""
@@ -483,16 +480,6 @@ class Dispatch:
         self._drained[pool] = (worker_id, now)
         return True
 
-    # --- Executions that go on here ---
-
-    def choose(self, execution_id: ExecutionId) -> None:
-        """It goes on here, whatever else does."""
-        if self.chosen is not None:
-            self.chosen.add(execution_id)
-
-    def is_chosen(self, execution_id: ExecutionId) -> bool:
-        return self.chosen is None or execution_id in self.chosen
-
     # --- Leases that are out ---
 
     def hold(self, lease: Lease, worker_id: str) -> None:
@@ -571,8 +558,8 @@ class Losses:
 class Leases:
     """Leases as workers ask for them, and as they run out."""
 
-    def __init__(self, store: Store, clock: Clock, dispatch: Dispatch, commits: CommitLoop) -> None:
-        self._store = store
+    def __init__(self, work: Work, clock: Clock, dispatch: Dispatch, commits: CommitLoop) -> None:
+        self._work = work
         self._clock = clock
         self._dispatch = dispatch
         self._commits = commits
@@ -584,7 +571,7 @@ class Leases:
         deadline = self._clock.now() + wait
         if self._dispatch.know(pool):
             # Which queues it serves beside its pool, only the store knows.
-            for queue in await self._store.queue.free_pools():
+            for queue in await self._work.free_pools():
                 self._dispatch.backlog.setdefault(queue, UNKNOWN)
         while True:
             may_take = True
@@ -635,23 +622,13 @@ class Leases:
         if not self._dispatch.is_free(worker_id):
             # The hint may be a guess. What is opened during the query counts anew.
             self._dispatch.backlog[apart(pool)] = 0
-            if await self._waits_apart(pool):
+            if apart(pool) in await self._work.free_pools():
                 self._dispatch.backlog[apart(pool)] = UNKNOWN
             return [], not self._dispatch.drains(worker_id, pool, now)
         found = await self._claim(worker_id, apart(pool), 1)
         for lease in found:
             self._dispatch.watch(worker_id, lease, now)
         return found, True
-
-    async def _waits_apart(self, pool: str) -> bool:
-        """Whether a command of the pool waits for a worker that has nothing else."""
-        if self._dispatch.chosen is None:
-            return apart(pool) in await self._store.queue.free_pools()
-        return any(
-            command.pool == apart(pool) and self._dispatch.is_chosen(command.execution_id)
-            for command, holder, _ in await self._store.queue.open_commands()
-            if holder is None
-        )
 
     async def _claim_for_reporter(self, waiter: Waiter, queue: str) -> list[Lease]:
         """For a slot that makes room as it reports. If the store does not answer, it goes on."""
@@ -665,7 +642,7 @@ class Leases:
         now = self._clock.now()
         newcomers = self._dispatch.newcomers.get(pool, 0)
         backlog = self._dispatch.backlog.get(pool, UNKNOWN)
-        own_first = self._dispatch.begin_claim(pool, now) and not self._store.exclusive
+        own_first = self._dispatch.begin_claim(pool, now)
         claiming = asyncio.ensure_future(
             self._claimed(worker_id, pool, want, now, own_first=own_first)
         )
@@ -686,18 +663,14 @@ class Leases:
     ) -> list[Lease]:
         expires_at = now + self._dispatch.lease_seconds
         found: list[Lease] = []
-        if own_first and self._dispatch.chosen is None:
-            found = await self._store.queue.claim(
+        if own_first:
+            found = await self._work.claim(
                 worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
             )
         if len(found) < want:
             try:
-                found += await self._store.queue.claim(
-                    worker_id,
-                    pool=pool,
-                    limit=want - len(found),
-                    expires_at=expires_at,
-                    executions=self._dispatch.chosen,
+                found += await self._work.claim(
+                    worker_id, pool=pool, limit=want - len(found), expires_at=expires_at
                 )
             except StoreError as error:
                 if not found:
@@ -738,9 +711,7 @@ class Leases:
         """Extend leases; the commands that are no longer this worker's."""
         now = self._clock.now()
         shown = [command for command, token in tokens.items() if token == token_of(command)]
-        held = await self._store.queue.renew(
-            shown, now=now, expires_at=now + self._dispatch.lease_seconds
-        )
+        held = await self._work.renew(shown, now=now, expires_at=now + self._dispatch.lease_seconds)
         return tokens.keys() - held
 
     async def refuse(self, report: Report) -> NoReturn:
@@ -775,13 +746,19 @@ class Leases:
         )
 
     async def requeue_lapsed(
-        self, owns: Owns = everything, *, after: float = 0.0, suspects: bool = True
+        self,
+        owns: Owns = everything,
+        rests: int = 1,
+        *,
+        after: float = 0.0,
+        suspects: bool = True,
     ) -> None:
         """Give the work of lost leases to somebody else, for ever.
 
         Not before `after` seconds: a worker that could not renew a lease while no server was there
         is given time to come back with what it has done. `suspects`: a command that was all its
         worker ran may be what killed it; not where workers are known to die by themselves.
+        See `QUIET_LOOKS` for `rests`.
         """
         await self._clock.sleep(after)
         quiet = 0
@@ -793,29 +770,22 @@ class Leases:
                 continue
             try:
                 await self._requeue_lapsed(owns, losses, resting)
-                if self._store.exclusive and not await self._is_work_out():
-                    quiet = QUIET_LOOKS
+                if rests > 1 and not await self._work.lapsed(now=math.inf, limit=1):
+                    quiet = rests
             except StoreError as error:
                 logger.warning("leases could not be checked: %s", error)
 
-    async def _is_work_out(self) -> bool:
-        """Whether somebody has a lease, known to this process or not."""
-        leased = await self._store.queue.lapsed(now=math.inf, limit=EVERY)
-        return any(self._dispatch.is_chosen(one.command.execution_id) for one in leased)
-
     async def _requeue_lapsed(self, owns: Owns, losses: Losses | None, resting: Resting) -> None:
         # What rests stays lapsed, and must not hide the others.
-        limit = BATCH + len(resting) if self._dispatch.chosen is None else EVERY
         now = self._clock.now()
-        found = await self._store.queue.lapsed(now=now, limit=limit)
+        found = await self._work.lapsed(now=now, limit=BATCH + len(resting))
         resting.keep([_due_of(one.command) for one in found])
         lapsed = [one for one in found if resting.wakes(_due_of(one.command), now)]
         if not lapsed:
             return
         alone = await self._alone(losses, {worker for _, worker, _ in lapsed}, now)
         for command, worker, expired_at in lapsed:
-            is_ours = owns(command.execution_id) or expired_at <= now - GRACE_SECONDS
-            if is_ours and self._dispatch.is_chosen(command.execution_id):
+            if owns(command.execution_id) or expired_at <= now - GRACE_SECONDS:
                 done = await self._go_on(command, worker, alone=worker in alone)
                 resting.note(_due_of(command), self._clock.now(), done=done)
 
@@ -824,7 +794,7 @@ class Leases:
         if losses is None:
             return set()
         leased: dict[str, set[str]] = {}
-        for one in await self._store.queue.lapsed(now=math.inf, limit=EVERY):
+        for one in await self._work.lapsed(now=math.inf, limit=EVERY):
             leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
         return {worker for worker in workers if losses.note(worker, leased.get(worker, set()), now)}
 
@@ -843,69 +813,21 @@ class Leases:
             return False
         return True
 
-    async def take_over(self, worker: str) -> int:
-        """This worker has ended: what it was given and has not reported on goes to others at once.
+    async def take_over(self, is_gone: Callable[[str], bool]) -> int:
+        """These workers have ended: what they were given and have not reported on goes to others at
+        once.
 
         Returns how many commands that were.
         """
         found = 0
-        for one in await self._store.queue.lapsed(now=math.inf, limit=EVERY):
-            if one.worker_id == worker:
-                found += await self._go_on(one.command, worker, given_back=True)
-        return found
-
-    async def recover(self, *, prefix: str = "") -> int:
-        """This process is the only one: workers that held a lease before it started are gone.
-
-        Or, with a prefix, those workers whose names begin so.
-
-        Returns how many commands go on under a new lease.
-        """
-        found = 0
-        for command, worker, _ in await self._store.queue.open_commands():
-            is_gone = worker is not None and worker.startswith(prefix)
-            if worker is not None and is_gone and self._dispatch.is_chosen(command.execution_id):
+        for command, worker, _ in await self._work.lapsed(now=math.inf, limit=EVERY):
+            if is_gone(worker):
                 found += await self._go_on(command, worker, given_back=True)
         return found
-
-    async def adopt(self, execution_id: ExecutionId) -> None:
-        """An execution that was left behind goes on in this process, beside its own.
-
-        Nobody else can be working on it: this process is the only one.
-        """
-        for member in await family(self._store, {execution_id}):
-            if self._dispatch.is_chosen(member):
-                continue
-            self._dispatch.choose(member)
-            self._commits.timer_changed.set()
-            for command, worker, _ in await self._store.queue.open_commands(member):
-                if worker is None:
-                    self._dispatch.opened(command.pool, command.turn)
-                elif self._store.exclusive:
-                    await self._go_on(command, worker, given_back=True)
 
 
 def _due_of(command: Command) -> Due:
     return command.execution_id, command.command_id
-
-
-async def family(store: Store, chosen: set[ExecutionId]) -> set[ExecutionId]:
-    """These executions and all that was started by them and has not ended."""
-    found = set(chosen)
-    unfinished = [
-        await store.records.summary(execution_id)
-        for execution_id in await store.records.unfinished()
-    ]
-    grown = True
-    while grown:
-        children = {
-            row.execution_id
-            for row in unfinished
-            if row is not None and row.parent_execution_id in found
-        }
-        grown = not children <= found
-        found |= children
-    return found
 
 
 def lease_lost(report: Report) -> LeaseLost:

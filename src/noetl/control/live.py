@@ -379,9 +379,11 @@ QUIET_KEPT = 200
 class Memory:
     """Executions by id; the state of any other comes from the store."""
 
-    def __init__(self, store: Store, programs: Programs) -> None:
+    def __init__(self, store: Store, programs: Programs, *, is_shared: bool) -> None:
         self._store = store
         self._programs = programs
+        self.is_shared = is_shared
+        """Others write to the same database: what is in memory may be older than what is stored."""
         self._live: dict[ExecutionId, Live] = {}
         self.find: Callable[[ExecutionId], Live | None] = self._live.get
         """What is in memory."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from noetl.control.children import Family
 from noetl.control.clock import Clock
 from noetl.control.commit_loop import CommitLoop
-from noetl.control.leases import Dispatch, Leases, Waiter, lease_lost
+from noetl.control.leases import WHOLE_POOL_EVERY, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Memory
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
@@ -39,6 +40,7 @@ from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.model.triggers import TriggerChange
 from noetl.store.base import Store
+from noetl.store.queue import Work
 
 logger = logging.getLogger(__name__)
 
@@ -60,19 +62,26 @@ class Orchestrator:
         lease_seconds: float = 30.0,
         limits: Limits | None = None,
         family: Family = Family(),  # noqa: B008  it never changes
+        work: Work | None = None,
+        is_shared: bool = True,
     ) -> None:
+        """`work` is what its workers do, if that is not all there is in the store; `is_shared`:
+        other processes may write to the same database."""
         self._store = store
         self._clock = clock
         self._moments_taken = 0
         self.programs = Programs(store.catalog, limits)
-        self.dispatch = Dispatch(lease_seconds)
+        # Where nobody else opens commands, none of them are others' than our own.
+        self.dispatch = Dispatch(lease_seconds, WHOLE_POOL_EVERY if is_shared else 1)
         self.watchers = Watchers()
-        self._memory = Memory(store, self.programs)
+        self._memory = Memory(store, self.programs, is_shared=is_shared)
         self.commits = CommitLoop(
             store, clock, self.programs, self.dispatch, self._memory, self.watchers, family
         )
-        self.leases = Leases(store, clock, self.dispatch, self.commits)
+        self.leases = Leases(work or store.queue, clock, self.dispatch, self.commits)
         self.timer_changed = self.commits.timer_changed
+        self.on_begin: Callable[[ExecutionId], Awaitable[None]] | None = None
+        """Who has to know first that an execution is started or continued here."""
 
     # --- What callers may ask ---
 
@@ -91,6 +100,8 @@ class Orchestrator:
         `seed` is what a rerun or a fork begins with; `refused` makes it fail at once, for that
         reason. With a `trigger` it is started together with that change, or not at all (Conflict).
         """
+        if self.on_begin is not None:
+            await self.on_begin(execution_id)
         await self.commits.submit(
             Start(
                 execution_id=execution_id,
@@ -166,7 +177,7 @@ class Orchestrator:
             while True:
                 signal.clear()
                 holders = await self._unconfirmed(execution_id)
-                if not holders and (looked or self._store.exclusive):
+                if not holders and (looked or not self._memory.is_shared):
                     return []
                 # Another server may be claiming at this very moment: look once more.
                 looked = not holders
@@ -197,9 +208,12 @@ class Orchestrator:
         }
 
     async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
+        """Go on with what was paused, or left by a process that ended."""
+        if self.on_begin is not None:
+            await self.on_begin(execution_id)
         now = self._clock.now()
         await self.commits.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
-        # Commands that were open when it was paused could not be claimed meanwhile.
+        # Commands that were open could not be claimed meanwhile.
         for pool in self.dispatch.waiting_pools().union(self.dispatch.backlog):
             self.dispatch.wake(pool)
 
@@ -252,7 +266,7 @@ class Orchestrator:
         """The state as it stands. Read it, do not keep it."""
         live = self._memory.find(execution_id)
         # Others may have moved it, or removed it after its end.
-        if not self._store.exclusive and live is not None:
+        if self._memory.is_shared and live is not None:
             head = (await self._store.log.heads([execution_id])).get(execution_id, 0)
             if live.state.is_finished:
                 if not head:

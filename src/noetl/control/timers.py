@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from noetl.control.clock import Clock
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
-from noetl.store.base import Store
+from noetl.store.queue import Work
 
 if TYPE_CHECKING:
     from noetl.control.orchestrator import Orchestrator
@@ -22,7 +21,8 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 """Even if every wake-up is lost, timers fire no later than this."""
 QUIET_LOOKS = 30
-"""Where nothing is to be found it is looked for this many times more seldom."""
+"""Where no other process writes, nothing is to be found that this one does not know of: it looks
+this many times more seldom (`rests`; 1 where others write)."""
 GRACE_SECONDS = 2.0
 """So long what another server looks after is left to it; then it may be gone."""
 NEIGHBOUR_SECONDS = 0.05
@@ -43,13 +43,13 @@ def everything(execution_id: ExecutionId) -> bool:
 
 
 async def fire_timers(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns = everything
+    orchestrator: Orchestrator, work: Work, clock: Clock, owns: Owns = everything, rests: int = 1
 ) -> None:
-    """Fire what is due, sleep until the next, for ever."""
+    """Fire what is due, sleep until the next, for ever. See `QUIET_LOOKS` for `rests`."""
     resting = Resting()
     while True:
         try:
-            await _fire_due(orchestrator, store, clock, owns, resting)
+            await _fire_due(orchestrator, work, clock, owns, rests, resting)
         except StoreError as error:
             logger.warning("timers could not be read: %s", error)
             await clock.sleep(POLL_SECONDS)
@@ -83,21 +83,20 @@ class Resting:
 
 
 async def _fire_due(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, resting: Resting
+    orchestrator: Orchestrator, work: Work, clock: Clock, owns: Owns, rests: int, resting: Resting
 ) -> None:
     orchestrator.timer_changed.clear()
-    due = await _due(orchestrator, store, clock, owns, resting)
+    due = await _due(work, clock, owns, resting)
     fired = await asyncio.gather(*(_fire(orchestrator, *which) for which in due))
     for which, has_fired in zip(due, fired, strict=True):
         resting.note(which, clock.now(), done=has_fired)
     if any(fired):
         return
-    following = await _next(orchestrator, store)
+    following = await work.next_timer()
     if following is not None and following <= clock.now():
         # It rests, or it is another server's to fire.
         following = clock.now() + (POLL_SECONDS if resting else NEIGHBOUR_SECONDS)
-    # Where no other process sets timers, there is nothing to look up meanwhile.
-    for _ in range(QUIET_LOOKS if store.exclusive else 1):
+    for _ in range(rests):
         changed = await _change(orchestrator, clock, following)
         if changed or (following is not None and clock.now() >= following):
             break
@@ -121,27 +120,14 @@ async def _change(orchestrator: Orchestrator, clock: Clock, following: float | N
     return False
 
 
-async def _due(
-    orchestrator: Orchestrator, store: Store, clock: Clock, owns: Owns, resting: Resting
-) -> list[Due]:
+async def _due(work: Work, clock: Clock, owns: Owns, resting: Resting) -> list[Due]:
     now = clock.now()
-    # Timers that rest, and those of executions that do not go on here, stay due; they must not hide
-    # the others.
-    limit = BATCH + len(resting) if orchestrator.dispatch.chosen is None else EVERY
-    found = await store.queue.due_timers(now=now, limit=limit)
+    # Timers that rest stay due; they must not hide the others.
+    found = await work.due_timers(now=now, limit=BATCH + len(resting))
     resting.keep([(execution_id, timer_id) for execution_id, timer_id, _ in found])
     return [
         (execution_id, timer_id)
         for execution_id, timer_id, at in found
-        if orchestrator.dispatch.is_chosen(execution_id)
-        and resting.wakes((execution_id, timer_id), now)
+        if resting.wakes((execution_id, timer_id), now)
         if owns(execution_id) or at <= now - GRACE_SECONDS
     ]
-
-
-async def _next(orchestrator: Orchestrator, store: Store) -> float | None:
-    if orchestrator.dispatch.chosen is None:
-        return await store.queue.next_timer()
-    timers = await store.queue.due_timers(now=math.inf, limit=EVERY)
-    is_chosen = orchestrator.dispatch.is_chosen
-    return next((at for execution_id, _, at in timers if is_chosen(execution_id)), None)

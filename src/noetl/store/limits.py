@@ -28,17 +28,21 @@ class SlotUse(NamedTuple):
     path: str
 
 
-class Limits(Protocol):
-    """What every store promises about limits. A slot is taken and freed by a commit."""
-
-    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
-        """Who holds a slot of these limits, and who waits for one, in the order they will run."""
+class Admissions(Protocol):
+    """Who may start, and who has to end for it."""
 
     async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
         """Executions that wait although all their limits have room, in the order of their turn."""
 
     async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
         """Executions that have to make room, and for which newer one."""
+
+
+class Limits(Admissions, Protocol):
+    """What every store promises about limits. A slot is taken and freed by a commit."""
+
+    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
+        """Who holds a slot of these limits, and who waits for one, in the order they will run."""
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
         """The next free moment of a rate, which is nobody else's then: moments of one key lie at

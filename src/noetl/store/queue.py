@@ -36,25 +36,26 @@ class Lapsed(NamedTuple):
     expired_at: float
 
 
-class Queue(Protocol):
-    """What every store promises about work."""
+class Free(NamedTuple):
+    """A command that a worker may be given."""
+
+    execution_id: ExecutionId
+    command_id: CommandId
+    turn: int
+
+
+class Work(Protocol):
+    """What there is to do: commands to hand out, leases that lapse, timers that are due.
+
+    A process does all the work of its database, or its own part (`noetl.control.own_work`).
+    """
 
     async def claim(
-        self,
-        worker_id: str,
-        *,
-        pool: str,
-        limit: int,
-        expires_at: float,
-        executions: Collection[ExecutionId] | None = None,
-        commands: Collection[CommandId] | None = None,
-        own: bool = False,
+        self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
     ) -> list[Lease]:
         """Lease up to `limit` free commands of a pool: highest priority first, then lowest turn,
-        then oldest.
-
-        Of these executions only, or of these commands, if some are named. With `own` of those that
-        this process has opened, and none of them while one of a higher priority waits.
+        then oldest. With `own` of those that this process has opened, and none of them while one
+        of a higher priority waits.
 
         Free: never leased. A command is leased once, under the token `token_of` it. When its lease
         lapses it stays where it is until a commit closes it: its work goes on under another one.
@@ -65,14 +66,40 @@ class Queue(Protocol):
     ) -> set[CommandId]:
         """Extend these leases; those that still hold (not closed, not lapsed)."""
 
-    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
-        """Who has each of these that is leased, whether the lease has lapsed or not."""
-
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         """Commands whose lease has lapsed, oldest first. Changes nothing."""
 
     async def free_pools(self) -> dict[str, int]:
         """Pools with commands that wait for a worker, and the turn of the next one."""
+
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
+        """Timers whose time has come, earliest first. They stay until a commit clears them."""
+
+    async def next_timer(self) -> float | None:
+        """When the earliest timer fires."""
+
+
+class Queue(Work, Protocol):
+    """What every store promises about work: to hand it out, and to show it."""
+
+    async def claim_of(
+        self,
+        worker_id: str,
+        commands: Collection[CommandId],
+        *,
+        pool: str,
+        limit: int,
+        expires_at: float,
+    ) -> list[Lease]:
+        """The same as `claim`, of these commands only."""
+
+    async def free(self, pool: str, *, limit: int) -> list[Free]:
+        """The first commands of a pool that `claim` would lease, in its order."""
+
+    async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
+        """Who has each of these that is leased, whether the lease has lapsed or not."""
 
     async def sizes(self) -> dict[str, tuple[int, int]]:
         """For each pool with commands: how many wait for a worker, and how many are leased."""
@@ -85,13 +112,5 @@ class Queue(Protocol):
     async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
         """Commands that no worker has, oldest first; damaged ones are left out."""
 
-    async def due_timers(
-        self, *, now: float, limit: int = 100
-    ) -> list[tuple[ExecutionId, str, float]]:
-        """Timers whose time has come, earliest first. They stay until a commit clears them."""
-
     async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
         """The timers of an execution, and when each fires."""
-
-    async def next_timer(self) -> float | None:
-        """When the earliest timer fires."""

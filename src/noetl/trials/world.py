@@ -54,7 +54,7 @@ class World:
     def __init__(self, store: Store, clock: VirtualClock, limits: Limits) -> None:
         self._store = store
         self._clock = clock
-        self.orchestrator = Orchestrator(store, clock, limits=limits)
+        self.orchestrator = Orchestrator(store, clock, limits=limits, is_shared=False)
         self.executions = Executions(self.orchestrator, store, clock, _nothing_is_missing)
 
     @asynccontextmanager

@@ -84,7 +84,7 @@ async def drain(services: Services, caller: Caller, *, body: Farewell) -> Worker
 async def deregister(services: Services, caller: Caller, *, body: Farewell) -> WorkerGone:
     """A worker ends; commands that it leased and has not reported on go to others at once."""
     name = caller.principal.worker_name(body.worker_id)
-    given_back = await services.orchestrator.leases.take_over(name)
+    given_back = await services.orchestrator.leases.take_over(lambda worker: worker == name)
     return WorkerGone(was_known=await services.store.leave(name), given_back=given_back)
 
 

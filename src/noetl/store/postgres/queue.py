@@ -9,7 +9,7 @@ from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.checksums import verified_command
 from noetl.store.postgres.database import Database
 from noetl.store.postgres.log import verify_commands
-from noetl.store.queue import Holder, Lapsed
+from noetl.store.queue import Free, Holder, Lapsed
 
 
 class PostgresQueue:
@@ -19,27 +19,27 @@ class PostgresQueue:
         self._database = database
 
     async def claim(
+        self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
+    ) -> list[Lease]:
+        chosen = {"worker_id": worker_id, "pool": pool, "expires_at": expires_at}
+        if own:
+            return await self._lease("claim_own", chosen | {"home": self._database.home}, limit)
+        return await self._lease("claim", chosen, limit)
+
+    async def claim_of(
         self,
         worker_id: str,
+        commands: Collection[CommandId],
         *,
         pool: str,
         limit: int,
         expires_at: float,
-        executions: Collection[ExecutionId] | None = None,
-        commands: Collection[CommandId] | None = None,
-        own: bool = False,
     ) -> list[Lease]:
-        chosen: dict[str, object] = {"worker_id": worker_id, "pool": pool}
-        chosen["expires_at"] = expires_at
-        name = "claim"
-        if own:
-            name = "claim_own"
-            chosen["home"] = self._database.home
-        elif executions is not None or commands is not None:
-            name = "claim_of"
-            chosen["executions"] = None if executions is None else list(executions)
-            chosen["commands"] = None if commands is None else list(commands)
-        return await self._lease(name, chosen, limit)
+        chosen = {"worker_id": worker_id, "pool": pool, "expires_at": expires_at}
+        return await self._lease("claim_of", chosen | {"commands": list(commands)}, limit)
+
+    async def free(self, pool: str, *, limit: int) -> list[Free]:
+        return await self._database.rows("free", Free, {"pool": pool, "limit": limit})
 
     async def _lease(self, query: str, chosen: dict[str, object], limit: int) -> list[Lease]:
         """One whose bytes have changed is set aside, so that it blocks nobody."""

@@ -32,18 +32,24 @@ WITH chosen AS (
 /* lease_chosen */
 
 -- claim_of --
--- The same, of a few executions or commands.
+-- The same, of a few commands.
 WITH chosen AS (
     SELECT execution_id, command_id
       FROM noetl.queue AS command
-     WHERE (%(executions)s::text[] IS NULL OR execution_id = ANY(%(executions)s))
-       AND (%(commands)s::text[] IS NULL OR command_id = ANY(%(commands)s))
+     WHERE command_id = ANY(%(commands)s)
        AND /* is_free */
      /* in_turn */
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 )
 /* lease_chosen */
+
+-- free --
+SELECT execution_id, command_id, turn
+  FROM noetl.queue AS command
+ WHERE /* is_free */
+ /* in_turn */
+ LIMIT %(limit)s
 
 -- is_free --
 -- What a worker of a pool may be given. Commands of paused executions wait until these are resumed.

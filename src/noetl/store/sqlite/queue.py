@@ -10,7 +10,7 @@ import msgspec
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.store.checksums import damaged_command, verified_command
-from noetl.store.queue import Holder, Lapsed
+from noetl.store.queue import Free, Holder, Lapsed
 from noetl.store.sqlite.database import Database
 from noetl.store.sqlite.queries import QUERIES
 
@@ -24,19 +24,30 @@ class SqliteQueue:
         self._database = database
 
     async def claim(
+        self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
+    ) -> list[Lease]:
+        # Nobody else opens any: all are our own.
+        chosen: dict[str, object] = {"pool": pool}
+        return await self._database.write(
+            lambda db: _claim(db, "free_commands", chosen, worker_id, limit, expires_at)
+        )
+
+    async def claim_of(
         self,
         worker_id: str,
+        commands: Collection[CommandId],
         *,
         pool: str,
         limit: int,
         expires_at: float,
-        executions: Collection[ExecutionId] | None = None,
-        commands: Collection[CommandId] | None = None,
-        own: bool = False,  # Nobody else opens any.
     ) -> list[Lease]:
+        chosen: dict[str, object] = {"pool": pool, "commands": listed(commands)}
         return await self._database.write(
-            lambda db: _claim(db, worker_id, pool, limit, expires_at, executions, commands)
+            lambda db: _claim(db, "free_commands_of", chosen, worker_id, limit, expires_at)
         )
+
+    async def free(self, pool: str, *, limit: int) -> list[Free]:
+        return [Free(*row) for row in await self._database.tuples("free", pool=pool, limit=limit)]
 
     async def renew(
         self, commands: Collection[CommandId], *, now: float, expires_at: float
@@ -93,25 +104,18 @@ def listed(names: Collection[str]) -> str:
 
 def _claim(
     db: sqlite3.Connection,
+    query: str,
+    chosen: dict[str, object],
     worker_id: str,
-    pool: str,
     limit: int,
     expires_at: float,
-    executions: Collection[ExecutionId] | None,
-    commands: Collection[CommandId] | None,
 ) -> list[Lease]:
     """Lease free commands. One whose bytes have changed is set aside, so that it blocks nobody."""
-    chosen: dict[str, object] = {"pool": pool}
-    name = "free_commands"
-    if executions is not None or commands is not None:
-        name = "free_commands_of"
-        chosen["executions"] = None if executions is None else listed(executions)
-        chosen["commands"] = None if commands is None else listed(commands)
     leases: list[Lease] = []
     while len(leases) < limit:
         chosen["limit"] = limit - len(leases)
         leased, corrupted = [], []
-        for position, body, checksum in db.execute(QUERIES[name], chosen).fetchall():
+        for position, body, checksum in db.execute(QUERIES[query], chosen).fetchall():
             command = verified_command(body, checksum)
             if command is None:
                 corrupted.append((position,))

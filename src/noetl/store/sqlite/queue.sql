@@ -8,12 +8,17 @@ SELECT position, body, checksum
  /* in_turn */
 
 -- free_commands_of --
--- The same, of a few executions or commands.
+-- The same, of a few commands.
 SELECT position, body, checksum
   FROM noetl_queue
- WHERE (:executions IS NULL OR execution_id IN (SELECT value FROM json_each(:executions)))
-   AND (:commands IS NULL OR command_id IN (SELECT value FROM json_each(:commands)))
+ WHERE command_id IN (SELECT value FROM json_each(:commands))
    AND /* is_free */
+ /* in_turn */
+
+-- free --
+SELECT execution_id, command_id, turn
+  FROM noetl_queue
+ WHERE /* is_free */
  /* in_turn */
 
 -- is_free --
