@@ -103,6 +103,21 @@ def test_no_room_knows_a_tool_kind_by_its_name():
     assert not found
 
 
+def test_only_wiring_asks_whether_others_use_the_same_database():
+    """Rooms are given values instead: how often to look, whose work, which clock."""
+    found = {
+        f"{path.relative_to(SRC)}:{node.lineno}"
+        for path in SOURCES
+        if path.name not in ("wiring.py", "serving.py")
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "exclusive"
+        and isinstance(node.ctx, ast.Load)
+    }
+
+    assert not found
+
+
 def test_a_module_says_why_it_exists():
     silent = [
         name_of(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import platform
 import secrets
@@ -20,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noetl.control.clock import SharedClock, SystemClock
+from noetl.control.clock import SharedClock, SystemClock, WallClock
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -205,6 +206,7 @@ def _services(
         keys=partial(_keys, settings),
         operator_key=lambda: operator_key(settings),
         process=_process_name(),
+        wall=WallClock() if store.exclusive else clock,
         is_shared=not store.exclusive,
         own=own,
     )
@@ -386,7 +388,8 @@ async def keeping_triggers(system: Services) -> AsyncIterator[None]:
     commits.on_noticed = system.triggers.announce
     system.schedules.on_missed = notifications.of_missed
     await notifications.refresh()
-    await system.consumers.begin()
+    if system.store.exclusive:
+        await system.consumers.take_over()
     try:
         async with in_background(system.triggers.run(), notifications.run()):
             yield
@@ -437,9 +440,12 @@ async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
         if spans is None:
             yield None
             return
-        from noetl.control.traces import Traces
+        from noetl.control.traces import GONE_SECONDS, Traces
 
-        traces = Traces(system.store, orchestrator.programs, system.clock, spans, name)
+        store, programs = system.store, orchestrator.programs
+        # Where one process at a time uses the database, nobody else can be alive.
+        gone = -math.inf if store.exclusive else GONE_SECONDS
+        traces = Traces(store, programs, system.clock, spans, name, gone)
         await traces.renew()
         orchestrator.commits.on_ended.append(traces.tell)
         async with in_background(traces.run()):

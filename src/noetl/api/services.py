@@ -7,12 +7,11 @@ compiler nor the engine. What is special about this process comes from `wiring`.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from noetl.control.clock import WallClock
 
 if TYPE_CHECKING:
     from noetl.api.access import Access
@@ -66,6 +65,8 @@ class Makers(NamedTuple):
     operator_key: Callable[[], OperatorKey]
     process: str
     """The name of this process among those that share a database."""
+    wall: Clock
+    """The clock for what is due at a time of day."""
     is_shared: bool
     """Whether other processes may write to the database."""
     own: OwnWork | None
@@ -93,8 +94,7 @@ class Services:
         self._me = me
         self.store = store
         self.clock = clock
-        # A shared clock follows the database's clock.
-        self._wall: Clock = WallClock() if store.exclusive else clock
+        self._wall = makers.wall
         self.nats: Nats | None = None
         """NATS beside the database, if configured."""
         self.draining = asyncio.Event()
@@ -233,14 +233,10 @@ class Services:
 
     @cached_property
     def triggers(self) -> Triggers:
-        from noetl.control.triggers import Triggers
+        from noetl.control.triggers import LOOK_SECONDS, Triggers
 
-        made = Triggers(
-            self.store.triggers,
-            self._wall,
-            self.membership.owns,
-            is_alone=self.store.exclusive,
-        )
+        look_seconds = LOOK_SECONDS if self._makers.is_shared else math.inf
+        made = Triggers(self.store.triggers, self._wall, self.membership.owns, look_seconds)
         made.keeps(
             {
                 "Notification": lambda row: self.notifications.settle_rule(row),

@@ -142,11 +142,15 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
     def resumed(self, state: ConsumerState) -> ConsumerState:
         return msgspec.structs.replace(super().resumed(state), holder="", until=0.0, problem="")
 
-    async def begin(self) -> None:
-        """A database that only this process uses: whoever read before is gone."""
-        if self._store.exclusive:
-            for consumer, _ in await self.all("", "", 1_000_000):
-                self._triggers.touch(self.kind, consumer.path)
+    async def take_over(self) -> None:
+        """Whoever read before is gone: nobody need wait until its time is up."""
+
+        def free(state: ConsumerState) -> ConsumerState:
+            return msgspec.structs.replace(state, holder="", until=0.0)
+
+        for consumer, state in await self.all("", "", 1_000_000):
+            if state.holder:
+                await self.change(consumer.path, free)
 
     async def close(self) -> None:
         """Read nothing any more; another server takes over at once."""
@@ -165,7 +169,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         if current is None or current.kind != self.kind:
             return
         state, now = self.decoded(current), self._clock.now()
-        if state.status != "active" or (state.until > now and not self._store.exclusive):
+        if state.status != "active" or state.until > now:
             return
         state = msgspec.structs.replace(
             state, holder=self._me, until=now + LEASE_SECONDS, problem=CONNECTING
@@ -281,7 +285,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                     await held.freed.wait()
             except TimeoutError:
                 self._say(held, FULL.format(consumer.max_running))
-            if not self._store.exclusive:
+                # Others may have ended where nobody told us of it.
                 held.running = await self._open(consumer)
         if held.problem:
             self._say(held, "")

@@ -36,6 +36,7 @@ import msgspec
 from noetl.control.documents import moment
 from noetl.control.live import fold
 from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
+from noetl.control.triggers import LOOK_SECONDS
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
 from noetl.model.events import (
     Event,
@@ -68,8 +69,6 @@ logger = logging.getLogger(__name__)
 NOTICE = "Notice"
 """The kind of their rows."""
 FAILING, WINDOW = "failing", "window"
-LOOK_SECONDS = 30.0
-"""So soon a rule that another server registered holds here, if no news of it came."""
 HEARD_SECONDS = 2 * LOOK_SECONDS
 """So long after its registration every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
@@ -147,7 +146,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """Follow the rules, for ever."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._store.exclusive else LOOK_SECONDS):
+                async with asyncio.timeout(self._triggers.look_seconds):
                     await self._stale.wait()
             try:
                 await self.refresh()
@@ -196,7 +195,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         return self._begun(super().resumed(state))
 
     def _begun(self, state: NotificationState) -> NotificationState:
-        since = None if self._store.exclusive else self._clock.now()
+        has_others = math.isfinite(self._triggers.look_seconds)
+        since = self._clock.now() if has_others else None
         return msgspec.structs.replace(state, unheard_since=since)
 
     async def settle_rule(self, row: TriggerRow) -> None:

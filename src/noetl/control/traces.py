@@ -63,12 +63,19 @@ class Traces:
     """The spans of executions that end at this server, and those that dead servers left behind."""
 
     def __init__(
-        self, store: Store, programs: Programs, clock: Clock, sender: Sender, name: str
+        self,
+        store: Store,
+        programs: Programs,
+        clock: Clock,
+        sender: Sender,
+        name: str,
+        gone_seconds: float = GONE_SECONDS,
     ) -> None:
         self._store = store
         self._programs = programs
         self._clock = clock
         self._sender = sender
+        self._gone_seconds = gone_seconds
         now = clock.now()
         self._row = TriggerRow(path=PATH, key=name, kind=KIND)
         self._until = now - STORED_SECONDS
@@ -114,8 +121,7 @@ class Traces:
     async def _look(self) -> None:
         for row in await self._store.triggers.of_kind(KIND):
             mark = msgspec.json.decode(row.state, type=Mark)
-            # Where one process at a time uses the database, nobody else can be alive.
-            is_over = self._store.exclusive or mark.seen_at + GONE_SECONDS < self._clock.now()
+            is_over = mark.seen_at + self._gone_seconds < self._clock.now()
             if row.key != self._row.key and is_over:
                 await self._take_over(row, mark)
 

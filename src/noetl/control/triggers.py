@@ -29,7 +29,6 @@ SLEEP_SECONDS = 5.0
 """So often a waiting server looks at its clock, which may have been set."""
 NEIGHBOUR_SECONDS = 0.5
 """What another server looks after is due: look again after so long."""
-FAR_SECONDS = 50 * 366 * 86400.0
 
 Settle = Callable[[TriggerRow], Awaitable[None]]
 """Does what is to be done for a row, and moves it."""
@@ -39,18 +38,13 @@ class Triggers:
     """What is due, kept for all kinds."""
 
     def __init__(
-        self,
-        rows: Rows,
-        clock: Clock,
-        owns: Callable[[str], bool],
-        *,
-        is_alone: bool,
+        self, rows: Rows, clock: Clock, owns: Callable[[str], bool], look_seconds: float
     ) -> None:
         self._rows = rows
-        self._is_alone = is_alone
-        """No other process writes to the database."""
         self._clock = clock
         self._owns = owns
+        self.look_seconds = look_seconds
+        """So often it is looked for what other processes wrote; infinite where there are none."""
         self._kinds: dict[str, Settle] = {}
         self._changed = asyncio.Event()
         self._touched: dict[tuple[str, str], TriggerRow] = {}
@@ -122,7 +116,7 @@ class Triggers:
     async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
         """Until that moment, or until something changes."""
         now = self._clock.now()
-        limit = now + (FAR_SECONDS if self._is_alone else LOOK_SECONDS)
+        limit = now + self.look_seconds
         until = limit if following is None else min(following, limit)
         if until <= now:  # It rests, or it is another server's to look after.
             until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)

@@ -70,7 +70,8 @@ class Store(Protocol):
     sessions: Sessions
 
     exclusive: bool
-    """No other process writes while this one has it open."""
+    """No other process writes while this one has it open. `wiring` asks, and hands out what
+    follows from it as values."""
     channel: Channel | None
     """How to tell the others that something was written; None if there are none."""
 
