@@ -45,6 +45,10 @@ class Workers:
         self.calls: Counter[tuple[str, int]] = Counter()
         """The calls that were made, by run."""
 
+    def number_of(self, command: Command) -> int:
+        """Which run of its step it is for."""
+        return self.played.state.runs[command.step_run_id].number
+
     def go_on(self, command: Command, ended: CallEnded | None) -> None:
         """The pipeline goes on to its next call, or to its end."""
         machine = self.machines.setdefault(command.command_id, machine_of(self.played, command))
@@ -56,7 +60,7 @@ class Workers:
                 self.played.report(command, *facts, ending=last.ending)
                 return
             if isinstance(last, Call):
-                self.calls[command.step, command.run_number] += 1
+                self.calls[command.step, self.number_of(command)] += 1
             if facts:
                 self.played.report(command, *facts)
             if isinstance(last, Call) or command.command_id not in self.played.open:
@@ -87,8 +91,9 @@ def act(workers: Workers, reference: Reference, dice: random.Random) -> None:
         played.fire(chosen.timer)
         reference.wake(delayed.index(chosen))
     elif chosen.command_id not in workers.machines:
+        number = workers.number_of(chosen)
         workers.go_on(chosen, None)
-        reference.begin(chosen.step, chosen.run_number)
+        reference.begin(chosen.step, number)
     else:
         fails = dice.random() < 0.15
         flag = dice.random() < 0.5
@@ -96,10 +101,11 @@ def act(workers: Workers, reference: Reference, dice: random.Random) -> None:
         seconds = dice.randint(0, 4) / 4
         outcome = failed("connection", "no answer", retryable=True) if fails else ok(result)
         outcome = msgspec.structs.replace(outcome, meta=Meta(duration=seconds))
+        number = workers.number_of(chosen)
         workers.go_on(chosen, CallEnded(outcome))
         reference.end(
             chosen.step,
-            chosen.run_number,
+            number,
             error="connection" if fails else "",
             flag=flag,
             size=len(json.dumps(result, separators=(",", ":"))),

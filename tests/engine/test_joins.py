@@ -77,7 +77,7 @@ def test_each_makes_one_run_per_token() -> None:
         played.done(step)
 
     assert played.steps == ["j", "j", "j"]
-    assert [command.run_number for command in played.open.values()] == [1, 2, 3]
+    assert [run.number for run in played.state.runs.values()] == [1, 2, 3]
 
 
 def test_all_waits_for_one_token_per_arc() -> None:
@@ -395,7 +395,7 @@ workflow:
     )
 
     for number in (1, 2, 3):
-        assert played["start"].run_number == number
+        assert played.state.runs[played["start"].step_run_id].number == number
         played.done("start")
 
     assert played.steps == ["last"]

@@ -115,7 +115,7 @@ class PlainReport(Entry):
                 return
         self._tell(answer)
         # The worker has its answer; its next request is read when this is done.
-        self.services.leases.remember(leases, report.worker)
+        self.services.holders.remember(leases, report.worker)
         self.services.metrics.reports.inc("taken")
 
     def fail(self, error: Exception) -> None:
@@ -177,7 +177,7 @@ class PlainReports:
     ) -> PlainReport | None:
         """None if something has to be looked up first. Raises LeaseLost for a wrong lease token."""
         services = self._services
-        worker = services.leases.known_holder(who, report)
+        worker = services.holders.known_holder(who, report)
         if worker is None or any(one.child is not None for one in report.suspensions):
             return None
         if report.worker != worker:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from noetl.api.access import Access
     from noetl.api.evaluation import Evaluator
-    from noetl.api.leases import Leases
+    from noetl.api.holders import Holders
     from noetl.api.metrics import AskNats, Metrics
     from noetl.api.sessions import Sessions
     from noetl.api.simulation import Simulator
@@ -155,11 +155,11 @@ class Services:
         return Bulk(self.store.records, self.executions)
 
     @cached_property
-    def leases(self) -> Leases:
-        from noetl.api.leases import Leases
+    def holders(self) -> Holders:
+        from noetl.api.holders import Holders
 
         store = self.store
-        return Leases(store.queue, store.log, store.records, self.clock)
+        return Holders(store.queue, store.log, store.records, self.clock)
 
     # --- What is recorded of them -----------------------------------------------------------------
 

@@ -127,7 +127,6 @@ def command_for(
         digest=turn.program.digest,
         step=run.step,
         step_run_id=run.step_run_id,
-        run_number=run.number,
         args=run.args,
         workload=workload,
         ctx=ctx,

@@ -105,7 +105,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the net."""
     step: str
     step_run_id: StepRunId
-    run_number: int = 1
     args: Values = {}
     workload: Values = {}
     ctx: Values = {}

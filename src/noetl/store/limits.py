@@ -41,8 +41,9 @@ class Admissions(Protocol):
 class Limits(Admissions, Protocol):
     """What every store promises about limits. A slot is taken and freed by a commit."""
 
-    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
-        """Who holds a slot of these limits, and who waits for one, in the order they will run."""
+    async def slot_uses(self, names: Collection[str]) -> list[SlotUse]:
+        """Who holds a slot of these limits, and who waits for one, in the order they will run: the
+        first hundred."""
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
         """The next free moment of a rate, which is nobody else's then: moments of one key lie at

@@ -78,8 +78,8 @@ class Records(Protocol):
     async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
         """How many executions match."""
 
-    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
-        """When the first and the last matching execution were requested; None if there is none."""
+    async def span(self) -> tuple[float, float] | None:
+        """When the first and the last execution were requested; None if there is none."""
 
     async def histogram(
         self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float

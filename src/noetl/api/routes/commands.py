@@ -98,14 +98,14 @@ async def lease(services: Services, caller: Caller, *, body: Wish) -> LeasedComm
         parts = services.orchestrator, services.store.queue, services.clock
         work = lease_of_kinds(*parts, worker_id, body.kinds, **wish)
     found = await while_wanted(services, caller, work, finish=finish) or []
-    services.leases.remember(found, worker_id)
+    services.holders.remember(found, worker_id)
     return LeasedCommands(commands=[written(one) for one in found])
 
 
 async def renew(services: Services, caller: Caller, *, body: Holding) -> LeasesRenewed:
     """Renew leases. The answer says which still hold, and which are lost."""
     tokens = {command_of(token): token for token in body.leases}
-    own = await services.leases.own(caller.principal, tokens)
+    own = await services.holders.own(caller.principal, tokens)
     shown = {command_id: tokens[command_id] for command_id in own}
     lost = await services.orchestrator.leases.renew(shown) if shown else set()
     held = own.keys() - lost
@@ -191,7 +191,7 @@ async def take_report(
     """Take a report on a command. Raises LeaseLost, and records that, if the command was not leased
     to this caller or belongs to another worker by now.
     """
-    worker_id = await services.leases.holder(who, said)
+    worker_id = await services.holders.holder(who, said)
     try:
         if worker_id is None:
             name = who.worker_name(said.worker)
@@ -207,7 +207,7 @@ async def take_report(
         services.metrics.reports.inc("refused")
         raise
     services.metrics.reports.inc("taken")
-    services.leases.remember(answer.leases, worker_id)
+    services.holders.remember(answer.leases, worker_id)
     return answer
 
 

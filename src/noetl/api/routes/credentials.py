@@ -79,7 +79,7 @@ async def show(
             raise BadRequest(
                 "`execution_id` is missing: a worker reads credentials only for an execution."
             )
-        await services.leases.require_execution(who, worker, execution_id, family=False)
+        await services.holders.require_execution(who, worker, execution_id, family=False)
     elif query.include_data:
         who.require("secrets.read")
     path = None

@@ -25,7 +25,7 @@ async def show(services: Services, caller: Caller, *, execution_id: str, key: st
     """A result, verified against its checksum."""
     if caller.principal.is_bound_to_leases:
         worker = caller.header(WORKER) or ""
-        await services.leases.require_execution(caller.principal, worker, execution_id)
+        await services.holders.require_execution(caller.principal, worker, execution_id)
     found = await services.store.bodies.get_pieces(execution_id, key)
     if found is None:
         raise NotFound(f"execution {execution_id} has no result {key}.")
@@ -41,7 +41,7 @@ async def keep(
     """Store a result of the execution whose command this worker runs."""
     if caller.principal.is_bound_to_leases:
         worker = caller.header(WORKER) or ""
-        await services.leases.require_execution(caller.principal, worker, execution_id)
+        await services.holders.require_execution(caller.principal, worker, execution_id)
     elif await services.store.records.summary(execution_id) is None:
         raise NotFound(f"there is no execution {execution_id}.")
     wanted = _digest(caller.header(CONTENT_DIGEST) or "")

@@ -51,7 +51,7 @@ async def _require_lease(
     services: Services, caller: Caller, worker: str, execution_id: str
 ) -> None:
     if caller.principal.is_bound_to_leases:
-        await services.leases.require_execution(caller.principal, worker, execution_id)
+        await services.holders.require_execution(caller.principal, worker, execution_id)
 
 
 GET = Route(

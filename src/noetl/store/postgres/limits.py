@@ -15,9 +15,8 @@ class PostgresLimits:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
-        chosen = {"names": list(names), "limit": limit}
-        return await self._database.rows("slot_holders", SlotUse, chosen)
+    async def slot_uses(self, names: Collection[str]) -> list[SlotUse]:
+        return await self._database.rows("slot_holders", SlotUse, {"names": list(names)})
 
     async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
         found = await self._database.all("admissible", {"limit": limit})

@@ -7,7 +7,7 @@ SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
   JOIN noetl.execution AS execution USING (execution_id)
  WHERE slot.name = ANY(%(names)s) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
- LIMIT %(limit)s
+ LIMIT 100
 
 -- admissible --
 -- Those that wait and whose every limit has room: of each limit as many as it has room for.

@@ -52,8 +52,8 @@ class PostgresRecords:
         [row] = await self._found("executions_count", wanted, now)
         return int(row["count"])
 
-    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
-        [row] = await self._found("executions_span", wanted, now)
+    async def span(self) -> tuple[float, float] | None:
+        [row] = await self._database.all("executions_span")
         return None if row["first"] is None else (row["first"], row["last"])
 
     async def histogram(

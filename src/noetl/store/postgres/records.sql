@@ -66,9 +66,7 @@ SELECT value, count(*) AS executions
 SELECT count(*) AS count FROM noetl.execution WHERE true /* conditions */
 
 -- executions_span --
-SELECT min(requested_at) AS first, max(requested_at) AS last
-  FROM noetl.execution
- WHERE true /* conditions */
+SELECT min(requested_at) AS first, max(requested_at) AS last FROM noetl.execution
 
 -- executions_histogram --
 -- In any order: to sort all rows first would take longer than to count them.

@@ -17,8 +17,8 @@ class SqliteLimits:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def slot_uses(self, names: Collection[str], *, limit: int = 100) -> list[SlotUse]:
-        found = await self._database.tuples("slot_holders", names=listed(names), limit=limit)
+    async def slot_uses(self, names: Collection[str]) -> list[SlotUse]:
+        found = await self._database.tuples("slot_holders", names=listed(names))
         return [SlotUse(one, name, most, bool(held), path) for one, name, most, held, path in found]
 
     async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:

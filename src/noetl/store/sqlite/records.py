@@ -60,8 +60,8 @@ class SqliteRecords:
         [(count,)] = await self._found("executions_count", wanted, now)
         return int(count)
 
-    async def span(self, wanted: Wanted = (), *, now: float = 0.0) -> tuple[float, float] | None:
-        [(first, last)] = await self._found("executions_span", wanted, now)
+    async def span(self) -> tuple[float, float] | None:
+        [(first, last)] = await self._database.tuples("executions_span")
         return None if first is None else (first, last)
 
     async def histogram(

@@ -26,7 +26,7 @@ HEIRS_MAX = 100
 """How many executions of one worker are searched for one that reuses a result."""
 
 
-class Leases:
+class Holders:
     """Who holds what."""
 
     def __init__(self, queue: Queue, log: Log, records: Records, clock: Clock) -> None:
