@@ -58,10 +58,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 # Tables of the language that name tool kinds, with the reason that they do.
 KINDS_NAMED = {
-    "model/net.py": "the kinds that mean something to the language itself",
-    "secrets/keychain.py": "kinds of keychain entries, one of which is called like a tool",
     "templates/views.py": "a net records kinds and no views, so this table says which view fits",
-    "dsl/flow_shapes.py": "the shape of a cursor lists the databases that it may ask",
 }
 
 

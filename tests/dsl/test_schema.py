@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from noetl.dsl import compile_text
@@ -226,3 +227,20 @@ def test_under_tool_the_first_key_that_an_editor_offers_is_kind():
     assert next(offered(many["items"])) == "kind"
     for name in TOOLS:
         assert next(offered(SCHEMA["$defs"][f"task_{name}"])) == "kind"
+
+
+def test_a_cursor_asks_the_kinds_that_say_that_they_claim_rows():
+    """Also those of plug-ins: the language knows no kind by its name."""
+    plugged = msgspec.structs.replace(TOOLS["postgres"], kind="cockroach")
+    text = (
+        (HERE / "good" / "loop_cursor.yaml")
+        .read_text()
+        .replace("kind: postgres,", "kind: cockroach,")
+    )
+
+    assert "cockroach" in text
+    assert not compile_text(text, tools=TOOLS).is_valid
+    assert compile_text(text, tools={**TOOLS, "cockroach": plugged}).is_valid
+    assert playbook_schema(TOOLS)["$defs"]["cursor_kind"] == {
+        "enum": ["duckdb", "mssql", "mysql", "oracle", "postgres", "sql", "sqlite"]
+    }

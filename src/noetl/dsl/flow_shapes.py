@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import abc
+
 from noetl.dsl import nodes
 from noetl.dsl.case_shapes import (
     CONDITIONS_IN_NEXT,
@@ -9,6 +11,7 @@ from noetl.dsl.case_shapes import (
 )
 from noetl.dsl.grammar import (
     Anything,
+    Defined,
     Duration,
     Either,
     Field,
@@ -20,6 +23,7 @@ from noetl.dsl.grammar import (
     OneOf,
     Record,
     Schema,
+    Shape,
     StepName,
     Text,
     When,
@@ -39,8 +43,9 @@ from noetl.dsl.policy_shapes import (
     astray_policies,
 )
 from noetl.model.net import FrameProcess, Locality, MatchMode, OnIterationError, Reducer
+from noetl.model.toolshape import ToolShape
 
-CURSOR_KINDS = ("postgres", "sqlite", "duckdb", "sql", "mysql", "mssql", "oracle")
+CURSOR_KIND = "cursor_kind"
 FRAME_HINTS = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
 """Keys of a cursor's frame that people write and that have no effect."""
 
@@ -127,6 +132,21 @@ _COLLECTION = Either(
     ),
     (is_mapping, VALUES),
 )
+
+
+class CursorKind(Shape):
+    """A tool kind that says of itself that it can claim rows (`ToolShape.claims`)."""
+
+    @staticmethod
+    def of(tools: abc.Mapping[str, ToolShape]) -> OneOf:
+        """The kinds among these tools."""
+        return OneOf(*sorted(kind for kind, tool in tools.items() if tool.claims))
+
+    def check(self, node: Node, what: str, look: Inspection) -> None:
+        self.of(look.tools).check(node, what, look)
+
+    def schema(self) -> Schema:
+        return Defined(CURSOR_KIND).schema()
 
 
 class LoopShape(Record):
@@ -232,7 +252,7 @@ LOOP = LoopShape(
             Record(
                 "a cursor",
                 {
-                    "kind": Field(OneOf(*CURSOR_KINDS), "The database tool.", required=True),
+                    "kind": Field(CursorKind(), "The database tool.", required=True),
                     "auth": Field(Anything(), "Credential."),
                     "database": Field(Text(), "Database file, for sqlite and duckdb."),
                     "claim": Field(Text(), "Statement that claims rows.", required=True),

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.dsl.flow_shapes import CURSOR_KIND, CursorKind
 from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Defined, Schema
 from noetl.dsl.policy_shapes import TASK_SPEC
 from noetl.dsl.shapes import API_VERSION, PLAYBOOK
@@ -27,6 +28,7 @@ def playbook_schema(tools: Mapping[str, ToolShape]) -> Schema:
     root["properties"]["kind"] = {"const": "Playbook"}
     definitions = {name: shape.schema() for name, shape in DEFINITIONS.items() if shape is not TASK}
     definitions |= _task_definitions(tools)
+    definitions[CURSOR_KIND] = CursorKind.of(tools).schema()
     for definition in definitions.values():
         _put_tasks_first(definition)
     return {"$schema": DIALECT, "title": _TITLE, **root, "$defs": definitions}

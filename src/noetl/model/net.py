@@ -22,7 +22,9 @@ Condition = bool | str
 Amount = int | float | str
 Values = dict[str, Value]
 
-NOOP, PLAYBOOK, WORKBOOK = "noop", "playbook", "workbook"
+NOOP = "noop"
+PLAYBOOK = "playbook"
+WORKBOOK = "workbook"
 """Tool kinds with a meaning in the language itself: a task that calls nothing, a child execution,
 an entry of the workbook. Every other kind declares its peculiarities in `tools/KIND`; no other
 module knows its name."""

@@ -51,6 +51,9 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """
     aliases: Mapping[str, str] = {}
     """Other spelling → field of `config`."""
+    claims: bool = False
+    """Whether a statement of this kind may claim the rows of a cursor: what it returns is committed
+    with what it changes, or not at all."""
     needs: tuple[tuple[str, ...], ...] = ()
     """Groups of fields of which at least one must be written, e.g. `(("code", "script"),)`."""
     code_fields: tuple[str, ...] = ()

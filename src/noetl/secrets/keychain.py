@@ -39,6 +39,10 @@ class NotAllowed(NoetlError):
     code = "not_allowed"
 
 
+IN_MANAGERS = frozenset({"secret_manager", "secrets"})
+"""Kinds of entries whose secret a manager may keep."""
+
+
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator of a worker opens to playbooks. By default nothing."""
 
@@ -62,7 +66,7 @@ def opened(environment: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str
 def manager_of(entry: KeychainEntry) -> str | None:
     """The external manager that holds the secret, or None. Raises NotFound if it is unknown."""
     written = entry.config.get("provider")
-    if entry.kind not in ("secret_manager", "secrets") or written in OWN:
+    if entry.kind not in IN_MANAGERS or written in OWN:
         return None
     provider = PROVIDERS.get(str(written).lower())
     if provider is None:
@@ -85,7 +89,7 @@ async def resolve(
     Raises NotFound, naming what is missing, or NotAllowed. Neither repeats a value.
     """
     paths = entry.config.get("map")
-    if isinstance(paths, dict) and entry.kind in ("secret_manager", "secrets"):
+    if isinstance(paths, dict) and entry.kind in IN_MANAGERS:
         return {
             str(field): await _single(entry, str(path), stored, sources, ask)
             for field, path in paths.items()

@@ -97,6 +97,7 @@ def sql_tool(
     *,
     needs: tuple[tuple[str, ...], ...] = (),
     errors: tuple[ErrorKind, ...] = DATABASE_ERRORS,
+    claims: bool = True,
     extra: str = "",
     example: str = "",
 ) -> Tool:
@@ -107,6 +108,7 @@ def sql_tool(
         config=config,
         run=run,
         errors=errors,
+        claims=claims,
         extra=extra,
         example=example,
         aliases={"query": "command", "credential": "auth"},

@@ -57,6 +57,10 @@ WHERE = {
 }
 
 
+WAREHOUSES = frozenset({"snowflake", "clickhouse", "bigquery"})
+"""A statement that changes rows returns none of them there, so none can claim rows."""
+
+
 def _example(kind: str) -> str:
     return EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind])
 
@@ -83,6 +87,7 @@ TOOLS = tuple(
         Sql,
         _running(kind),
         needs=(("url", "auth"),),
+        claims=kind not in WAREHOUSES,
         extra=kind,
         example=_example(kind),
     )
