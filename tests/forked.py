@@ -28,6 +28,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -248,6 +249,7 @@ def become(told: dict[str, Any], given: list[int], numbers: list[int]) -> NoRetu
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(told["env"])
+    time.tzset()  # As an interpreter does that begins with this environment.
     os.chdir(told["cwd"])
     buffered = not told["env"].get("PYTHONUNBUFFERED")
     sys.stdin = io.TextIOWrapper(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -188,3 +189,13 @@ def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
             ("playbook.register", "tests/hello version 1"),
         ]
     ]
+
+
+def test_people_read_the_audit_log_in_local_time_and_programs_in_utc(noetl):
+    assert noetl("credential", "set", "shop", "token=1").code == 0
+    told = noetl("access", "audit", TZ="Asia/Tokyo").out.splitlines()
+    [entry, *_] = json.loads(noetl("access", "audit", "--json").out)["entries"]
+    assert entry["at"].endswith("Z")
+    written = datetime.fromisoformat(told[0].split()[0])
+    assert written.utcoffset() == timedelta(hours=9)
+    assert written == datetime.fromisoformat(entry["at"]).replace(microsecond=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,17 @@ def registered(noetl, tmp_path: Path):
 
 def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
     listed = registered("schedules", "list")
-    assert "web/s  30 4 * * * (Europe/Berlin)  next 20" in listed.out
     coming = registered("schedules", "next", "web/s", "--count", "3").out.splitlines()
     assert len(coming) == 3
     assert all("T04:30:00+0" in one for one in coming)
+    # One moment is written in one way for people, and in UTC for programs.
+    assert f"web/s  30 4 * * * (Europe/Berlin)  next {coming[0]}" in listed.out
+    [item] = json.loads(registered("schedules", "list", "--json").out)["schedules"]
+    assert item["next_time"].endswith("Z")
+    assert datetime.fromisoformat(item["next_time"]) == datetime.fromisoformat(coming[0])
     assert registered("schedules", "pause", "web/s", "--reason", "stocktaking").code == 0
     assert "paused: stocktaking" in registered("schedules", "list").out
-    assert registered("schedules", "resume", "web/s").code == 0
+    assert f"next time is {coming[0]}" in registered("schedules", "resume", "web/s").err
     ran = registered("schedules", "run", "web/s")
     assert "no process runs it" in ran.err
     filled = registered(
@@ -48,7 +54,10 @@ def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
         )
         assert len(filled.out.splitlines()) == count
     shown = registered("schedules", "show", "web/s")
-    assert f"started  (run)  {ran.out.strip()}" in shown.out
+    [told] = [
+        line for line in shown.out.splitlines() if ran.out.strip() in line and "(run)" in line
+    ]
+    assert re.match(r"\S+T\d\d:\d\d:\d\d\+0[12]:00  started  \(run\)", told), told
     assert json.loads(registered("schedules", "show", "web/s", "--json").out)["running"]
     assert registered("schedules", "delete", "web/s").code == 0
     gone = registered("schedules", "show", "web/s")

@@ -9,7 +9,7 @@ import click
 
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
-from noetl.cli.output import print_json, print_line, print_list, printable, say
+from noetl.cli.output import local_time, print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -206,7 +206,7 @@ async def list_tokens(api: Api, as_json: bool) -> None:
         (await api.call(TOKENS)).tokens,
         lambda one: (
             *(one.name, ", ".join(one.roles)),
-            f"until {one.expires_at}" if one.expires_at else "",
+            f"until {local_time(one.expires_at)}" if one.expires_at else "",
         ),
         "there are no API tokens",
         as_json=as_json,
@@ -248,5 +248,5 @@ async def audit(api: Api, as_json: bool) -> None:
     for row in found.entries:
         where = f"  execution {row.execution_id}" if row.execution_id else ""
         who = row.who or "(open)"
-        line = f"{row.at}  {who}  {row.action}  {row.target}{where}  {row.details}"
+        line = f"{local_time(row.at)}  {who}  {row.action}  {row.target}{where}  {row.details}"
         print_line(printable(line.rstrip()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.output import one_line, print_line, say
+from noetl.cli.output import local_time, one_line, print_line, say
 from noetl.cli.trigger_documents import (
     add_delete,
     add_list,
@@ -57,7 +57,7 @@ def _print(one: ConsumerDocument) -> None:
     print_line(f"running  {len(one.running)} of {one.max_running}")
     for told in one.messages:
         what = told.execution_id or told.reason
-        line = f"{told.time}  {told.outcome:<8}  {one_line(told.id)}  {one_line(what)}"
+        line = f"{local_time(told.time)}  {told.outcome:<8}  {one_line(told.id)}  {one_line(what)}"
         print_line(line.rstrip())
     if not one.messages:
         say("it has taken no message yet")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.output import one_line, print_line, say
+from noetl.cli.output import local_time, one_line, print_line, say
 from noetl.cli.trigger_documents import add_delete, add_list, add_show, does, print_head
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _print(one: HookDocument) -> None:
     print_line(f"does     {does(one)}")
     print_line(f"verify   {one.verify} {' '.join(one.credentials)}".rstrip())
     for told in one.deliveries:
-        words = (told.time, told.outcome, told.execution_id, one_line(told.reason))
+        words = (local_time(told.time), told.outcome, told.execution_id, one_line(told.reason))
         print_line("  ".join(word for word in words if word))
     for name in one.missing_credentials:
         say(f'the credential "{name}" is missing; `noetl credential set {name}` stores it')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -31,6 +32,18 @@ def _written_out(match: re.Match[str]) -> str:
 def one_line(text: str) -> str:
     """The text with runs of white space collapsed."""
     return printable(" ".join(text.split()))
+
+
+def local_time(moment: str | None, zone: str = "") -> str:
+    """A moment of an answer as people read it: local time with its offset, by the clock of a zone
+    or of the reader. Programs read UTC (`--json`).
+    """
+    if moment is None:
+        return "-"
+    from noetl.control.zones import zone_of
+
+    read = datetime.fromisoformat(moment)
+    return read.astimezone(zone_of(zone) if zone else None).isoformat(timespec="seconds")
 
 
 def say(message: str) -> None:

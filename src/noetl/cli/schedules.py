@@ -8,7 +8,7 @@ import click
 
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
-from noetl.cli.output import counted, print_json, print_line, say
+from noetl.cli.output import counted, local_time, print_json, print_line, say
 from noetl.cli.trigger_documents import (
     add_delete,
     add_list,
@@ -47,7 +47,11 @@ def _when(one: ScheduleItem) -> str:
 
 
 def _state(one: ScheduleItem) -> str:
-    return state(one, f"next {one.next_time}" if one.next_time else "no more times")
+    return state(one, f"next {_next(one)}" if one.next_time else "no more times")
+
+
+def _next(one: ScheduleItem) -> str:
+    return local_time(one.next_time, one.timezone)
 
 
 add_list(
@@ -71,16 +75,16 @@ def _print(one: ScheduleDocument) -> None:
     for time in one.next_times:
         print_line(f"next     {time}")
     for told in one.times:
-        print_line(_told(told))
+        print_line(_told(told, one.timezone))
 
 
 add_show(command, "schedules", "Show a schedule, its next and its last times.", _print, "times")
 
 
-def _told(one: ScheduleTime) -> str:
+def _told(one: ScheduleTime, zone: str) -> str:
     what = one.execution_id or one.reason
     origin = "" if one.origin == "schedule" else f" ({one.origin})"
-    return f"{one.time}  {one.outcome:<8}{origin}  {what}".rstrip()
+    return f"{local_time(one.time, zone)}  {one.outcome:<8}{origin}  {what}".rstrip()
 
 
 @command.command("next")
@@ -115,7 +119,7 @@ add_pause(
     command,
     "schedules",
     "Pause it: it starts nothing until it is resumed.",
-    lambda one: f"; its next time is {one.next_time or 'none'}",
+    lambda one: f"; its next time is {_next(one) if one.next_time else 'none'}",
 )
 
 

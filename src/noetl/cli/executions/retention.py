@@ -11,7 +11,7 @@ from noetl.cli.options import (
     execution_argument,
     json_option,
 )
-from noetl.cli.output import counted, print_json, print_line, print_list, say
+from noetl.cli.output import counted, local_time, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -178,7 +178,7 @@ async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
     print_list(
         "recordings",
         found,
-        lambda one: (one.archived_at, f"{one.size:>12,}", one.name),
+        lambda one: (local_time(one.archived_at), f"{one.size:>12,}", one.name),
         "the archive has no such recordings",
         as_json=as_json,
     )

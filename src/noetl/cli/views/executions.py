@@ -197,7 +197,7 @@ def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
     from noetl.control.documents import event_words
 
     what = event_words(waiting["events"])
-    until = f" until {waiting['until']}" if waiting["until"] is not None else ""
+    until = f" until {clock_time(at(waiting['until']))}" if waiting["until"] is not None else ""
     yield Drawn("    ", "    ", (Span(f"waits for {what}{until}", "kind"),))
     for field in waiting["form"]:
         told = {name: field[name] for name in ("default", "options") if name in field}
