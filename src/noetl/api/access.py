@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
 from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
@@ -58,6 +59,12 @@ class Access:
         self._refused_deliveries = _Refusals()
         self._closed = False
         self._looked_at = 0.0
+        self._changes = 0
+        """Counts how often users or tokens changed here: what was asked before that is outdated."""
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One for each digest of a secret that somebody shows just now, "" for none. Requests with
+        the same secret come by the dozen: the first one asks the database, the others wait for the
+        answer."""
         self._known: dict[str, tuple[float, Principal]] = {}
         """Recently authenticated principals by the digest of their secret: saves a query per
         request.
@@ -65,17 +72,20 @@ class Access:
 
     async def is_open(self) -> bool:
         """Whether there are no users and tokens yet. A server that has closed stays closed."""
-        if not self._closed:
-            now = self._clock.now()
-            if abs(now - self._looked_at) >= KNOWN_SECONDS:
-                self._closed = bool(await self._store.users() or await self._store.tokens())
-                # Set after the query: a concurrent request must not be admitted on an outdated
-                # answer.
-                self._looked_at = now
+        if not self._closed and self.known(None) is None:
+            async with self._one_asks(""):
+                if not self._closed and self.known(None) is None:
+                    now, changes = self._clock.now(), self._changes
+                    self._closed = bool(await self._store.users() or await self._store.tokens())
+                    # Set after the query: a concurrent request must not be admitted on an outdated
+                    # answer.
+                    if changes == self._changes:
+                        self._looked_at = now
         return not self._closed
 
     def _look_again(self) -> None:
         """Users or tokens have changed: empty the cache. Other servers notice within seconds."""
+        self._changes += 1
         self._looked_at = 0.0
         self._known.clear()
 
@@ -88,13 +98,24 @@ class Access:
             return OPEN
         if not secret:
             return NOBODY
-        digest, now = digest_of(secret), self._clock.now()
-        principal = await self._look_up(secret, digest)
-        if principal is not NOBODY:
-            if len(self._known) >= NAMES_WATCHED_MAX:
-                self._known.pop(next(iter(self._known)))
-            self._known[digest] = (now, principal)
+        digest = digest_of(secret)
+        async with self._one_asks(digest):
+            known = self.known(secret)
+            if known is not None:
+                return known
+            now, changes = self._clock.now(), self._changes
+            principal = await self._look_up(secret, digest)
+            if principal is not NOBODY and changes == self._changes:
+                if len(self._known) >= NAMES_WATCHED_MAX:
+                    self._known.pop(next(iter(self._known)))
+                self._known[digest] = (now, principal)
         return principal
+
+    def _one_asks(self, digest: str) -> asyncio.Lock:
+        lock = self._asking.get(digest)
+        if lock is None:
+            lock = self._asking[digest] = asyncio.Lock()
+        return lock
 
     def known(self, secret: str | None) -> Principal | None:
         """The same without asking the database; None if that would be needed."""
