@@ -228,32 +228,37 @@ def test_new_and_changed_files_are_messages_and_known_ones_are_not(
     run(second)
 
 
-def test_no_more_run_than_may_and_the_next_follow(tmp_path: Path, nats_url: str):
+def test_no_more_run_than_may_and_the_next_follow_also_after_a_restart(
+    tmp_path: Path, nats_url: str
+):
+    async def full(system: Services) -> bool:
+        said = (await system.consumers.find("t/c"))[1].problem
+        return said.startswith("messages wait: 2 executions") and "max_running" in said
+
+    async def reads_again(system: Services) -> bool:
+        return (await system.consumers.find("t/c"))[1].problem == ""
+
     async def story() -> None:
-        async with stream(nats_url, "MANY") as many, embedded(tmp_path) as system:
-            for number in range(5):
-                await many.publish("MANY.a", b'{"id": %d}' % number)
-            await register(system, PLAYBOOK)
-            source = {"nats": {"url": nats_url, "stream": "MANY", "subject": "MANY.>"}}
-            await register(system, document(source, max_running=2))
-
-            async def full() -> bool:
-                said = (await system.consumers.find("t/c"))[1].problem
-                return said.startswith("messages wait: 2 executions") and "max_running" in said
-
-            async def reads_again() -> bool:
-                return (await system.consumers.find("t/c"))[1].problem == ""
-
-            for round_ in range(2):
-                await taken(system, 2 * (round_ + 1))
-                running = await system.consumers.running("t/c")
-                assert len(running) == 2
-                await until(full)
-                for execution_id in running:
-                    await system.executions.signal(execution_id, "go")
-            await taken(system, 5)
-            assert await orders(system) == [0, 1, 2, 3, 4]
-            await until(reads_again)
+        async with stream(nats_url, "MANY") as many:
+            async with embedded(tmp_path) as system:
+                for number in range(5):
+                    await many.publish("MANY.a", b'{"id": %d}' % number)
+                await register(system, PLAYBOOK)
+                source = {"nats": {"url": nats_url, "stream": "MANY", "subject": "MANY.>"}}
+                await register(system, document(source, max_running=2))
+                await taken(system, 2)
+            async with embedded(tmp_path) as system:
+                for count, ending in ((2, 1), (3, 2)):
+                    await taken(system, count)
+                    await until(lambda: full(system))
+                    running = await system.consumers.running("t/c")
+                    assert len(running) == 2
+                    for execution_id in running[:ending]:
+                        await system.executions.signal(execution_id, "go")
+                        await system.executions.wait(execution_id)
+                await taken(system, 5)
+                assert await orders(system) == [0, 1, 2, 3, 4]
+                await until(lambda: reads_again(system))
 
     run(story)
 

@@ -165,7 +165,12 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
             await retention.release(again)
             assert await retention.delete(again) == 1
             assert await retention.delete(source) == 3
+            await retention.hold(child, "a part of it", "ann")
             await retention.release(held)
+            assert dict((await retention.prune()).kept) == {"held": 1}
+            with pytest.raises(Conflict, match="is held"):
+                await retention.delete(held)
+            await retention.release(child)
             assert (await retention.prune()).executions == 3
             assert [row.execution_id for row in await system.store.records.summaries()] == [live]
             await system.executions.cancel(live, "done")

@@ -250,6 +250,9 @@ def test_a_failure_pauses_the_schedule_if_it_is_to():
     paused = turn(careful, NOON + HOUR, running=("x",), ended={"x": "FAILED"})
     other = turn(schedule(every=HOUR), NOON + HOUR, running=("x",), ended={"x": "FAILED"})
 
+    for how in ("COMPLETED", "CANCELLED", "gone"):
+        fine = turn(careful, NOON + HOUR, running=("x",), ended={"x": how})
+        assert fine.start is not None, how
     assert (paused.state.status, paused.next_at, paused.start) == ("paused", None, None)
     assert "execution x failed" in paused.state.reason
     assert other.start is not None

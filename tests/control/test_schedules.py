@@ -122,6 +122,8 @@ async def check_each_once(system: Services) -> list[TriggerTime]:
     assert Counter(one.execution_id for one in begun) == Counter(rows.keys())
     for one in begun:
         assert one.execution_id is not None
+        key = rows[one.execution_id].idempotency_key or ""
+        assert key.startswith(f"schedule/t/s/{moment(one.time)}"), key
         state = await system.orchestrator.state(one.execution_id)
         assert str(state.actor) == "schedule t/s"
         assert state.workload["time"].startswith("20")
@@ -269,6 +271,44 @@ def test_backfill_twice_starts_nothing_twice(tmp_path: Path):
     run(story)
 
 
+def test_backfill_starts_no_time_before_it_is_due(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h", overlap="allow_all"))
+            now = system.clock.now()
+            for is_paused in (False, True):
+                if is_paused:
+                    await system.schedules.pause("t/s")
+                args = ("t/s", now - 2 * 3600, now + 5 * 3600)
+                wanted, known = await system.schedules.backfill(*args, dry_run=False)
+                found = [*wanted, *(one.time for one in known)]
+                assert len(found) == 2
+                assert max(found) <= now
+
+    run(story)
+
+
+def test_what_was_due_during_a_pause_is_left_to_backfill(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="allow_all", catchup_window="1h"))
+            await started(system, 1)
+            await system.schedules.pause("t/s")
+            before = len(await times(system))
+            begun = system.clock.now()
+            await asyncio.sleep(2.5)
+            resumed = system.clock.now()
+            await system.schedules.resume("t/s")
+            found = await started(system, before + 1)
+            assert [one.time for one in found if begun < one.time <= resumed] == []
+            new, _ = await system.schedules.backfill("t/s", begun, resumed, dry_run=True)
+            assert len(new) >= 2
+
+    run(story)
+
+
 def test_times_outlive_their_executions_and_are_not_started_again(store_url: str):
     async def story() -> None:
         async with servers(store_url, 1) as (system,), wiring.keeping_triggers(system):
@@ -306,6 +346,10 @@ def test_run_starts_one_now_also_while_it_is_paused(tmp_path: Path):
             execution_id = await system.schedules.start_now("t/s")
             [one] = await times(system)
             assert (one.execution_id, one.origin) == (execution_id, "run")
+            both = await asyncio.gather(*(system.schedules.start_now("t/s") for _ in range(2)))
+            found = await times(system, "started")
+            assert {one.execution_id for one in found} == {execution_id, *both}
+            assert len(found) == 3
 
     run(story)
 
@@ -324,6 +368,20 @@ def test_a_new_version_a_pause_and_a_deletion_hold_at_once(tmp_path: Path):
             assert (await system.store.triggers.get("t/s")).next_at is None  # type: ignore[union-attr]
             await register(system, document(overlap="allow_all"))
             await started(system, 2)
+
+    run(story)
+
+
+def test_times_before_a_new_version_are_not_its_own(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(every="1h", catchup_window="1h"))
+            await asyncio.sleep(2.1)
+            renewed = system.clock.now()
+            await register(system, document(overlap="allow_all", catchup_window="1h"))
+            found = await started(system, 1)
+            assert found[0].time > renewed
 
     run(story)
 

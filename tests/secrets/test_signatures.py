@@ -136,6 +136,15 @@ def test_what_is_signed_with_the_secret_is_genuine_and_nothing_else_is(way: str)
     assert not is_genuine(verify, headers, BODY, [""], NOW)
 
 
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_no base64!", "no base64 at all!"])
+def test_a_secret_that_is_no_key_is_not_an_empty_one_with_which_anybody_could_sign(secret: str):
+    stamp = f"{NOW:.0f}"
+    made = base64.b64encode(mac(b"", b"msg_1.%b.%b" % (stamp.encode(), BODY))).decode()
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": f"v1,{made}"}
+
+    assert not is_genuine(PRESETS["standard-webhooks"], headers, BODY, [secret], NOW)
+
+
 @pytest.mark.parametrize("way", sorted(WAYS.keys() - {"token"}))
 def test_a_body_that_was_cut_or_changed_is_not_genuine(way: str):
     verify, headers = WAYS[way], signed(way)

@@ -73,21 +73,39 @@ async def test_a_day_of_which_all_may_go_is_dropped_whole(database_url: str):
 
 async def test_a_day_stays_while_one_of_it_must(database_url: str):
     store = await PostgresStore.open(database_url)
-    now, ids = await days_with(store, 5)
+    now, ids = await days_with(store, 6)
     await store.retention.hold(Hold(ids[0], "mine", "ada", now))
-    called = ended(now - DAY - 3600, parent_execution_id=ids[3])
-    standing = ended(now - DAY - 3600)
-    assert await store.log.commit([called, standing]) == []
+    called = ended(now - 2 * DAY - 3600, parent_execution_id=ids[3])
+    standing = ended(now - 2 * DAY - 3600)
+    begun = now - 2 * DAY + 7200
+    fresh = new_id(begun)
+    runs = start(fresh, summary=summary(fresh, requested_at=begun))
+    assert await store.log.commit([called, standing, runs]) == []
     await store.retention.reuse(standing.execution_id, ids[4])
 
     spans = await store.retention.spans(before=now, now=now)
 
-    # Held, caller, stood upon, and called from another day: only the fifth is left.
+    # Held, caller, stood upon, called from another day, and one runs: only the sixth is left.
     assert len([span for span in spans if span != "before"]) == 1
     for span in spans:
         while await store.retention.forget_span(span):
             pass
-    assert [await store.log.load(one) is None for one in ids] == [False] * 8 + [True] * 2
+    assert [await store.log.load(one) is None for one in ids] == [False] * 10 + [True] * 2
+    await store.close()
+
+
+async def test_what_is_held_at_the_last_moment_outlives_its_day(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, ids = await days_with(store, 1)
+    spans = await store.retention.spans(before=now, now=now)
+    await store.retention.hold(Hold(ids[0], "mine", "ada", now))
+
+    for span in spans:
+        while await store.retention.forget_span(span):
+            pass
+
+    assert len(await store.log.events(ids[0])) == 3
+    assert await store.bodies.get(ids[0], "k") == b"body"
     await store.close()
 
 

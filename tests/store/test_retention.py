@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from noetl.control.clock import SystemClock
+from noetl.control.retention import Retention
+from noetl.errors import Conflict
+from noetl.model.retention import keep_rules
 from noetl.store.base import Store
 from noetl.store.log import Write
 from noetl.store.retention import Ended, Forgotten, Hold, Member
@@ -73,6 +77,20 @@ async def test_what_ended_in_a_stretch_of_time_is_listed_with_what_was_called(st
     assert await store.records.ended(after=(NOON - 1, ""), before=until, limit=1) == every[:1]
     assert await store.records.ended(after=every[0], before=until, limit=9) == every[1:]
     assert await store.records.ended(after=(0.0, ""), before=NOON + MINUTE, limit=9) == every[:2]
+
+
+async def test_a_tree_stays_whole_until_the_last_of_it_has_ended(store: Store):
+    caller, called = ended(ONE), ended(THREE, parent_execution_id=ONE)
+    still = start(TWO, summary=summary(TWO, parent_execution_id=THREE))
+    await store.log.commit([caller, called, still])
+    retention = Retention(store, SystemClock(), keep_rules("1ms"))
+
+    pruned = await retention.prune()
+
+    assert (pruned.executions, dict(pruned.kept)) == (0, {"running": 1})
+    assert len(await store.retention.tree(ONE)) == 3
+    with pytest.raises(Conflict, match="has not ended"):
+        await retention.delete(ONE)
 
 
 async def test_a_tree_lists_what_was_called_before_who_called_it(store: Store):
