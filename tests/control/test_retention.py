@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -13,10 +13,12 @@ import pytest
 
 from noetl import wiring
 from noetl.api.services import Services
+from noetl.control.recordings import read_bytes, recorded
 from noetl.control.retention import EVENTS_AT_ONCE, Retention, _parts
 from noetl.errors import Conflict, NotFound
 from noetl.model.retention import keep_rules
 from noetl.settings import Settings
+from noetl.store.archive import Folder
 from noetl.store.retention import Member
 from tests.control.servers import servers, working
 
@@ -174,6 +176,60 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
             assert (await retention.prune()).executions == 3
             assert [row.execution_id for row in await system.store.records.summaries()] == [live]
             await system.executions.cancel(live, "done")
+
+    asyncio.run(work())
+
+
+class Overtaken(Folder):
+    """An archive that is slow: meanwhile something else happens."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(root)
+        self._meanwhile = meanwhile
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        await self._meanwhile()
+        await super().put(name, pieces)
+
+
+def test_two_servers_that_archive_and_forget_the_same_do_each_other_no_harm(
+    url: str, tmp_path: Path
+):
+    async def work() -> None:
+        async with running(url) as system:
+            execution_id = await run(system, "shop/parent")
+            await asyncio.sleep(0.01)
+            store, clock, root = system.store, system.clock, tmp_path / "archive"
+            first = Retention(store, clock, SOON, archive=Folder(root))
+            second = Retention(store, clock, SOON, archive=Overtaken(root, first.prune))
+
+            pruned = await second.prune()
+
+            assert (pruned.executions, dict(pruned.kept)) == (0, {})
+            assert await store.records.summary(execution_id) is None
+            names = [one.name for one in await Folder(root).names("", "", 9)]
+            assert len(names) == 3
+            for name in names:
+                pieces = [piece async for piece in await Folder(root).get(name)]
+                assert read_bytes(b"".join(pieces)).head.status == "COMPLETED"
+
+    asyncio.run(work())
+
+
+def test_what_is_deleted_while_it_is_recorded_makes_no_file_without_its_results(url: str):
+    large = "{kind: python, code: 'import random; result = random.randbytes(300_000).hex()'}"
+    steps = f"workflow: [{{step: start, tool: {large}, next: end}}, {{step: end, tool: {large}}}]"
+
+    async def work() -> None:
+        async with running(url) as system:
+            await system.catalog.register(f"{HEAD}metadata: {{name: l, path: large}}\n{steps}\n")
+            execution_id = await run(system, "large")
+            pieces = await recorded(system.store, execution_id, system.clock.now())
+            while len(await anext(pieces)) < 50_000:
+                pass  # Not yet the first of the two results.
+            await Retention(system.store, system.clock, SOON).delete(execution_id)
+            with pytest.raises(NotFound):
+                [piece async for piece in pieces]
 
     asyncio.run(work())
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 
 from noetl.control.identity import new_id
 from noetl.control.retention import Retention
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import keep_rules
+from noetl.store.archive import Folder
 from noetl.store.log import Write
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import connect
@@ -180,6 +183,22 @@ async def test_under_constant_load_whole_days_go_and_the_disk_stays_flat(databas
     assert len(await store.records.summaries(limit=10_000)) <= (kept + 2) * 4 * at_once
     assert max(sizes[kept + 2 :]) <= 1.05 * sizes[kept + 1], sizes
     assert await store.check() == []
+    await store.close()
+
+
+async def test_no_day_goes_before_its_executions_are_archived(database_url: str, tmp_path: Path):
+    store = await PostgresStore.open(database_url)
+    now, ids = await days_with(store, 3)
+    [one, *_] = await store.records.summaries()
+    await store.catalog.put_net(one.digest, b"{}")
+    (tmp_path / "no_folder").write_text("")
+    archive = Folder(tmp_path / "no_folder")
+    retention = Retention(store, _Simulated(now + DAY), keep_rules("1h"), archive=archive)
+
+    pruned = await retention.prune(lazily=True)
+
+    assert (pruned.executions, dict(pruned.kept)) == (0, {"not archived": len(ids)})
+    assert all([await store.log.load(one) is not None for one in ids])
     await store.close()
 
 

@@ -101,12 +101,14 @@ class Recording(msgspec.Struct, kw_only=True):
 
 
 async def recorded(store: Store, execution_id: ExecutionId, made_at: float) -> AsyncIterator[bytes]:
-    """The file of an execution, piece by piece. Raises NotFound before the first one."""
+    """The file of an execution, piece by piece. Raises NotFound before the first one, or before the
+    last if it is deleted meanwhile: half of it must not pass for the whole.
+    """
     summary = await store.records.summary(execution_id)
     heads = await store.log.heads([execution_id])
     net = await store.catalog.net(summary.digest) if summary is not None else None
     if summary is None or net is None:
-        raise NotFound(f"there is no execution {execution_id}.")
+        raise _gone(execution_id)
     head = Head(
         execution_id=execution_id,
         path=summary.path,
@@ -149,6 +151,8 @@ async def _lines(store: Store, head: Head, net: bytes) -> AsyncIterator[dict[str
     seal, after = "", 0
     while after < head.events:
         rows = await store.log.events(head.execution_id, after=after, limit=PAGE)
+        if not rows:
+            raise _gone(head.execution_id)
         for row in rows[: head.events - after]:
             body = refs.decode(row.body)
             if row.seq == 1:
@@ -170,6 +174,12 @@ async def _lines(store: Store, head: Head, net: bytes) -> AsyncIterator[dict[str
         checksum = hashlib.sha256(body).hexdigest()
         kept = {"execution_id": owner, "key": key, "sha256": checksum, "body": body}
         yield {"result": kept}
+    if not await store.log.heads([head.execution_id]):
+        raise _gone(head.execution_id)
+
+
+def _gone(execution_id: ExecutionId) -> NotFound:
+    return NotFound(f"there is no execution {execution_id}.")
 
 
 def _without_secrets(net: Net) -> tuple[Net, list[str]]:

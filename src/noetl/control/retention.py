@@ -25,7 +25,7 @@ import msgspec
 
 from noetl.control.clock import Clock
 from noetl.control.recordings import recorded
-from noetl.errors import Conflict, NotFound, StoreError
+from noetl.errors import Conflict, NoetlError, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import Keep
 from noetl.store.archive import SUFFIX, Archive
@@ -83,7 +83,7 @@ class Retention:
             pause = EVERY_SECONDS
             try:
                 pruned = await self.prune(lazily=True)
-            except StoreError as error:
+            except NoetlError as error:
                 logger.warning("nothing can be forgotten just now: %s", error)
                 continue
             if pruned.executions:
@@ -147,7 +147,7 @@ class Retention:
         try:
             for member in tree:
                 await self._put(self._archive, member.execution_id)
-        except StoreError as error:
+        except (StoreError, NotFound) as error:
             logger.warning("an execution that cannot be archived is kept: %s", error)
             return False
         return True
@@ -177,7 +177,11 @@ class Retention:
             return ""  # Another server was faster, and archived it before.
         day = datetime.fromtimestamp(summary.requested_at, UTC).date().isoformat()
         name = f"{summary.path}/{day}/{execution_id}{SUFFIX}"
-        await archive.put(name, await recorded(self._store, execution_id, self._clock.now()))
+        try:
+            await archive.put(name, await recorded(self._store, execution_id, self._clock.now()))
+        except NotFound:
+            if await self._store.records.summary(execution_id) is not None:
+                raise
         return name
 
     async def delete(self, execution_id: ExecutionId) -> int:
