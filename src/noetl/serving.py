@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 10.0
-"""Between two signs of life of the worker in this process."""
+"""Between two heartbeats of the worker in this process."""
 RETURN_SECONDS = 10.0
-"""After a server has started, so long workers have to come back before others get their work."""
+"""How long workers may take to come back after a server's start before others get their work."""
 
 
 class Served(NamedTuple):
@@ -41,7 +41,7 @@ class Served(NamedTuple):
     listener: socket.socket
     draining: asyncio.Event
     is_open: bool
-    """Nobody is configured: whoever reaches it may do everything."""
+    """No users are configured: every caller has full access."""
 
 
 @asynccontextmanager
@@ -93,8 +93,9 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 async def showing(
     settings: Settings, recording: Recording, *, host: str, port: int
 ) -> AsyncIterator[Served]:
-    """A recording behind the same pages and routes as on a server. Nothing runs, and nobody may
-    act."""
+    """A recording behind the same pages and routes as on a server. Nothing runs, and no one may
+    act.
+    """
     from noetl.api.edge import ShowingEdge
     from noetl.api.listener import listening
     from noetl.control.recordings import keep

@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 BUSY_PAUSE = 0.05
 HOLDER_SECONDS, HOLDER_PATIENCE = 1.5, 4.0
-"""So long the process that holds a database may take to say that it is there, and so long it is
-asked again: it may be about to begin or to end."""
+"""How long the process that holds a database may take to answer, and how long to keep asking: it
+may be about to begin or to end."""
 
 
 def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Compiled]:
@@ -125,7 +125,7 @@ def schema(kind: str = "Playbook") -> dict[str, Any]:
 
 
 def tool_kinds() -> dict[str, Known]:
-    """Every installed tool kind by its name, with who provides it."""
+    """Every installed tool kind by name, with its provider."""
     from noetl.tools.registry import kinds
 
     return kinds()
@@ -222,8 +222,8 @@ def _own_work(store: Store) -> OwnWork:
 async def _go_on_here(
     system: Services, own: OwnWork, execution_ids: Collection[ExecutionId]
 ) -> None:
-    """A visitor works these off. On a database that this process has for itself, whoever else had a
-    part of them is gone.
+    """A visitor works these off. On a database that this process holds alone, every other process
+    that had a part of them is gone.
     """
     own.take(execution_ids)
     if system.store.exclusive:
@@ -235,21 +235,21 @@ async def _go_on_here(
 
 @asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[Services]:
-    """A system on a database that others may write meanwhile: it shows, and changes nothing."""
+    """A system on a database that others may write meanwhile: it reads, and changes nothing."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(looking(settings))
         yield _services(settings, stack, store, await _clock(store))
 
 
 def look_rarely_for_cycles() -> None:
-    """What executions leave behind is freed as it is let go of: to look through all that lives for
-    cycles, every few hundred objects, takes time and finds next to nothing.
+    """Objects of executions are freed by reference counting: searching everything for cycles, every
+    few hundred objects, takes time and finds next to nothing.
     """
     gc.set_threshold(10_000, 20, 20)
 
 
 async def _clock(store: Store) -> Clock:
-    """The time that everybody who uses this store agrees on."""
+    """The clock that all users of this store share."""
     if store.exclusive:
         return SystemClock()
     clock = SharedClock()
@@ -343,8 +343,8 @@ async def working(
     visited: Collection[ExecutionId] = (),
     tools: Sequence[Tool] = (),
 ) -> AsyncIterator[None]:
-    """Let executions go on: all that have not ended, or, in the process of a visitor, these and
-    what was begun here before.
+    """Continue executions: all that have not ended, or, in the process of a visitor, these and
+    those begun here before.
     """
     if system.own is not None:
         await _go_on_here(system, system.own, visited)
@@ -360,7 +360,7 @@ async def working(
 
 @asynccontextmanager
 async def keeping_time(system: Services, *, grace: float = 0.0) -> AsyncIterator[None]:
-    """Timers that fire, and leases that lapse; these not before `grace` seconds."""
+    """Fire timers, and let leases lapse; the latter not before `grace` seconds."""
     from noetl.control.admission import LOOK_SECONDS, admit
     from noetl.control.timers import QUIET_LOOKS, fire_timers
 
@@ -455,7 +455,7 @@ async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
 
 @asynccontextmanager
 async def tracing(instance: str) -> AsyncIterator[Spans | None]:
-    """Where the spans of a process go; None where nobody collects them."""
+    """Where the spans of a process go; None if they are not collected."""
     from noetl.version import __version__
     from noetl.worker.spans import Spans, is_wanted, sample_of
 
@@ -529,7 +529,7 @@ async def _reachable(settings: Settings, system: Services) -> AsyncIterator[None
 
 
 def socket_path(settings: Settings) -> Path | None:
-    """Where the process that holds the database is called; None if nobody holds it alone."""
+    """Where to call the process that holds the database; None for a shared database."""
     from noetl.api import local_socket
 
     database = _database_file(settings)
@@ -553,11 +553,11 @@ class Reached(NamedTuple):
 async def reached(
     settings: Settings, account: str, *, reads: bool = False
 ) -> AsyncIterator[Reached]:
-    """The API: of the server that is meant; in this process, on a database that nobody holds; or of
+    """The API: of the chosen server; in this process, on a database that no process holds; or of
     the process that holds it. Raises Unanswered if that one takes no calls, and nothing was done.
 
-    Whoever only `reads` a database needs no holder: it is read in this process, beside whoever
-    writes it, and neither made nor upgraded.
+    A caller that only `reads` a database needs no holder: it is read in this process, beside the
+    process that writes it, and neither created nor upgraded.
     """
     from noetl.api.client import Client
     from noetl.errors import StoreBusy, Unanswered
@@ -617,7 +617,7 @@ async def _holder(settings: Settings) -> Client | None:
         async with made:
             return None
     except NoetlError:
-        pass  # it is there, if not well; what is asked of it will tell
+        pass  # it exists, if not healthy; the request will tell
     return made
 
 
@@ -650,7 +650,7 @@ def is_in_use(settings: Settings) -> bool:
 
 
 async def open_store(url: str, *, shared: bool = False) -> Store:
-    """The store that a URL names; `shared` only reads it, beside whoever writes."""
+    """The store that a URL names; `shared` only reads it, beside a process that writes."""
     if is_server(url):
         from noetl.store.postgres import PostgresStore
 
@@ -682,7 +682,7 @@ async def open_for_writing(settings: Settings, patience: float) -> AsyncIterator
 
 @asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[Store]:
-    """The store, to read from beside whoever is writing."""
+    """The store, for reading beside a process that writes."""
     store = await open_store(settings.database_url, shared=True)
     try:
         yield store

@@ -1,12 +1,12 @@
-"""Server-sent events: what happens to an execution, as it happens.
+"""Server-sent events: the events of an execution, as they happen.
 
-An event is encoded once, however many read it. Each execution that somebody reads has one feed,
-which keeps the newest events as they are sent. It begins with what its first reader asks for,
-unless that is far behind, so those who come together share also what was there before them. What
-this server stores from then on is handed to the feed; the store is read only for what others have
-stored. A reader that is behind the feed reads pages of the store by itself, until it has caught up.
-The reader sets the pace and nothing is queued for it, so a slow one costs no more memory than a
-fast one.
+An event is encoded once for all readers. Each execution that is read has one feed, which keeps the
+newest events in encoded form. The feed begins where its first reader begins, unless that is far
+behind, so readers that arrive together also share earlier events. Events that this server stores
+from then on are handed to the feed; the store is read only for events that other servers stored. A
+reader that is behind the feed reads pages of the store by itself, until it has caught up. The
+reader sets the pace and nothing is queued for it, so a slow reader costs no more memory than a fast
+one.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from noetl.store.log import EventRow
 
 PAGE = 2000
 PAGE_BYTES = 256 * 1024
-"""The most that is read ahead of a reader, but for one event that is larger by itself."""
+"""The most that is read ahead of a reader, except for a single larger event."""
 ENCODED_AT_ONCE = 50
-"""After so many events, whoever else is in this process has a turn. A worker that reports waits for
+"""After this many events, other tasks of this process get a turn. A reporting worker then waits for
 a quarter of a millisecond, and most is encoded while it works or its report is being stored."""
 KEPT_BYTES = 512 * 1024
 SHARED_EVENTS = 500
-"""A first reader that is behind by more reads by itself what came before it."""
+"""A first reader that is further behind reads earlier events by itself."""
 UNREAD_SECONDS = 0.01
-"""So long a feed stays without readers: between a look and the reading of what was looked at."""
+"""How long a feed stays without readers: between `look` and the reading that follows."""
 PAUSE_SECONDS = 0.1
-"""Between two pieces of a feed: what is stored meanwhile is read and sent together."""
+"""Pause between two pieces of a feed: events stored meanwhile are sent together."""
 HEARTBEAT_SECONDS = 15.0
-"""So often something is sent, so that proxies do not take the stream for dead."""
+"""How often something is sent, so that proxies do not take the stream for dead."""
 HEARTBEAT = b": still here\n\n"
 RETRY = b"retry: 1000\n"
-"""After so many milliseconds a browser connects again. It stands in the block of the first event:
-some clients take a block of its own for an event without data."""
+"""The milliseconds after which a browser reconnects. It is in the block of the first event, because
+some clients take a separate block for an event without data."""
 
 
 class Piece:
-    """Events that follow each other, encoded once; how they are sent is put together once, too."""
+    """Consecutive events, encoded once; their frames are built once, too."""
 
     def __init__(self, before: int, events: Sequence[tuple[bytes, bytes]]) -> None:
         self.before = before
@@ -68,7 +68,7 @@ class Piece:
         return self.before + len(self._events)
 
     def after(self, seq: int) -> bytes:
-        """Those with a greater seq, each with its own id and type."""
+        """The frames of those with a greater seq, each with its own id and type."""
         skipped = seq - self.before
         frames, ends = self._frames
         return frames if skipped <= 0 else frames[ends[skipped - 1] :]
@@ -94,7 +94,7 @@ class Piece:
 
 
 def _joined(frames: list[bytes]) -> tuple[bytes, list[int]]:
-    """All of them, and where each ends."""
+    """All frames joined, and where each ends."""
     return b"".join(frames), list(accumulate(map(len, frames)))
 
 
@@ -110,7 +110,7 @@ def _encoded(execution_id: ExecutionId, rows: Sequence[EventRow]) -> list[tuple[
 
 
 class Feed:
-    """The newest events of one execution, while somebody reads them."""
+    """The newest events of one execution, while it is read."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class Feed:
         execution_id: ExecutionId,
         after: int | None,
     ) -> None:
-        """`after` is where its first reader begins; None: with what comes next."""
+        """`after` is where its first reader begins; None: with the next event."""
         self._store = store
         self._draining = draining
         self._watchers = watchers
         self._execution_id = execution_id
         self._first = after
         self.is_known = False
-        """There is such an execution."""
+        """The execution exists."""
         self.was_over = False
         """It had ended before the feed began."""
         self.head = 0
@@ -136,9 +136,9 @@ class Feed:
         self._size = 0
         self._end = 0
         self.start: float = math.inf
-        """What is older than this is read from the store."""
+        """Older events are read from the store."""
         self.begun = asyncio.Event()
-        """It is known where it starts."""
+        """Set when its start is known."""
         self.has_ended = False
         """Nothing will be added: the execution is over, or the store cannot be read."""
         self.failure: Exception | None = None
@@ -155,7 +155,7 @@ class Feed:
         return max(self._end, self.head)
 
     def after(self, seq: int) -> Piece | None:
-        """The oldest of the pieces that go on after that event."""
+        """The oldest piece that continues after that event."""
         return next((one for one in self._pieces if one.last > seq), None)
 
     async def _fill(self) -> None:
@@ -179,7 +179,9 @@ class Feed:
             self._tell()
 
     async def _begin(self, tail: Tail) -> list[EventRow]:
-        """Begin with what the first reader asks for and return it, or begin where the log ends."""
+        """Begin where the first reader begins and return those events, or begin at the end of the
+        log.
+        """
         rows: list[EventRow] = []
         is_all = False
         if self._first is not None:
@@ -198,7 +200,9 @@ class Feed:
         return rows
 
     async def _ask(self) -> None:
-        """Ask for what events do not tell: they are too many, or there are none."""
+        """Read the state of the execution if its events do not show it: they are too many, or there
+        are none.
+        """
         summary = await self._store.records.summary(self._execution_id)
         heads = await self._store.log.heads([self._execution_id])
         self.is_known = summary is not None
@@ -209,7 +213,7 @@ class Feed:
         self._end = first if self.head - SHARED_EVENTS <= first <= self.head else self.head
 
     async def _next(self, tail: Tail) -> list[EventRow]:
-        """The events that are there and were not sent."""
+        """The stored events that were not sent yet."""
         rows = tail.take(self._end)
         if rows is None:
             rows, is_all = await self._read(self._end, PAGE)
@@ -225,7 +229,7 @@ class Feed:
         return rows, len(rows) < limit and sum([len(row.body) for row in rows]) < PAGE_BYTES
 
     async def _send(self, rows: list[EventRow]) -> None:
-        """Let readers have these, and wait until there may be as many more."""
+        """Hand these to the readers, and wait until there may be as many more."""
         encoded: list[tuple[bytes, bytes]] = []
         for first in range(0, len(rows), ENCODED_AT_ONCE):
             encoded += _encoded(self._execution_id, rows[first : first + ENCODED_AT_ONCE])
@@ -265,8 +269,9 @@ class Feed:
         told.set_result(None)
 
     async def turn(self) -> None:
-        """Return when it is the turn of this reader. All are told at once, and a piece for each is
-        much to send: between two of them, whoever else is in this process has a turn."""
+        """Return when it is this reader's turn. All are woken at once, and sending a piece to each
+        takes a while: in between, other tasks of this process get a turn.
+        """
         async with self._turns:
             await asyncio.sleep(0)
 
@@ -284,7 +289,7 @@ class Streams:
         self._feeds: dict[ExecutionId, Feed] = {}
 
     async def look(self, execution_id: ExecutionId, after: int) -> bool:
-        """Whether events will come after that number. Raises NotFound if there is no execution."""
+        """Whether events will follow that number. Raises NotFound if there is no execution."""
         async with self.fed(execution_id, after) as feed:
             await feed.begun.wait()
             if feed.failure is not None:
@@ -294,7 +299,7 @@ class Streams:
             return not feed.was_over or after < feed.head
 
     async def frames(self, execution_id: ExecutionId, after: int) -> AsyncGenerator[bytes, None]:
-        """The events after that number as they are sent, until the execution has ended."""
+        """The frames of the events after that number, until the execution has ended."""
         first = RETRY
         with self.counted():
             async with (
@@ -310,7 +315,7 @@ class Streams:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """One more stream is open, for as long as this lasts."""
+        """Counts an open stream while it is entered."""
         self._metrics.streams.inc()
         try:
             yield
@@ -350,13 +355,13 @@ class Streams:
                 return
             if waited:
                 yield HEARTBEAT
-            # Others wait for the same: whoever goes does not take it along.
+            # Others wait for the same future: a reader that leaves must not cancel it.
             await asyncio.shield(changed)
             waited = True
 
     @asynccontextmanager
     async def fed(self, execution_id: ExecutionId, after: int | None = None) -> AsyncIterator[Feed]:
-        """The feed of an execution, for as long as somebody reads it; see `Feed`."""
+        """The feed of an execution, while it is read; see `Feed`."""
         feed = self._feeds.get(execution_id)
         if feed is None or (feed.has_ended and not feed.was_over):
             feed = Feed(self._store, self._watchers, self.draining, execution_id, after)

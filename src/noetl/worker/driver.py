@@ -1,9 +1,9 @@
-"""Drives the machine of a step run (`engine.pipeline.machine`): performs what it says, tells it
-what happened, and reports what it says.
+"""Drives the machine of a step run (`engine.pipeline.machine`): performs what it asks for, tells it
+what happened, and reports its facts.
 
 A command is one pipeline, one for each iteration of a chunk, or a workbook entry that undoes a
-step. Every call and every iteration is reported as it ends, so that the next worker continues
-after it.
+step. Every call and every iteration is reported as it ends, so that the next worker continues after
+it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Driver:
         self.now = now
         self.sleep = sleep
         self._paused = paused
-        """The commands of this worker under which nothing more is to begin."""
+        """The commands of this worker under which nothing new may begin."""
         self.step_run = StepRun(
             program, command, PLAYBOOK, caller.resources.rules.max_response_bytes
         )
@@ -88,11 +88,11 @@ class Driver:
         return Bodies(self._control, self.command)
 
     def is_paused(self) -> bool:
-        """Whether nothing more is to begin under this command."""
+        """Whether nothing new may begin under this command."""
         return self.command.command_id in self._paused
 
     async def run(self) -> Ending | None:
-        """How the run ended; None if it is a part of a loop, or goes on later."""
+        """How the run ended; None if it is a part of a loop, or continues later."""
         command = self.command
         if command.steps:
             await self.bodies.fetch_results(command)
@@ -120,10 +120,10 @@ class Driver:
         top: bool = False,
         inside: bool = False,
     ) -> Ending | Suspension:
-        """One pass through a pipeline, from where the frame stands. See `Pipeline`.
+        """One pass through a pipeline, from the position of the frame. See `Pipeline`.
 
-        Whatever puts an end to a call (a cancellation, a lost lease) is raised when the machine
-        has come to its end, behind the `finally` hooks.
+        An exception that ends a call (a cancellation, a lost lease) is raised when the machine has
+        ended, after the `finally` hooks.
         """
         machine = Pipeline(self.step_run, tasks, frame, top=top, inside=inside)
         reporter, call = self.reporter, self.call

@@ -1,6 +1,6 @@
-"""Tells the control plane what happens under one lease, in order and in batches.
+"""Reports to the control plane what happens under one lease, in order and in batches.
 
-Facts gather and are sent at least every second, so that people can watch; the last report closes
+Facts are collected and sent at least every second, so that people can watch; the last report closes
 the command and may bring the next one.
 """
 
@@ -24,9 +24,9 @@ RETRY_PAUSE = 0.5
 
 
 class Pulse:
-    """Lets those speak who have had something to say for a while: no longer than a second.
+    """Flushes reporters whose facts have waited for a while: at most a second.
 
-    One for all commands of a worker. Most are over sooner, and a timer for each would cost them.
+    One timer for all commands of a worker. Most end sooner, and a timer for each would cost them.
     """
 
     def __init__(self) -> None:
@@ -73,29 +73,32 @@ class Reporter:
         self._worker_id = worker_id
         self._facts: list[Event] = []
         self._held: list[Event] = []
-        """Facts that must be recorded only together with the position behind them."""
+        """Facts that may be recorded only together with the position after them."""
         self._suspensions: list[Suspension] = []
         self.sources: list[Callable[[], Event | None]] = []
-        """Each report brings along what these have to say by then, if anything."""
+        """Called for each report; they contribute pending facts, if any."""
         self._number = 0
         self._pulse = pulse
         self._stop = stop
-        """Interrupts the run: the answer to a report says that it is over, or none was taken."""
+        """Interrupts the run: the answer to a report says that it is over, or a report was
+        refused.
+        """
         self._flush: asyncio.Task[None] | None = None
         self._flush_wanted = False
-        """What is said until the report under way is taken goes with the next one."""
+        """Facts added while a report is under way go with the next one."""
         self.is_closed = False
-        """Its last report was taken."""
+        """Its last report was accepted."""
         self.calls = 0
         """Calls of its command that are under way."""
         self.has_effect = False
-        """A tool was called that may have changed the world since all was last known to be
-        recorded."""
+        """A tool was called that may have had an external effect since everything was last known to
+        be recorded.
+        """
 
     def hold(self, fact: Event) -> None:
-        """Report this together with the next fact that says how far the run has come, or its end.
+        """Report this together with the next fact that holds a position, or with the end.
 
-        What reads a value and writes it back would otherwise be done twice after a crash.
+        Otherwise a read-modify-write could be done twice after a crash.
         """
         self._held.append(fact)
 
@@ -112,22 +115,22 @@ class Reporter:
             self._pulse.add(self)
 
     def wake(self) -> None:
-        """There is something to report: now, or in a second at the latest."""
+        """There is something to report: now, or within a second."""
         self._pulse.add(self)
 
     def suspend(self, suspension: Suspension) -> None:
-        """An iteration goes on later; the rest of the chunk goes on now."""
+        """An iteration continues later; the rest of the chunk continues now."""
         self._suspensions.append(suspension)
 
     def flush_soon(self) -> None:
-        """Have what is known recorded, without waiting for it."""
+        """Have pending facts recorded, without waiting for it."""
         self._pulse.remove(self)
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
 
     async def recorded(self) -> bool:
-        """Come back when all that was said is recorded; False: it was not taken, and `close` says
+        """Return when all facts so far are recorded; False: they were refused, and `close` raises
         why.
         """
         self.has_effect = False
@@ -142,7 +145,7 @@ class Reporter:
             try:
                 answer = await self._send(self._next_report())
             except NoetlError:
-                # What the run does from here on could not be recorded, and its lease may be lost.
+                # What the run does from now on could not be recorded, and its lease may be lost.
                 self._stop()
                 raise
             if answer.cancelled:
@@ -150,12 +153,12 @@ class Reporter:
         self._flush_wanted = False
 
     def _has_news(self) -> bool:
-        """Whether there is something to report, with what the sources have to say by now."""
+        """Whether there is something to report, including what the sources contribute."""
         self._facts += [fact for source in self.sources if (fact := source()) is not None]
         return bool(self._facts or self._suspensions)
 
     async def _send(self, report: Report, *, want: int = 0) -> Answer:
-        """Until it is taken: the same report again changes nothing."""
+        """Send until it is accepted: repeating a report changes nothing."""
         for tries_left in reversed(range(TRIES)):
             try:
                 return await self._control.report(report, want=want, pool=self._pool)
@@ -193,15 +196,15 @@ class Reporter:
         return report
 
     async def close(self, ending: Ending | None, *, want: int) -> Answer:
-        """The last report. Raises LeaseLost if somebody else has taken over.
+        """The last report. Raises LeaseLost if another worker has taken over.
 
-        Raises whatever kept an earlier report, or this one, from being taken.
+        Raises the error that kept an earlier report, or this one, from being accepted.
         """
         self._pulse.remove(self)
         if self._flush is not None:
             await asyncio.wait([self._flush])
             if error := _error_of(self._flush):
-                # The record would have a gap: somebody else does it again from what is stored.
+                # The record would have a gap: another worker repeats the work from what is stored.
                 raise error
         answer = await self._send(self._next_report(ending, closes=True), want=want)
         self.is_closed = True
@@ -211,7 +214,7 @@ class Reporter:
         """The lease is over: send nothing more."""
         self._pulse.remove(self)
         if self._flush is not None and not self._flush.cancel():
-            _error_of(self._flush)  # It counts as seen: nobody waits for it any more.
+            _error_of(self._flush)  # Marks the error as seen: no one waits for it any more.
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

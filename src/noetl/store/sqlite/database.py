@@ -1,14 +1,15 @@
-"""Where statements run: on threads of their own, or at once where a simulation wants order.
+"""Where statements run: on threads of their own, or on the caller's thread in simulations, where
+the order must not vary.
 
 The parts of a store share one `Database`: a lane that writes and a lane that reads. A job is a
 function of the connection. It runs inside one transaction, sees one state of the database, and may
-be run again if that transaction could not be kept.
+run again if that transaction failed.
 
-One writes at a time, and what waits together is committed together: a commit costs a flush of the
-disk, whatever it holds. So all calls that arrived while the last flush was under way share the next
-one, and nobody waits for more than they would alone. Where the disk is quick, handing a call to the
-thread and its answer back takes longer than the flush. Then a call that comes by itself and finds
-the writer free is done on the spot.
+There is one writer, and jobs that wait together are committed together: a commit costs one flush of
+the disk, whatever its size. So all calls that arrived during the last flush share the next one, and
+no call waits longer than it would alone. On a fast disk, handing a call to the thread and its
+answer back takes longer than the flush. Then a single call that finds the writer free runs on the
+caller's thread.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from noetl.store.sqlite.queries import QUERIES
 
 GROUP_MAX = 256
 IDLE_SECONDS = 0.1
-"""So long without a call, the writer has time to tidy up."""
+"""After this long without a call, the writer tidies up."""
 MANY_CHANGES = 200
-"""After so many, an idle moment is used for a checkpoint. And a process that has made so many goes
-on making them: the log is made ready for it."""
+"""After this many changes, an idle moment is used for a checkpoint. And a process that has made
+this many will make more, so the WAL is given its final size."""
 
 SHORT_SECONDS = 0.002
-"""An event loop may well stand still for so long."""
+"""How long an event loop may be blocked."""
 APART_SECONDS = 0.0001
-"""Whoever comes so soon behind another is probably one of many, who should share a flush."""
+"""A call that follows another this closely is probably one of many, which should share a flush."""
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
 
 
 class Lane(Protocol):
-    """Runs jobs and gives back what they return or raise."""
+    """Runs jobs and returns their results, or raises their errors."""
 
     async def run(self, job: Job[T]) -> T: ...
 
@@ -53,7 +54,7 @@ class Lane(Protocol):
 
 
 def writing(db: sqlite3.Connection, job: Job[T]) -> T:
-    """Run the job in a transaction that is kept whole or not at all."""
+    """Run the job in a transaction, atomically."""
     db.execute("BEGIN IMMEDIATE")
     try:
         result = job(db)
@@ -66,7 +67,7 @@ def writing(db: sqlite3.Connection, job: Job[T]) -> T:
 
 
 def reading(db: sqlite3.Connection, job: Job[T]) -> T:
-    """Run the job on one state of the database, whatever is written meanwhile."""
+    """Run the job on one state of the database, unaffected by concurrent writes."""
     db.execute("BEGIN")
     try:
         return job(db)
@@ -77,7 +78,7 @@ def reading(db: sqlite3.Connection, job: Job[T]) -> T:
 
 
 class Call(NamedTuple):
-    """A job on its way to a thread, and where its caller waits."""
+    """A job on its way to a thread, and the future of its caller."""
 
     job: Job[Any]
     loop: asyncio.AbstractEventLoop
@@ -85,7 +86,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a call."""
+    """The result of a call."""
 
     call: Call
     result: Any = None
@@ -101,14 +102,14 @@ def deliver(answers: Iterable[Answer]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, mine)
         except RuntimeError:
-            # The loop was closed while its calls were under way: nobody waits for them any more.
+            # The loop was closed while its calls were under way: no one waits for them any more.
             continue
 
 
 def _settle(answers: list[Answer]) -> None:
     for call, result, error in answers:
         if call.future.done():
-            continue  # The caller was cancelled. What it asked for has happened all the same.
+            continue  # The caller was cancelled. Its job was done nevertheless.
         if error is None:
             call.future.set_result(result)
         else:
@@ -116,7 +117,7 @@ def _settle(answers: list[Answer]) -> None:
 
 
 class Threads:
-    """Threads that take calls from one queue. What a thread does with them is up to `_work`."""
+    """Threads that take calls from one queue. `_work` decides what a thread does with them."""
 
     def __init__(self, name: str, connections: list[sqlite3.Connection]) -> None:
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
@@ -179,17 +180,17 @@ def attempt(
 
 
 class Writer(Threads):
-    """Runs jobs in the order they came, as many as are waiting in one transaction."""
+    """Runs jobs in order of arrival, all waiting ones in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self._turn = Lock()
-        """Whoever has it uses the connection."""
+        """Held by the thread that uses the connection."""
         self._last_seconds = SHORT_SECONDS
         self._ended_at = 0.0
         self._checkpointed_at = 0
         self._looks_out = False
-        """The thread waits for an idle moment, to write the log back."""
+        """The thread waits for an idle moment to write a checkpoint."""
         self._log_is_grown = False
         super().__init__("noetl-store-writer", [connection])
 
@@ -202,8 +203,8 @@ class Writer(Threads):
         return await super().run(job)
 
     def _may_write_here(self) -> bool:
-        """Whether the last write was quick and not just now, nobody is in front, and the thread
-        need not be woken: after many changes it looks out for an idle moment.
+        """Whether to write on the caller's thread: the last write was fast and not just now, no
+        call is waiting, and the thread need not be woken to look out for an idle moment.
         """
         return (
             self._last_seconds < SHORT_SECONDS
@@ -243,7 +244,7 @@ class Writer(Threads):
         return self._db.total_changes - self._checkpointed_at >= MANY_CHANGES
 
     def _next(self, db: sqlite3.Connection) -> Call | None:
-        """The next call; in an idle moment, the log is written back into the database."""
+        """The next call; an idle moment is used for a checkpoint."""
         self._looks_out = True
         while self._has_many_changes():
             changes = db.total_changes
@@ -263,7 +264,7 @@ def _perform(db: sqlite3.Connection, group: list[Call]) -> list[Answer]:
         def everything(db: sqlite3.Connection) -> list[Any]:
             return [call.job(db) for call in group]
 
-        # One of them may be at fault: then nothing was kept, and each goes by itself below.
+        # One of them may be at fault: then nothing was written, and each runs by itself below.
         with suppress(Exception):
             results = writing(db, everything)
             return [Answer(call, result) for call, result in zip(group, results, strict=True)]
@@ -271,8 +272,8 @@ def _perform(db: sqlite3.Connection, group: list[Call]) -> list[Answer]:
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    # A checkpoint that fails loses nothing: all is still in the log. If the disk is at fault, the
-    # next commit says so to someone who can act on it.
+    # A failed checkpoint loses nothing: everything is still in the WAL. If the disk is at fault,
+    # the next commit reports that to someone who can act on it.
     with suppress(sqlite3.Error):
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
@@ -295,7 +296,7 @@ class Inline:
 
 
 class ReadOnly:
-    """Of a process that only reads: refuses every job."""
+    """For a process that only reads: refuses every job."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -308,7 +309,7 @@ class ReadOnly:
 
 
 class Database:
-    """A database file, or one in memory: how calls reach it, and what is said if it fails."""
+    """A database file, or one in memory: how calls reach it, and how its errors are reported."""
 
     def __init__(
         self, place: str, *, writer: Lane | None, reader: Lane, threads: bool = True
@@ -341,25 +342,25 @@ class Database:
             raise fault(error, self.place) from error
 
     async def on_disk(self, task: Callable[[], T]) -> T:
-        """Work on files, beside the event loop."""
+        """Work on files, outside the event loop."""
         try:
             return await asyncio.to_thread(task) if self._threads else task()
         except OSError as error:
             raise fault(error, self.place) from error
 
     async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
-        """What a statement finds, each row as one of this kind."""
+        """The rows of a statement, each as one of this kind."""
         return await self.read(lambda db: rows(db, query, kind, **values))
 
     async def row(self, query: str, kind: Callable[..., T], /, **values: Any) -> T | None:
         return next(iter(await self.rows(query, kind, **values)), None)
 
     async def tuples(self, query: str, /, **values: Any) -> list[Any]:
-        """What a statement finds, each row as a tuple."""
+        """The rows of a statement, each as a tuple."""
         return await self.read(lambda db: db.execute(QUERIES[query], values).fetchall())
 
     async def change(self, query: str, /, **values: Any) -> bool:
-        """Whether there was something to change."""
+        """Run a statement. Returns whether it changed something."""
         return await self.write(lambda db: db.execute(QUERIES[query], values).rowcount > 0)
 
 
