@@ -33,7 +33,7 @@ async def admit(
     behind, it is looked for after `patience` seconds.
     """
     changed = commits.slots_changed
-    changed.set()  # whoever was here before may have left something
+    changed.set()  # a process before this one may have left some
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):

@@ -1,4 +1,4 @@
-"""One action on many executions: which ones it concerns, and what became of each."""
+"""One action on many executions: which ones it concerns, and its outcome for each."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Catalog:
         return None if body is None else triggers.decode(body)
 
     async def _refuse_breaking(self, new: triggers.Schema) -> None:
-        """A version that breaks those who read by the last one is refused, unless it says so."""
+        """Refuse a version that breaks readers of the last one, unless it says that it does."""
         entry = await self._documents.entry(new.path)
         old = await self._document(entry)
         if entry is None or not isinstance(old, triggers.Schema) or new.compatibility == "none":

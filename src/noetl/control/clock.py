@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What anybody who needs the time is given."""
+    """Where the time comes from."""
 
     def now(self) -> float:
         """Seconds since 1970."""
 
     async def sleep(self, seconds: float) -> None:
-        """Come back after that long."""
+        """Return after so many seconds."""
 
 
 class SystemClock:

@@ -8,8 +8,8 @@ batch is being written, and the next batch takes all of them. A round of the loo
    that wait. What follows for other executions (a child starts or ends) becomes a further input of
    the same batch, tied to its cause: both are kept, or neither.
 2. *Commit.* All facts, commands, timers and results of the batch are one transaction.
-3. *Let out.* Only now anybody hears of it: whoever submitted an input, workers that were promised
-   a lease, readers, other servers. A crash before the commit leaves no trace.
+3. *Let out.* Only now it is told: to callers that submitted an input, to workers that were promised
+   a lease, to readers, to other servers. A crash before the commit leaves no trace.
 
 A decision may be made on a state that another server has moved on meanwhile. The commit refuses
 it then: every write names the seq that its execution must still have, also the write that says
@@ -87,7 +87,7 @@ class Entry(msgspec.Struct, eq=False):
 
     input: Input
     future: asyncio.Future[None] | None = None
-    """Done when what follows is stored. None: nobody waits for it."""
+    """Done when what follows is stored; None if no caller waits."""
     waiter: Waiter | None = None
     """The worker that reports, and wants more to do."""
     is_consequence: bool = False
@@ -104,7 +104,7 @@ class Entry(msgspec.Struct, eq=False):
     """The stored state had moved on: it has to be decided again."""
 
     prepares: ClassVar[bool] = False
-    """Whoever waits has something to prepare while it is being stored."""
+    """The caller has something to prepare while it is being stored."""
 
     def prepare(self) -> None:
         """It was decided and is being stored. It may yet be decided anew, and prepared again."""
@@ -117,7 +117,7 @@ class Entry(msgspec.Struct, eq=False):
     def fail(self, error: Exception) -> None:
         if self.future is not None and not self.future.done():
             self.future.set_exception(error)
-            # Whoever asked may be gone: the error counts as seen.
+            # The caller may be gone: the error counts as seen.
             self.future.exception()
 
 
@@ -216,15 +216,15 @@ class CommitLoop:
         self.slots_changed = asyncio.Event()
         """An execution waits for its turn, or has made room for others."""
         self.on_stored: Callable[[list[Write]], None] | None = None
-        """Who wants to know what was written."""
+        """Called with what was written."""
         self.on_ended: list[Callable[[ExecutionId, ExecutionState], None]] = []
-        """Who wants to know how executions ended."""
+        """Called with each execution that has ended."""
         self.notices: (
             Callable[[ExecutionId, ExecutionState, Sequence[Event]], tuple[TriggerRow, ...]] | None
         ) = None
-        """Who wants rows written in the transaction of these events; None: nobody."""
+        """Makes the rows that are written in the transaction of these events."""
         self.on_noticed: Callable[[], None] | None = None
-        """Who looks after such rows."""
+        """Called when such rows were written."""
         self.claim: Callable[[Waiter, str], Awaitable[list[Lease]]]
         """Leases what is open to a slot that makes room for it; `Leases` says how."""
         self.give_back: Callable[[Sequence[Lease], str], None]
@@ -243,7 +243,7 @@ class CommitLoop:
         loop = asyncio.get_running_loop()
         while True:
             if self.inbox.entries:
-                # Those who were just answered speak first: what they say shares the next flush.
+                # Workers that were just answered report first: their reports share the next flush.
                 await asyncio.sleep(0)
             else:
                 await self.inbox.arrival()
@@ -258,7 +258,7 @@ class CommitLoop:
         return asyncio.get_running_loop().time() - self._round_began
 
     async def submit(self, given: Input) -> Entry:
-        """Come back when what follows from it is stored."""
+        """Return when all that follows from the input is stored."""
         entry, stored = self.put(given)
         await stored
         return entry
@@ -271,7 +271,7 @@ class CommitLoop:
         return entry, stored
 
     def post(self, given: Input) -> None:
-        """Take it in. Nobody waits for what follows."""
+        """Take the input in without waiting for what follows."""
         self.inbox.put(Entry(given))
 
     def is_under_way(self, execution_id: ExecutionId) -> bool:
@@ -515,8 +515,8 @@ class CommitLoop:
             elif self._memory.is_shared:
                 writes.append(write)
         if len(batch.decided) == 1 and batch.decided[0].prepares:
-            # Once the store has been told, while it writes. Where many come together, whoever
-            # writes and whoever reads next have better use for that time.
+            # While the store writes. Where many come together, the writer and the next readers
+            # have better use for that time.
             asyncio.get_running_loop().call_soon(batch.decided[0].prepare)
         try:
             moved = (
@@ -540,7 +540,7 @@ class CommitLoop:
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""
         self._dispatch.let_out(batch.closed, moved)
-        # Whoever reported waits for nothing else: everybody else hears of it after them.
+        # Workers that reported wait for nothing else: they are answered first.
         for entry in batch.decided:
             waiter = entry.waiter
             if waiter is not None and not waiter.given:

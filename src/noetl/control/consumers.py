@@ -4,7 +4,7 @@ One server reads a source at a time: the row of the consumer says which one, and
 renews that every few seconds; if it is gone, the row is due, and whichever server looks next takes
 it over (`control/triggers.py`). Two that believe they read, because one was frozen, do no harm:
 
-* what became of a message is stored with the execution that it starts, in one transaction, under
+* the outcome of a message is stored with the execution that it starts, in one transaction, under
   the id of the message; a message whose id is there already starts nothing;
 * the source is told that a message is done only after that, so a message of a server that died in
   between comes again, and is known then.
@@ -73,7 +73,7 @@ LOOK_SECONDS = 1.0
 PAUSE_SECONDS, PAUSE_MAX = 1.0, 30.0
 """Between two attempts to reach a source, or to start what cannot be started."""
 KEPT_SECONDS = 30 * 86400.0
-"""So long it is known what became of a message of a source that does not hand it out again."""
+"""The outcome of a message is kept for so long if its source does not hand it out again."""
 FORGET_SECONDS = 3600.0
 REASON_MAX = 500
 CONNECTING = "its source is being reached"
@@ -127,7 +127,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         self._me = me
         self._held: dict[str, Held] = {}
         self.on_taken: Callable[[str], None] | None = None
-        """Who counts what became of messages."""
+        """Counts messages by their outcome."""
 
     # --- Who reads ---
 
@@ -135,7 +135,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         return state.until if state.status == "active" else None
 
     def paused(self, state: ConsumerState, reason: str) -> ConsumerState:
-        """Nobody tries to reach its source any more; what went wrong with it stays known."""
+        """Its source is not tried any more; the last error stays known."""
         problem = "" if state.problem == CONNECTING else state.problem
         return msgspec.structs.replace(super().paused(state, reason), problem=problem)
 
@@ -143,7 +143,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         return msgspec.structs.replace(super().resumed(state), holder="", until=0.0, problem="")
 
     async def take_over(self) -> None:
-        """Whoever read before is gone: nobody need wait until its time is up."""
+        """The server that read before is gone: do not wait until its time is up."""
 
         def free(state: ConsumerState) -> ConsumerState:
             return msgspec.structs.replace(state, holder="", until=0.0)
@@ -161,7 +161,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             await asyncio.wait(tasks)
 
     async def settle_row(self, row: TriggerRow) -> None:
-        """Take over what nobody reads."""
+        """Take over consumers that no server reads."""
         if (held := self._held.get(row.path)) is not None:
             await self._renewed(row.path, held)
             return
@@ -285,7 +285,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                     await held.freed.wait()
             except TimeoutError:
                 self._say(held, FULL.format(consumer.max_running))
-                # Others may have ended where nobody told us of it.
+                # Others may have ended without our hearing of it.
                 held.running = await self._open(consumer)
         if held.problem:
             self._say(held, "")
@@ -304,7 +304,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 held.freed.set()
 
     async def _tried(self, consumer: Consumer, held: Held, batch: Sequence[Message]) -> bool:
-        """Whether it is stored what became of all of them."""
+        """Whether the outcome of each of them is stored."""
         messages = {one.id: one for one in batch}
         try:
             known = await self._store.messages.known(consumer.path, list(messages))

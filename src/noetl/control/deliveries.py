@@ -1,4 +1,4 @@
-"""What became of the last deliveries to each hook, for people who look.
+"""The last deliveries to each hook and their outcomes, for people who look.
 
 Deliveries are kept in memory for a moment and written together: a burst costs the database one
 transaction, and its senders no time. Those that were refused are only counted, in one row for each
@@ -41,7 +41,7 @@ _STORED: dict[str, MessageOutcome] = {
 
 
 class Told(NamedTuple):
-    """What became of a delivery, in the word that its sender was answered with."""
+    """The outcome of a delivery, in the word that its sender was answered with."""
 
     at: float
     outcome: str
@@ -66,7 +66,7 @@ class Deliveries:
     def note(
         self, path: str, outcome: str, execution_id: ExecutionId | None = None, reason: str = ""
     ) -> None:
-        """Something became of a delivery."""
+        """Note the outcome of a delivery."""
         if len(self._waiting) >= WAITING_MAX:
             self._left_out += 1
             return
@@ -84,7 +84,7 @@ class Deliveries:
         self._write_soon()
 
     def refuse(self, path: str) -> None:
-        """Somebody could not show that they may deliver."""
+        """Count a delivery whose sender could not show that it may deliver."""
         self._refused[path] += 1
         self._write_soon()
 
@@ -126,7 +126,7 @@ class Deliveries:
                     await self._messages.forget_old(path, before=kept[-1].at)
 
     async def of(self, path: str, *, limit: int) -> list[Told]:
-        """What became of the last ones, newest first."""
+        """The last deliveries, newest first."""
         rows = await self._messages.of(path, limit=limit)
         return [_told(row) for row in rows]
 

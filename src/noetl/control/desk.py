@@ -1,4 +1,4 @@
-"""What needs somebody: forms that wait, work that no worker takes, what failed lately."""
+"""What needs a person: forms that wait, work that no worker takes, recent failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LATELY = 24 * 3600.0
 SHOWN = 10
 SCHEDULES_LOOKED_AT = 200
 FORMS_LOOKED_AT = 1000
-"""Executions that are looked through for the forms that somebody may answer."""
+"""Executions that are searched for forms that a caller may answer."""
 COMMANDS_LOOKED_AT = 2000
 """Commands that wait, oldest first, that are told by kind and step."""
 """A worker that was silent for longer is gone."""
@@ -128,7 +128,7 @@ class Desk:
     async def overview(
         self, now: float, shown: Callable[[Form], bool] = lambda _: True
     ) -> Overview:
-        """What needs somebody now, and what goes on; of the forms those that are to be `shown`."""
+        """What needs a person now, and what runs; of the forms those that are to be `shown`."""
         lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
         failed = await self._store.records.summaries(lately, limit=SHOWN)
         running = await self._store.records.summaries(_RUNNING, limit=SHOWN)

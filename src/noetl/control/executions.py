@@ -172,7 +172,7 @@ class Executions:
         except (Conflict, StoreError):
             if trigger is not None:
                 raise
-            # Somebody may have used the same key at the same moment.
+            # Another caller may have used the same key at the same moment.
             known = await self._store.records.by_key(key) if key is not None else None
             if known is None or key is None:
                 raise
@@ -341,7 +341,7 @@ class Executions:
         """Tell an execution that something happened outside; its id, and whether it was known.
 
         Under an id that was used before it is the same event again, and changes nothing. `roles`
-        are those of whoever says it: some forms are answered by one role only.
+        are those of the sender: some forms are answered by one role only.
         """
         now = self._clock.now()
         signal = received(now, signal_id or new_id(now), name, data, step, actor, roles)
@@ -364,7 +364,7 @@ class Executions:
         their ids, and whether each knew it already.
 
         `match` is a condition on `workload`, `ctx`, `labels`, `execution_id` and `path` of each,
-        and on `names`. Under an id that was used before, whoever heard it is not told again.
+        and on `names`. An execution that knows this id already is not told again.
         Forms for a role that is not among `roles` are left alone.
         """
         now = self._clock.now()

@@ -1,4 +1,4 @@
-"""Why a step ran or did not: reads the log, and hands what is to be evaluated to somebody else."""
+"""Why a step ran or did not: reads the log; guards are evaluated in another process."""
 
 from __future__ import annotations
 

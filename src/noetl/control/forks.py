@@ -53,7 +53,7 @@ NEVER = 2**62
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """A fork that somebody wants."""
+    """The fork that a caller asks for."""
 
     seq: int
     """The event that is to happen again, and everything after it."""
@@ -287,7 +287,7 @@ async def _segment(bodies: Bodies, execution_id: ExecutionId, run: Run, segment:
 async def copy_segments(bodies: Bodies, plan: PlannedFork, seed: Seed, new: ExecutionId) -> None:
     """Results of loops under way that were put away go with the new execution.
 
-    They are kept before it begins; if it does not, nobody refers to them.
+    They are kept before it begins; if it does not, nothing refers to them.
     """
     for run in plan.past.state.runs.values():
         renamed = seed.state.runs.get(derive(new, run.step_run_id))
@@ -391,7 +391,7 @@ class _Calls:
         version: int | None,
     ) -> ForkPlanDocument:
         for step, task, run, iteration, _ in self._open:
-            # It was under way and nobody knows how it ended.
+            # It was under way, and its end is not known.
             self._done.setdefault((step, task), []).append((NEVER, run, iteration))
         calls = []
         for (step, task), made in self._done.items():

@@ -81,8 +81,8 @@ class Moments:
     async def at(self, execution_id: ExecutionId, seq: int | None = None) -> Moment:
         """The state after an event; after the last one if none is named. Raises NotFound.
 
-        Long ways are gone one at a time: whoever drags a slider over a log that was never looked
-        at asks for many moments at once, and the first to be answered makes the others short.
+        Long logs are read one at a time: a slider that is dragged over a log for the first time
+        asks for many moments at once, and the checkpoints of the first answer shorten the others.
         """
         last = await _last_seq(self._log, execution_id, seq)
         wanted = last if seq is None else seq

@@ -97,7 +97,7 @@ class Known(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What somebody sent. Names of headers are in lower case."""
+    """A request to a hook. Names of headers are in lower case."""
 
     headers: Mapping[str, str]
     query: Mapping[str, str]
@@ -105,7 +105,7 @@ class Delivery(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     status: Literal["started", "repeated", "ignored", "debounced", "signalled", "unmatched"]
     execution_ids: tuple[ExecutionId, ...] = ()

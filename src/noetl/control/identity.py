@@ -11,7 +11,7 @@ _numbers = count()
 
 
 def new_id(now: float) -> str:
-    """A 63-bit number in decimal: ordered by time, and nobody else's.
+    """A 63-bit number in decimal: ordered by time, and unique.
 
     Of 22 bits below the millisecond the upper twelve count, so that a process never draws one
     twice, and the lower ten are chance, so that two processes hardly ever draw the same.
@@ -22,5 +22,5 @@ def new_id(now: float) -> str:
 
 
 def new_seal() -> str:
-    """What marks the references of an execution: nobody can guess it."""
+    """The mark of the references of an execution: it cannot be guessed."""
     return secrets.token_hex(16)

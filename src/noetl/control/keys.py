@@ -104,7 +104,7 @@ class Keys:
         execution_id: ExecutionId | None = None,
         parent_execution_id: ExecutionId | None = None,
     ) -> dict[str, Any]:
-        """The fields of a credential for somebody outside; that it went out is kept for a while,
+        """The fields of a credential for a caller outside; that it went out is kept for a while,
         without what went out.
 
         Raises NotFound.

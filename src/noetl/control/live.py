@@ -56,7 +56,7 @@ ACTS = frozenset(
         *(VarsSet, MessageReceived, ApprovalReceived),
     ]
 )
-"""What somebody may do to an execution from outside. The facts say who it was."""
+"""Facts of actions from outside. Each names its actor."""
 AUDITED_MAX = 500
 """Characters of a reason, or of names, that the audit log has."""
 
@@ -139,7 +139,7 @@ class Live:
 
     @property
     def family(self) -> ExecutionId:
-        """The execution that it is a part of, by whoever called it: perhaps itself."""
+        """The first execution of the chain of callers above it; itself if none called it."""
         parent = self.state.parent
         return self.execution_id if parent is None else parent.first
 
@@ -151,7 +151,7 @@ class Live:
             self._note_acts(write, facts)
 
     def _note_acts(self, write: Write, facts: tuple[Event, ...]) -> None:
-        """Beside the log: what somebody did from outside, and variables for SQL."""
+        """Write actions from outside to the audit log, and variables to their table."""
         for fact in facts:
             if type(fact) not in ACTS:
                 continue

@@ -1,4 +1,4 @@
-"""Notifications: playbooks that tell somebody what became of other executions.
+"""Notifications: playbooks that tell people how other executions went.
 
 A rule (`kind: Notification`) says what to tell of. When an execution begins, waits or ends, or a
 time of a schedule is missed, a row for each rule that it concerns is written in the same
@@ -13,7 +13,7 @@ dies loses no notice, and none is told twice.
 * `recovered` needs to know that a path was failing: a row of its own says so, until it is told.
 * A rule that was registered at one server is not known to the others until they hear of it or look
   for themselves, and what they commit meanwhile has no notices. So the row of the rule is due once
-  all of them must have looked: then whoever settles it writes the notices that are missing.
+  all of them must have looked: the server that settles it then writes the missing notices.
 
 An execution that a notification started is never told of: a message that cannot be sent would be
 told of by another that cannot be sent. It is seen like any execution that failed.
@@ -295,7 +295,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if guard.row is None:
             guard = msgspec.structs.replace(gone, rows=rows)
         await self._tell(rule, notice, current, msgspec.structs.replace(guard, rows=rows))
-        # If it is there still, the guard holds back whoever looks at it again.
+        # If the row is still there, its guard holds back the next look at it.
         await self._store.triggers.change(gone)
 
     async def _settle_failures_before(self, rule: Notification, notice: Notice) -> None:

@@ -45,7 +45,7 @@ from noetl.store.queue import Work
 logger = logging.getLogger(__name__)
 
 MOMENTS_SWEPT = 1000
-"""After so many moments of rates, those of rates that nobody uses are forgotten."""
+"""After so many moments of rates, those of rates that are not used any more are forgotten."""
 
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05
@@ -128,8 +128,10 @@ class Orchestrator:
         )
 
     def reported(self, report: Report, want: int, pool: str) -> tuple[Reported, Waiter | None]:
-        """A report as an input, and whoever waits for what follows. Raises LeaseLost under a token
-        that is not its command's."""
+        """A report as an input, and the slot that waits for the next command.
+
+        Raises LeaseLost under a token that is not its command's.
+        """
         if report.token != token_of(report.command_id):
             raise lease_lost(report)
         is_last = report.closes or report.ending is not None
@@ -164,7 +166,7 @@ class Orchestrator:
         )
 
     async def held_back(self, execution_id: ExecutionId, *, patience: float) -> list[str]:
-        """Come back when every worker that has commands of a paused execution begins nothing more.
+        """Return when every worker that has commands of a paused execution begins nothing more.
 
         The store says who holds a lease. A worker is told again and again until it has confirmed
         (`command.paused`), given the command back, or lost the lease. Those that have done none of
@@ -259,7 +261,7 @@ class Orchestrator:
         return entry.changed
 
     async def settled(self, execution_id: ExecutionId) -> None:
-        """Come back when what was decided about it so far is stored, with what follows from it."""
+        """Return when all that was decided about it so far is stored, with all that follows."""
         await self.commits.submit(Nothing(execution_id=execution_id, at=self._clock.now()))
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
@@ -280,15 +282,15 @@ class Orchestrator:
         return await self.last_known(execution_id)
 
     def forget(self, execution_id: ExecutionId) -> None:
-        """It has ended and is not kept any more."""
+        """Drop an execution that has ended and is not stored any more."""
         self._memory.drop(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
-        """The same, but for what others may have done on the same database meanwhile."""
+        """The state as this process knows it; another server may have moved it on."""
         return (await self._memory.get(execution_id)).state
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:
-        """Come back when the execution has ended."""
+        """Return when the execution has ended."""
         while True:
             live = self._memory.find(execution_id)
             # Under way here: its end will be told, wherever it comes from, once it is stored.

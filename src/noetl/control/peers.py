@@ -6,7 +6,7 @@ after an execution: it fires its timers and notices its lost leases. Any server 
 time, because deciding twice changes nothing; sharing it out only saves everybody the work of all
 (`Membership`).
 
-*News.* What one server writes makes what another has in memory old, ends executions that somebody
+*News.* What one server writes makes what another has in memory old, ends executions that a caller
 waits for there, opens commands for its workers and closes commands that they run. News tell of it
 at once, but of open commands only when the workers of the sender have not taken them after a
 moment (`Notifier`).
@@ -252,7 +252,7 @@ class Peers:
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
         self.on_triggers: Callable[[], None] | None = None
-        """Who wants to know that others have changed schedules."""
+        """Called when another server has changed a trigger."""
         orchestrator.commits.on_stored = self._tell
         orchestrator.dispatch.on_stop = self._tell_stop
         orchestrator.dispatch.on_pause = self._tell_pause

@@ -18,9 +18,9 @@ The format, version 1. The file is gzip. Inside are lines of JSON, each an objec
 A reader refuses a version that it does not know, and a file whose checksum is wrong or whose end is
 missing. New kinds of lines may come within version 1: a reader passes over those it does not know.
 
-Events hold no secrets: whoever makes one masks first. What a playbook writes out as a `static`
+Events hold no secrets: they are masked as they are made. What a playbook writes out as a `static`
 keychain entry is masked in its net and text. The seal that marks the references of an
-execution is left out, so references in a recording are known by their shape, and whoever gets the
+execution is left out, so references in a recording are known by their shape, and a reader of the
 file cannot make any that a server would believe.
 """
 

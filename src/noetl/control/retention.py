@@ -1,9 +1,9 @@
 """Keeping and forgetting: executions that ended long enough ago are removed, tree by tree.
 
-A tree is an execution that nobody called with all that it called. It goes as a whole and only if
-all of it has ended, nobody holds a part of it, and no execution outside of it stands on its
-results. It goes in small transactions, the called ones first: whoever is interrupted leaves whole
-executions behind, and the next round goes on. Any server may do it; who comes second finds less.
+A tree is an execution without a caller, with all executions that it called. It is removed as a
+whole, and only if all of it has ended, no part of it is on hold, and no execution outside of it
+reads its results. It goes in small transactions, called executions first: an interrupted server
+leaves whole executions behind, and the next round goes on. Any server may do it.
 
 Where the store keeps log and results by day, a day of which everything may go is dropped whole,
 which costs next to nothing. So that days become whole, a server waits a little longer (`LINGER`)

@@ -1,7 +1,7 @@
 """Schedules: executions that are started at times, each exactly once, by any number of servers.
 
 There is no leader and no lock. Each schedule has one row with a revision: up to which time all is
-decided (`since`), what runs, and when somebody has to look next. A server whose timer fires reads
+decided (`since`), what runs, and when a server has to look next. A server whose timer fires reads
 the row, decides one turn (`decide`, a pure function), and stores it on condition that the row still
 has that revision, together with the first events of the execution that it starts. Of several
 servers that decide the same, one is stored; the others see that the row has moved, and look again.
@@ -15,7 +15,7 @@ What makes a turn:
 * a time that is decided later than the `catchup_window` is missed;
 * an execution that failed pauses the schedule, if it is to.
 
-Each time has a row that says what became of it. The idempotency key of an execution is its schedule
+Each time has a row with its outcome. The idempotency key of an execution is its schedule
 and its time, so that not even a mistake here could start a time twice.
 """
 
@@ -177,7 +177,7 @@ def _due(schedule: Schedule, zone: tzinfo, since: float) -> Iterator[tuple[float
 
 
 def _leap(schedule: Schedule, state: ScheduleState, now: float, decided: list[TriggerTime]) -> Turn:
-    """So many times were missed that a row for each would help nobody: one says it for all."""
+    """So many times were missed that one row stands for all of them."""
     horizon = now - max(schedule.catchup_window, LEEWAY_SECONDS) - schedule.jitter
     first = msgspec.structs.replace(
         decided[0],
@@ -198,9 +198,9 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
     document = Schedule
     state = ScheduleState
     on_decided: Callable[[str, float | None], None] | None = None
-    """Who counts what became of times: the outcome and, of what was started, the lateness."""
+    """Counts times by outcome; of those that were started it is told the lateness."""
     on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] | None = None
-    """Who wants rows written with a time that was missed."""
+    """Makes the rows that are written with a missed time."""
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: times of its schedule may have waited for that."""

@@ -1,11 +1,11 @@
 """Where messages of consumers come from: NATS, PostgreSQL, files and objects.
 
-A source hands out messages that are new, and is told when what became of them is stored. What it
-was not told of it hands out again: to us, or to the server that takes over. A message has an id
+A source hands out new messages, and is told when their outcome is stored. Messages of which it was
+not told are handed out again: to us, or to the server that takes over. A message has an id
 that no other message of its source has, so that a repeat is known.
 
 Two kinds of source keep nothing: a NATS subject without a stream, and a channel of PostgreSQL
-without a table. Their messages reach whoever listens at that moment.
+without a table. Their messages reach those that listen at that moment.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Source(Protocol):
         """At least one, as soon as there is one, and at most so many."""
 
     async def done(self, messages: Sequence[Message]) -> None:
-        """What became of them is stored: they need not come again."""
+        """Their outcome is stored: they need not come again."""
 
 
 class Surroundings(NamedTuple):
@@ -67,7 +67,7 @@ class Surroundings(NamedTuple):
     """The fields of the credential of that name, for a document of that path."""
     resources: ToolResources
     messages: Messages
-    """What became of messages that were taken."""
+    """The outcomes of messages that were taken."""
     now: Callable[[], float]
 
 
@@ -140,7 +140,7 @@ async def _nats(
 
 
 class Subject:
-    """Messages of a NATS subject; nobody keeps them."""
+    """Messages of a NATS subject without a stream: they are not kept."""
 
     def __init__(self, client: Any, waiting: asyncio.Queue[Any], now: Callable[[], float]) -> None:
         self._client = client
@@ -161,7 +161,7 @@ class Subject:
         return [_of_nats(one, "", self._now()) for one in found]
 
     async def done(self, messages: Sequence[Message]) -> None:
-        pass  # nobody keeps them
+        pass  # they are not kept
 
 
 class Stream:
@@ -285,7 +285,7 @@ def _of_row(row: dict[str, Any], source: PostgresSource) -> Message:
 
 
 class Channel:
-    """What is sent to a channel (NOTIFY); nobody keeps it."""
+    """Messages of a channel (NOTIFY): they are not kept."""
 
     def __init__(self, db: Any, now: Callable[[], float]) -> None:
         self._db = db
@@ -299,7 +299,7 @@ class Channel:
         return found
 
     async def done(self, messages: Sequence[Message]) -> None:
-        pass  # nobody keeps them
+        pass  # they are not kept
 
 
 # --- Files and objects ---------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Files:
         self._seen: set[str] = set()
         """What the last look found."""
         self._known: set[str] | None = None
-        """Of that, what is known to have been taken. None: nobody has looked yet."""
+        """Those of them that are known to have been taken; None before the first look."""
 
     async def next(self, most: int) -> list[Message]:
         while True:
@@ -353,7 +353,7 @@ class Files:
 
     async def _forget(self, present: set[str]) -> None:
         gone = [] if self._known is None else list(self._known - present)
-        if not self._seen:  # the first look: files may have gone while nobody looked
+        if not self._seen:  # the first look: files may have gone before it
             before = float("inf")
             while page := await self._messages.of(self._path, before=before, limit=PAGE):
                 gone += [one.id for one in page if one.id not in present]

@@ -27,7 +27,7 @@ class Tokens:
         self._clock = clock
 
     async def find(self, key: str) -> AccessToken | None:
-        """A token that has not expired; that it was asked for is counted."""
+        """A token that has not expired. Each use is counted."""
         now = self._clock.now()
         row = await self._credentials.cached(_name(key), now=now)
         if row is None:
@@ -41,7 +41,7 @@ class Tokens:
         return AccessToken(text=str(fields["token"]), expires_at=row.expires_at)
 
     async def keep(self, key: str, token: AccessToken) -> None:
-        """For whoever asks for it with the same key."""
+        """Keep a token for all workers that ask with the same key."""
         name, now = _name(key), self._clock.now()
         await self._access.delete_expired(now)
         try:

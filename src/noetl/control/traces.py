@@ -3,8 +3,8 @@ to a collector. None of them is lost with a server.
 
 A server that traces keeps one row that says up to when it has sent the spans of all ends that it
 stored. It writes the row before it stores any end, renews it every few seconds and removes it when
-it stops; an execution costs nothing more. A row that nobody renews was left by a server that died:
-whoever finds it sends the spans of everything that ended since, and removes it. What was sent
+it stops; an execution costs nothing more. A row that is not renewed was left by a server that died:
+the server that finds it sends the spans of all ends since then, and removes it. What was sent
 before is then sent again under the same id, by which a collector knows it.
 """
 
@@ -38,7 +38,7 @@ SENT_EVERY = 0.2
 
 
 class Sender(Protocol):
-    """Sends spans, or drops those that nobody takes."""
+    """Sends spans, or drops those that no collector takes."""
 
     taken: int
     """How many it was given."""
@@ -107,7 +107,7 @@ class Traces:
         state = msgspec.json.encode(Mark(self._until, now))
         row = msgspec.structs.replace(self._row, state=state)
         if not await self._store.triggers.change(TriggerChange(row=row)):
-            # Somebody took us for dead, and has sent what was ours until then.
+            # Another server took this one for dead, and has sent its spans until then.
             row = msgspec.structs.replace(row, revision=0)
             await self._store.triggers.change(TriggerChange(row=row))
         self._row = msgspec.structs.replace(row, revision=row.revision + 1)

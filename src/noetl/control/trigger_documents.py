@@ -86,7 +86,7 @@ class TriggerDocuments(Generic[Document, State]):
     # --- What a kind says of its own ---
 
     def next_look(self, document: Document, state: State) -> float | None:
-        """When somebody has to look at a document in this state; None: never by itself."""
+        """When a server has to look at a document in this state; None: never by itself."""
         return None
 
     def renewed(self, document: Document, digest: str, version: int, old: State | None) -> State:
@@ -199,7 +199,7 @@ class TriggerDocuments(Generic[Document, State]):
     async def change(
         self, path: str, change: Callable[[State], State], times: tuple[TriggerTime, ...] = ()
     ) -> State:
-        """Bring a document into another state, whoever else changes it meanwhile."""
+        """Bring a document into another state, also if another process changes it meanwhile."""
         for _ in range(ATTEMPTS_MAX):
             row = await self.row(path)
             state = change(self.decoded(row))
@@ -220,7 +220,7 @@ class TriggerDocuments(Generic[Document, State]):
         )
 
     async def delete(self, path: str) -> None:
-        """It starts nothing any more. What became of what it started stays."""
+        """It starts nothing any more. The outcomes of what it started are kept."""
         await self.change(
             path, lambda state: msgspec.structs.replace(state, status="deleted", reason="")
         )

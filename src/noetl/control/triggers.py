@@ -1,8 +1,8 @@
 """The loop that looks after everything that is due by itself: times of schedules, debounced hooks,
-consumers that nobody reads, notifications.
+consumers without a reader, notifications.
 
-A row of a trigger says when somebody has to look at it next. A server sleeps until the first of
-them is due and hands it to whoever knows its kind. Looking twice, or on several servers at once,
+A row of a trigger says when a server has to look at it next. A server sleeps until the first of
+them is due and hands it to the service of its kind. Looking twice, or on several servers at once,
 changes nothing: each kind stores what it decides on condition that the row has not moved. Sharing
 rows out among servers only saves everybody the work of all.
 """
@@ -50,7 +50,7 @@ class Triggers:
         self._touched: dict[tuple[str, str], TriggerRow] = {}
         """Rows to look at now, due or not."""
         self.on_changed: Callable[[], None] | None = None
-        """Who tells other servers that something may be due earlier than they think."""
+        """Tells other servers that something may be due earlier than they know."""
 
     def keeps(self, kinds: Mapping[str, Settle]) -> None:
         """These know what to do for the rows of a kind."""

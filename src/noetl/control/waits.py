@@ -114,7 +114,7 @@ def _worker(queue: str, offers: list[str]) -> str:
 
 
 async def offers_for(store: Store, open_commands: Open, now: float) -> list[str]:
-    """What the workers offer, if somebody waits for one with labels."""
+    """The labels of the workers, if a command waits for one with labels."""
     if not any(worker is None and place_of(one.pool)[1] for one, worker, _ in open_commands):
         return []
     rows = await store.runtimes(kind="worker", since=now - LIVE_SECONDS)
@@ -157,7 +157,7 @@ ABOUT_WAITING = ("task.waiting", "command.lost")
 async def calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
     """Calls that have waited for a while for a place on their worker, and do so still.
 
-    Whoever lost its worker does not wait there any more.
+    A run that has lost its worker does not wait there any more.
     """
     waits: dict[tuple[str, int | None, int], TaskWaiting] = {}
     after = 0

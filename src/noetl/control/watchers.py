@@ -1,4 +1,4 @@
-"""Who wants to know when something about an execution was stored, and who waits for its end."""
+"""Watchers: parts of this process that hear when events of an execution are stored, or its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Watch(NamedTuple):
 
 
 class Changed:
-    """Executions about which something was stored since somebody last looked."""
+    """Executions of which events were stored since the last look."""
 
     def __init__(self) -> None:
         self.signal = asyncio.Event()
@@ -37,7 +37,7 @@ class Changed:
 
 
 class Tail:
-    """What this process stores of an execution from now on, for somebody who reads its events one
+    """What this process stores of an execution from now on, for a reader that takes its events one
     after the other: they need not be read from the store again.
 
     Events are kept until they are taken, up to `size` bytes. Those that others store are not here.
@@ -53,7 +53,7 @@ class Tail:
         self._is_whole = False
 
     def add(self, write: Write | None) -> None:
-        """This was stored. None: somebody else stored something."""
+        """This was stored. None: another process stored something."""
         if write is None:
             self.miss()
         elif self._is_whole and write.events:
@@ -80,7 +80,7 @@ class Tail:
 
 
 class Watchers:
-    """Those who watch, in this process."""
+    """The watchers of this process."""
 
     def __init__(self) -> None:
         self._all: list[Changed] = []
@@ -132,7 +132,7 @@ class Watchers:
         return future
 
     def tell(self, execution_id: ExecutionId, write: Write | None, *, may_have_ended: bool) -> None:
-        """This was stored. None: somebody else stored something, and we do not know what."""
+        """This was stored. None: another process stored something, it is not known what."""
         for changed in self._all:
             changed.add(execution_id)
         for tail in self._followed.get(execution_id, ()):
@@ -150,5 +150,5 @@ class Watchers:
                     future.set_result(None)
 
     def executions(self) -> set[ExecutionId]:
-        """Those that somebody watches or waits for."""
+        """Executions that have a watcher, or whose end is waited for."""
         return self._watching.keys() | self._followed.keys() | self._waiting.keys()

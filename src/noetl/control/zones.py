@@ -1,4 +1,4 @@
-"""The time zones of this machine, for those who may not look at files and clocks themselves."""
+"""The time zones of this machine, for code that may read neither files nor clocks."""
 
 from __future__ import annotations
 

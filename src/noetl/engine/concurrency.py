@@ -20,8 +20,8 @@ NAME_MAX = 200
 def slots_of(turn: Turn) -> dict[str, int]:
     """The limits of an execution: by name, how many may run. Raises EvaluationFailed.
 
-    Those that an execution above holds are left out: whoever waits for a called execution would
-    otherwise hold what that one waits for.
+    Limits that a calling execution holds are left out: the caller would otherwise hold the slot for
+    which the called execution waits.
     """
     program, state = turn.program, turn.state
     executor = program.net.executor

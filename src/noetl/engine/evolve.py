@@ -459,7 +459,7 @@ def _step_failed(state: ExecutionState, fact: StepFailed) -> None:
 
 
 def _step_cancelled(state: ExecutionState, fact: StepCancelled) -> None:
-    """Nobody wants it any more."""
+    """The run was stopped: it ends without a result."""
     _run_ended(state, fact, "cancelled")
 
 
@@ -652,7 +652,7 @@ def child_outcome(fact: ChildFinished) -> Outcome:
         message=f"child execution {fact.child} failed: {cause.message}",
         # The caller's own limit may be reached again or not; what broke a child breaks it again.
         retryable=cause.code == CHILD_TIMEOUT,
-        # Where the child's code broke, or what it was answered, with the id of the child itself.
+        # Where the code of the child broke, or the response it got, with the id of the child.
         details={
             **(cause.details if isinstance(cause.details, dict) else {}),
             "execution_id": fact.child,
@@ -802,7 +802,7 @@ def _next_of_key(loop: LoopState, parts: Partitions, iteration: int) -> None:
 
 
 def release(loop: LoopState, parts: Partitions, chains: tuple[tuple[int, ...], ...]) -> None:
-    """Nobody has these any longer: those that wait for no other are ready again, oldest first."""
+    """No command has these chains any more. Iterations that wait for no other are ready again."""
     for chain in chains:
         for iteration in chain:
             parts.handed.pop(iteration, None)
@@ -941,11 +941,11 @@ def _chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
 HEARD_MAX = 1000
 """Ids that are remembered: one that comes again after so many others counts as new."""
 KEPT_MAX = 256
-"""Signals that are kept for steps that may wait later; what nobody takes beyond that is gone."""
+"""Signals that are kept for steps that may wait later; further ones that no step takes are lost."""
 
 
 def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
-    """It came: every step that waits is to be offered it."""
+    """A signal came: it is offered to every step that waits."""
     action = "approval.received" if isinstance(fact, ApprovalReceived) else "message.received"
     state.acted(fact.at, action, fact.actor, fact.name if fact.name != action else "")
     state.heard[fact.signal_id] = None
@@ -966,7 +966,7 @@ def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
 
 
 def _timer_heard(state: ExecutionState, timer: TimerState) -> None:
-    """A timer of a waiting step fired: that step is to be told, and nobody else."""
+    """A timer of a waiting step fired: it is offered to that step alone."""
     if timer.step_run_id is None:
         return
     state.signals[timer.timer_id] = Signal(
@@ -979,14 +979,14 @@ def _timer_heard(state: ExecutionState, timer: TimerState) -> None:
 
 
 def _begin_listening(state: ExecutionState, run: Run) -> None:
-    """A step begins to wait: what came before, and nobody took, is for it, too."""
+    """A step begins to wait: signals that came before and that no step took are offered to it."""
     for signal in state.signals.values():
         if not signal.taken and signal.step in ("", run.step):
             signal.due.append(run.step_run_id)
 
 
 def _signal_considered(state: ExecutionState, fact: SignalConsidered) -> None:
-    """It was offered to one of those who were to be offered it."""
+    """The signal was offered to one of the steps that wait."""
     signal = state.signals[fact.signal_id]
     signal.taken = signal.taken or fact.taken
     _strike(state, signal, fact.step_run_id)

@@ -1,8 +1,8 @@
 """What an execution takes over from another: a rerun from a step, and a fork at an event.
 
 `Past` folds the log of the other one up to the event that is to happen again, and `seed` makes of
-the state there one that a new execution can begin with: ids are its own, nobody works on anything,
-what was waited for is waited for as long again as was left.
+the state there one that a new execution can begin with: ids are its own, no worker has a command,
+and each wait has as long to go as it had there.
 
 The engine decides in turns, and an event may stand in the middle of one: a step has ended, and its
 tokens are not placed yet. What calls and the world said up to the event is kept; what the engine
@@ -276,7 +276,7 @@ def seed(
 
 
 def _steps(state: ExecutionState, later: float) -> dict[str, StepSummary]:
-    """Steps that go on have been at it for as long as they were then: nobody did between."""
+    """Steps that go on have run for as long as at that event; the time between does not count."""
     going_on = {run.step for run in state.runs.values()}
     return {
         name: msgspec.structs.replace(one, started_at=one.started_at + later)
@@ -295,7 +295,7 @@ def _ended(fact: StepDone | StepFailed, run: Run, named: Any) -> tuple[Any, Run]
 
 
 def _resting(run: Run, named: Any, timers: dict[str, TimerState]) -> Run:
-    """A run that nobody works on. What was under way is to be handed out again."""
+    """A run without a worker: the work that was under way is handed out again."""
     step_run_id = named(run.step_run_id)
     wakes = {
         timer.iteration
@@ -311,7 +311,7 @@ def _resting(run: Run, named: Any, timers: dict[str, TimerState]) -> Run:
         paused={},
         reported={},
         children={},
-        # Whoever waits for a child calls it again: the first one belongs to another execution.
+        # A run that waits for a child calls it again: that child belongs to the other execution.
         waiting=run.waiting and (None in wakes or (run.listens is not None and not run.children)),
         timers={named(one): None for one in run.timers if named(one) in timers},
         compensates=run.compensates and named(run.compensates),
@@ -333,7 +333,7 @@ def _progress(progress: Progress | None, named: Any) -> Progress | None:
 
 
 def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
-    """A loop whose open chunks have come back, less what has ended."""
+    """A loop without open chunks: iterations that have not ended are to be handed out again."""
     returned = [*loop.returned]
     for start, stop in loop.chunks.values():
         rest = next((one for one in range(start, stop) if not _has_ended(loop, one)), None)
@@ -355,7 +355,7 @@ def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
 
 
 def _parts(loop: LoopState) -> Partitions | None:
-    """A partitioned loop of which nobody has anything."""
+    """A partitioned loop of which no command has an iteration."""
     if loop.parts is None:
         return None
     parts = msgspec.structs.replace(

@@ -217,7 +217,7 @@ def _chunks_after(loop: LoopState, start: int) -> int:
 
 
 def _following(loop: LoopState) -> tuple[int, int] | None:
-    """Iterations that nobody has: those that came back first."""
+    """Iterations that no command has; those that were given back come first."""
     if loop.returned:
         return loop.returned[0]
     total = loop.total or 0

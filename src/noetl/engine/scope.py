@@ -213,7 +213,7 @@ def event_names(
 
 
 def outcome_names(kind: str, data: Any, error: TaskError | None) -> dict[str, object]:
-    """`outcome` and `output` at the end of a step: the envelope of what it came to."""
+    """`outcome` and `output` at the end of a step: the envelope of its result or error."""
     status = "ok" if error is None else "error"
     envelope = {"status": status, "result": data, "error": error_value(error)}
     return dict.fromkeys(("outcome", "output"), OutcomeView(kind, envelope))

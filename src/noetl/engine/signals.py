@@ -50,7 +50,7 @@ def received(
     actor: Actor | None = None,
     roles: tuple[str, ...] = (),
 ) -> MessageReceived | ApprovalReceived:
-    """The fact that a signal came, from somebody with these roles."""
+    """The fact that a signal came, from a sender with these roles."""
     kind = ApprovalReceived if name == APPROVAL else MessageReceived
     fact = kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
     if isinstance(fact, ApprovalReceived):
@@ -146,7 +146,7 @@ def deliver(turn: Turn) -> bool:
 
 
 def is_free(run: Run) -> bool:
-    """Whether it waits, and nobody works on what it heard last."""
+    """Whether it waits, and no worker still follows the rules for its last event."""
     return run.listens is not None and not run.commands and run.following is None
 
 

@@ -25,7 +25,7 @@ class Issue(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Nobody needs this command any more; if a worker has it, it must stop."""
+    """The command is not needed any more; a worker that has it must stop."""
 
     command_id: CommandId
 
@@ -41,14 +41,14 @@ class StartChild(msgspec.Struct, frozen=True):
 
 
 class CancelChild(msgspec.Struct, frozen=True):
-    """The run that waited for it is gone."""
+    """The step run that waited for this child has ended."""
 
     child: ExecutionId
     reason: str
 
 
 class TellParent(msgspec.Struct, frozen=True):
-    """This execution has ended, and somebody waits for that."""
+    """This execution has ended, and the step run that called it waits for that."""
 
     parent: Parent
     status: FinalStatus
@@ -78,7 +78,7 @@ Effect = Issue | OtherEffect
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What one turn came to."""
+    """The facts and effects of one turn."""
 
     events: tuple[Event, ...]
     effects: tuple[Effect, ...]

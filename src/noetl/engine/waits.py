@@ -36,7 +36,7 @@ OWN_PREFIXES = (
 def is_to_wait(run: Run) -> bool:
     """Whether a run of a step that waits, its body being through, has to wait before it can end.
 
-    Not if a rule has said where to go already; and what is being undone waits for nobody.
+    It does not if a rule has already said where to go, nor while it undoes something.
     """
     return run.listens is None and run.next is None and run.compensates is None
 

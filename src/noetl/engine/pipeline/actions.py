@@ -1,8 +1,8 @@
 """The actions of rules, made ready; what each does that takes no tool; and where a chain then is.
 
-Every rule of a playbook holds the same actions, whoever wrote it: a task's policy, its `retry`, a
-step's `case` or its sink. `Continue`, `Break` and `Jump` stand in policies only, `Call`, `Result`,
-`Route` and `Skip` in event rules only; the compiler sees to that.
+All rules of a playbook hold the same actions: those of a task's policy, of its `retry`, of a
+step's `case` and of its sink. `Continue`, `Break` and `Jump` are for policies, `Call`, `Result`,
+`Route` and `Skip` for event rules; the compiler checks that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Move = Literal["go on", "next branch", "stop"]
 Paths = frozenset[tuple[str, ...]]
 NO_PATHS: Paths = frozenset()
 DELAY_MAX = 7 * 24 * 3600.0
-"""Nobody waits longer than a week by accident of arithmetic."""
+"""A computed wait is a week at most: a longer one is a mistake in the arithmetic."""
 
 
 class Writing(Protocol):

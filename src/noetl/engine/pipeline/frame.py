@@ -111,7 +111,7 @@ class Frame:
         """The counters of the task at `position`."""
         self.jumps = 0
         self.last: tuple[str, Outcome] | None = None
-        """The kind of the task before, and what it came to."""
+        """The kind of the task before, and its outcome."""
         self.pending: Outcome | None = None
         self.inner: Inner | None = None
         """Where the workbook entry stands that its task has called."""
@@ -271,7 +271,7 @@ class Frame:
         self.names["_retry"] = {"index": tries.rounds + 1, "count": tries.calls + 1}
 
     def show(self, kind: str, outcome: Outcome, *, is_own: bool, whole: bool) -> None:
-        """What a task's rules, and then its `set`, see of what it came to; `whole`: only its `set`.
+        """What a task's rules, and then its `set`, see of its outcome; `whole`: only its `set`.
 
         `is_own`: it is the only task of its step.
         """

@@ -5,8 +5,8 @@ itself: it is given what happened and answers with what to do next.
                   │                   ▲
                   └─▶ ChildAsked      └── Woken, Fetched, Kept: what was asked for in between
 
-Whoever drives it (`noetl.worker.driver`; a test) performs each `Do` in the order of the list that
-`on` returns. The last of them is answered by the next input; the others (`Say`, `Flush`) are not.
+Its driver (`noetl.worker.driver`, or a test) performs each `Do` in the order of the list that `on`
+returns. The last of them is answered by the next input; the others (`Say`, `Flush`) are not.
 An input that answers nothing that was asked for changes nothing.
 
 The rules of the machine:
@@ -20,9 +20,9 @@ The rules of the machine:
     Hooks are pipelines within the try: they write what the task writes, they wait where they are,
     and a try that is made again after a crash runs them again. A task that waits for a child
     execution is not over: it goes on behind its `before`, and its `finally` comes at its end.
-4.  What a try came to is judged by the task's rules: poll, then `retry`, then its policy; the first
-    that holds decides (`rules`). A repetition writes what its rule writes, counts, is reported, and
-    waits. Any other directive settles the call.
+4.  The outcome of a try is judged by the task's rules: poll, then `retry`, then its policy; the
+    first that holds decides (`rules`). A repetition writes what its rule writes, counts, is
+    reported, and waits. Any other directive settles the call.
 5.  A settled call is put to the event rules of the step, before what the policy writes is
     applied. The chain of actions that they set off is followed before the pipeline goes on. It may
     run tasks (each settled like any other, but without event rules of its own), collect, write,
@@ -200,7 +200,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Come back after so many seconds."""
+    """Answer after so many seconds."""
 
     answers: ClassVar = (Woken,)
     seconds: float
@@ -221,7 +221,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Have all that was said recorded, and come back then."""
+    """Have all that was said recorded, and answer then."""
 
     answers: ClassVar = (Kept,)
 
@@ -245,7 +245,7 @@ Do = Say | Flush | Asked | Suspend | End
 _AT_FIRST = (Entered,)
 T = TypeVar("T")
 Steps = Generator[Asked, Any, T]
-"""Says what to do, is sent what happened, and comes to something."""
+"""Yields what to do, is sent what happened, and returns a result."""
 
 
 # --- The machine -------------------------------------------------------------------------------
@@ -278,11 +278,11 @@ class StepRun:
 
 
 class _Stopped(BaseException):
-    """Unwinds the machine when it is cancelled. Not an error: nobody may take it for one."""
+    """Unwinds the machine when it is cancelled. No handler of errors may catch it."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What a call came to, and what its policy makes of that."""
+    """The outcome of a call, and what its policy decided."""
 
     outcome: Outcome
     stored: Outcome
@@ -518,7 +518,7 @@ class Pipeline:
                 if frame.inner is None:
                     self._say_started(program, action_id, tries, page, sink=sink)
                     if self._run.program.counts_calls:
-                        # Whoever is beyond a quota is cancelled here, before the call.
+                        # A run that is beyond a quota is cancelled here, before the call.
                         yield Record()
                 tried: CallEnded | ChildAsked
                 if program.has_hooks:
@@ -541,7 +541,7 @@ class Pipeline:
                     if body is not None:
                         yield Keep(body)
             directive = GO_ON
-            # Otherwise nobody looks at the outcome here.
+            # Otherwise nothing here reads the outcome.
             if not program.judges_nothing or self._case is not None or outcome.status != "ok":
                 try:
                     directive = self._judge(program, outcome, action_id)
@@ -667,7 +667,7 @@ class Pipeline:
         ends = settled.directive.kind in ("break", "fail")
         last = ends or frame.position == len(self.tasks) - 1
         if program.task.origin and not last:
-            return None  # What sugar is made of is nobody's call, except for how it ends.
+            return None  # A task of sugar is no call that people wrote, except for how it ends.
         chain = self._chain_after(program, settled)
         frame.show_outcome(program.task.kind, outcome)
         if self._is_only(program):
@@ -935,7 +935,7 @@ class Pipeline:
         )
         return (yield from self._wait(delay))
 
-    # --- What a chain came to ---
+    # --- The end of a chain ---
 
     def _conclude(self, chain: Chain) -> Steps[Ending | Suspension | None]:
         frame = self.frame
@@ -1091,7 +1091,7 @@ class Pipeline:
         self._doing.append(Say(fact))
 
     def _report(self, program: TaskProgram, settled: Settled, *, sink: bool = False) -> None:
-        """Say what a call came to, and where whoever goes on would go on."""
+        """Report the outcome of a call, and the position behind it."""
         frame, directive, now = self.frame, settled.directive, self._at
         done = SinkProcessed if sink else TaskDone
         fact = done(

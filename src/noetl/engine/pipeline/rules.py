@@ -667,8 +667,8 @@ def following(
 ) -> Iterator[tuple[RuleProgram, RunProgram | RetryProgram]]:
     """Perform what is left of a chain. Server and worker follow chains by this and nothing else.
 
-    What takes a call is left to whoever follows, who also moves the chain on behind it. `show` is
-    called before each action: the one before may have changed what it sees. Raises
+    Actions that take a call are yielded: the caller makes the call and moves the chain on. `show`
+    is called before each action: the one before may have changed what it sees. Raises
     EvaluationFailed.
     """
     while not chain.is_over and chain.error is None:
