@@ -35,10 +35,13 @@ workflow:
     tool: {kind: noop}
     next:
       arcs:
+        - {step: misspelt, when: "{{ workload.fail and workload.kind == 'b' }}"}
         - {step: broken, when: "{{ workload.fail }}"}
         - {step: end, when: "{{ not workload.fail }}"}
   - step: broken
     tool: {kind: python, code: "raise ValueError('out of paper')"}
+  - step: misspelt
+    tool: {kind: noop, result: "{{ workload.nothing.at.all }}"}
   - step: end
     tool: {kind: noop}
 """
@@ -157,6 +160,27 @@ def test_a_failure_is_told_once_in_a_window_signed_and_retried(dev: Server, rece
         shown = dev.get(f"/api/executions/{told[0]['execution_id']}")
         assert shown["actor"]["text"] == f"notification {path}"
         assert SECRET not in json.dumps(shown)
+
+
+def test_another_kind_of_error_and_another_path_are_told_in_the_same_window(
+    dev: Server, receiver: Receiver
+):
+    dev.post("/api/catalog/register", {"content": WORK.replace("path: t/work", "path: t/other")})
+    with rule(dev, receiver, on="failed"):
+        work(dev, fail=True)
+        receiver.wait_for(1)
+        work(dev, fail=True, kind="b")
+        receiver.wait_for(2)
+        for kind in ("a", "b"):
+            work(dev, fail=True, kind=kind)
+        work(dev, "t/other", fail=True)
+        got = [body["data"] for _, body in receiver.wait_for(3)]
+
+    assert [(one["path"], one["error"]["kind"]) for one in got] == [
+        ("t/work", "exception"),
+        ("t/work", "schema"),
+        ("t/other", "exception"),
+    ]
 
 
 def test_that_it_works_again_is_told_after_a_failure_only(dev: Server, receiver: Receiver):

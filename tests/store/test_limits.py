@@ -68,6 +68,15 @@ async def test_the_end_frees_the_slot_in_the_same_transaction(store: Store):
     assert [(use.execution_id, use.held) for use in uses] == [(TWO, True)]
 
 
+async def test_a_paused_one_keeps_its_slot_from_who_comes_and_from_who_waits(store: Store):
+    await store.log.commit([running(ONE)])
+    await store.log.commit([admitted(ONE, status="PAUSED")])
+
+    assert await store.log.commit([running(TWO)]) == [TWO]
+    await store.log.commit([waiting(TWO)])
+    assert await store.limits.admissible() == []
+
+
 async def test_a_new_one_does_not_overtake_those_that_wait(store: Store):
     await store.log.commit([running(ONE), waiting(TWO)])
     await store.log.commit([ended(ONE)])
