@@ -632,6 +632,22 @@ def is_server(url: str) -> bool:
     return url.startswith("postgresql:")
 
 
+def is_missing(settings: Settings) -> bool:
+    """Whether the database is a file that is not there yet."""
+    database = _database_file(settings)
+    return settings.server_url is None and database is not None and not database.exists()
+
+
+def require_database(settings: Settings) -> None:
+    """Raises StoreError if the database is a file that is not there."""
+    from noetl.store.sqlite.store import no_database
+
+    if is_missing(settings):
+        database = _database_file(settings)
+        assert database is not None
+        raise no_database(database)
+
+
 def is_in_use(settings: Settings) -> bool:
     """Whether some process, perhaps this one, may be using the database at this moment."""
     from noetl.errors import StoreBusy

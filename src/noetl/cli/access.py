@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.calls import acts, looks
+from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import json_option
 from noetl.cli.output import local_time, print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
+    from noetl.settings import Settings
 
 ROLES = ("viewer", "operator", "author", "admin", "worker")
 role_option = click.option(
@@ -61,8 +62,8 @@ def user() -> None:
 @click.argument("name")
 @role_option
 @click.option("--email", default="", help="For people.")
-@acts
-async def add_user(api: Api, name: str, roles: tuple[str, ...], email: str) -> None:
+@adds
+async def add_user(settings: Settings, name: str, roles: tuple[str, ...], email: str) -> None:
     """Create a user, or change the password and roles of one.
 
     The command asks for the password, or reads it from standard input.
@@ -74,9 +75,10 @@ async def add_user(api: Api, name: str, roles: tuple[str, ...], email: str) -> N
     from noetl.api.routes.access import PUT_USER, NewUser
 
     new = NewUser(name=name, roles=roles, email=email, password=_password())
-    await api.call(PUT_USER, body=new)
+    async with acting(settings) as api:
+        await api.call(PUT_USER, body=new)
     say(f'user "{name}" may sign in as {", ".join(roles)}')
-    if api.settings.server_url is not None and api.settings.token is None:
+    if settings.server_url is not None and settings.token is None:
         say(
             "the server is no longer open: commands need an API token from now on. Sign in"
             " for one (POST /api/auth/login), or create one on its database while it is stopped:"
@@ -157,9 +159,9 @@ def token() -> None:
     help="Workers with it may only use this pool; may be repeated.",
 )
 @json_option
-@acts
+@adds
 async def create_token(
-    api: Api,
+    settings: Settings,
     name: str,
     roles: tuple[str, ...],
     expires: str | None,
@@ -182,7 +184,8 @@ async def create_token(
     if expires is not None and not span:
         raise click.BadParameter(f'--expires is a duration like 12h or 90d, not "{expires}".')
     new = NewToken(name=name, roles=roles, expires_in=span, pools=pools)
-    made = await api.call(CREATE_TOKEN, body=new)
+    async with acting(settings) as api:
+        made = await api.call(CREATE_TOKEN, body=new)
     if as_json:
         print_json(made)
     else:

@@ -2,7 +2,8 @@
 
 A command is an async function that takes an `Api`. The decorators `looks` and `acts` add --db and
 --server, open the API and close it. Reading works beside a process that writes the database; acting
-calls the process that holds it, or is done here if none does.
+calls the process that holds it, or is done here if none does. Both need a database. Commands that
+`add` something make one, and open the API themselves once they know what to add.
 """
 
 from __future__ import annotations
@@ -210,21 +211,40 @@ def looks(run: Run) -> Callable[..., None]:
 
 def acts(run: Run) -> Callable[..., None]:
     """Makes a command that changes something; adds --db and --server."""
-    return _command(run, acting)
+
+    @asynccontextmanager
+    async def opened(settings: Settings) -> AsyncIterator[Api]:
+        from noetl import wiring
+
+        wiring.require_database(settings)
+        async with acting(settings) as api:
+            yield api
+
+    return _command(run, opened)
+
+
+def adds(run: Run) -> Callable[..., None]:
+    """Makes a command that adds something to a database, and to a new one where there is none. It
+    is given the settings, and opens the API (`acting`) when it knows that what it adds is right.
+    """
+    return _on_settings(run)
 
 
 def _command(run: Run, opened: Opened) -> Callable[..., None]:
+    @wraps(run)
+    async def on_api(settings: Settings, **given: Any) -> int | None:
+        async with opened(settings) as api:
+            return await run(api, **given)
+
+    return _on_settings(on_api)
+
+
+def _on_settings(run: Run) -> Callable[..., None]:
     @db_option
     @server_option
     @wraps(run)
     def command(db: str | None, server: str | None, **given: Any) -> None:
-        settings = settings_for(db, server)
-
-        async def go() -> int | None:
-            async with opened(settings) as api:
-                return await run(api, **given)
-
-        if code := asyncio.run(go()):
+        if code := asyncio.run(run(settings_for(db, server), **given)):
             sys.exit(code)
 
     return command

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.calls import acts, looks
+from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
+    from noetl.settings import Settings
 
 HIDDEN = "********"
 BYTES_MAX = 1024 * 1024
@@ -50,9 +51,9 @@ def command() -> None:
 @click.option(
     "--from-file", metavar="FILE", help="Read the fields from a JSON file; - is standard input."
 )
-@acts
+@adds
 async def set_command(
-    api: Api,
+    settings: Settings,
     name: str,
     fields: tuple[str, ...],
     kind: str | None,
@@ -84,8 +85,9 @@ async def set_command(
     new = NewCredential(
         name=name, type=found_kind, data=data, description=about, playbooks=playbooks or None
     )
-    known = {one.name for one in (await api.call(LIST)).credentials}
-    await api.call(PUT, body=new)
+    async with acting(settings) as api:
+        known = {one.name for one in (await api.call(LIST)).credentials}
+        await api.call(PUT, body=new)
     say(f'credential "{name}" is {"replaced" if name in known else "stored"}')
 
 

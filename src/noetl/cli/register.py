@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.calls import acts
+from noetl.cli.calls import acting, adds
 from noetl.cli.exits import OK, WRONG
 from noetl.cli.files import Source, Unreadable, sources
 from noetl.cli.options import json_option
@@ -15,7 +15,10 @@ from noetl.cli.output import print_json, problem_line, say
 from noetl.cli.rewrites import older_dialect
 
 if TYPE_CHECKING:
+    from noetl.api.routes.credentials import NewCredential
     from noetl.cli.calls import Api
+    from noetl.model.problems import Problem
+    from noetl.settings import Settings
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
@@ -27,8 +30,8 @@ _TRIGGER = re.compile(
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE_OR_DIR...")
 @json_option
-@acts
-async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
+@adds
+async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> int:
     """Register playbooks, triggers and credentials by name.
 
     A playbook is stored in the catalog under its `metadata.path`. The same text again yields the
@@ -42,22 +45,57 @@ async def command(api: Api, files: tuple[str, ...], as_json: bool) -> int:
       noetl register orders.yaml
       noetl register playbooks/
     """
-    kept: list[dict[str, Any]] = []
-    wrong = False
     # Playbooks come before the triggers that start them.
-    for found in sorted(sources(files), key=_starts_others):
-        one = await _keep(api, found)
-        if one is None:
-            wrong = True
-        else:
-            lacks = one.pop("lacks", "")
-            kept.append({"file": found.name, **one})
-            say(f"{found.name}: {_said(one)}")
-            if lacks:
-                say(f"{found.name}: {lacks}")
+    every = sorted(sources(files), key=_starts_others)
+    kept = []
+    if not _would_make_a_database_for_nothing(settings, every):
+        async with acting(settings) as api:
+            kept = [one for found in every if (one := await _registered(api, found)) is not None]
     if as_json:
         print_json({"registered": kept})
-    return WRONG if wrong else OK
+    return OK if len(kept) == len(every) else WRONG
+
+
+def _would_make_a_database_for_nothing(
+    settings: Settings, every: list[Source | Unreadable]
+) -> bool:
+    """Whether there is no database yet and no file is right. Then it has been said why."""
+    from noetl import wiring
+
+    if not wiring.is_missing(settings):
+        return False
+    compile_text = wiring.document_compiler(settings)
+    problems: list[tuple[Source, tuple[Problem, ...]]] = []
+    for found in every:
+        if isinstance(found, Unreadable):
+            continue
+        if _is_credential(found):
+            if not isinstance(_credential(found), str):
+                return False
+            continue
+        compiled = compile_text(found.text)
+        if not any(one.severity == "error" for one in compiled.problems):
+            return False
+        problems.append((found, compiled.problems))
+    for found in every:
+        if isinstance(found, Unreadable):
+            say(f"{found.name}: {found.reason}.")
+        elif _is_credential(found):
+            say(f"{found.name}: {_credential(found)}")
+    for source, told in problems:
+        _refuse(source, told)
+    return True
+
+
+async def _registered(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
+    one = await _keep(api, found)
+    if one is None:
+        return None
+    lacks = one.pop("lacks", "")
+    say(f"{found.name}: {_said(one)}")
+    if lacks:
+        say(f"{found.name}: {lacks}")
+    return {"file": found.name, **one}
 
 
 def _starts_others(found: Source | Unreadable) -> bool:
@@ -76,9 +114,20 @@ async def _keep(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
     if isinstance(found, Unreadable):
         say(f"{found.name}: {found.reason}.")
         return None
-    if _CREDENTIAL.search(found.text) or found.name.endswith(".json"):
+    if _is_credential(found):
         return await _keep_credential(api, found)
     return await _keep_document(api, found)
+
+
+def _is_credential(found: Source) -> bool:
+    return _CREDENTIAL.search(found.text) is not None or found.name.endswith(".json")
+
+
+def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
+    if hint := older_dialect(found.name, found.text, problems):
+        say(hint)
+    for problem in problems:
+        click.echo(str(problem_line(found.name, problem)), err=True)
 
 
 async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
@@ -91,10 +140,7 @@ async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
         say(f"{found.name}: {error}")
         return None
     except PlaybookRejected as error:
-        if hint := older_dialect(found.name, found.text, error.problems):
-            say(hint)
-        for problem in error.problems:
-            click.echo(str(problem_line(found.name, problem)), err=True)
+        _refuse(found, error.problems)
         return None
     for problem in entry.problems:
         click.echo(str(problem_line(found.name, problem)), err=True)
@@ -103,14 +149,25 @@ async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
 
 
 async def _keep_credential(api: Api, found: Source) -> dict[str, Any] | None:
+    from noetl.api.routes.credentials import PUT
+
+    new = _credential(found)
+    if isinstance(new, str):
+        say(f"{found.name}: {new}")
+        return None
+    await api.call(PUT, body=new)
+    return {"kind": "Credential", "name": new.name, "type": new.type}
+
+
+def _credential(found: Source) -> NewCredential | str:
+    """The credential that a file holds, or why it holds none."""
     from noetl import wiring
-    from noetl.api.routes.credentials import PUT, NewCredential
+    from noetl.api.routes.credentials import NewCredential
 
     try:
         document = wiring.plain_document(found.text)
     except ValueError as error:
-        say(f"{found.name}: {error}")
-        return None
+        return str(error)
     about = document.get("metadata") if isinstance(document.get("metadata"), dict) else {}
     assert isinstance(about, dict)
     spec = document.get("spec") if isinstance(document.get("spec"), dict) else {}
@@ -118,10 +175,7 @@ async def _keep_credential(api: Api, found: Source) -> dict[str, Any] | None:
     together = {**document, **about, **spec}
     name, data = together.get("name"), together.get("data")
     if not isinstance(name, str) or not isinstance(data, dict):
-        say(f"{found.name}: a credential has a `name`, a `type` and `data`, which is a mapping.")
-        return None
+        return "a credential has a `name`, a `type` and `data`, which is a mapping."
     kind = str(together.get("type") or "generic")
     about_it = str(together.get("description") or "")
-    new = NewCredential(name=name, type=kind, data=data, description=about_it)
-    await api.call(PUT, body=new)
-    return {"kind": "Credential", "name": name, "type": kind}
+    return NewCredential(name=name, type=kind, data=data, description=about_it)

@@ -45,6 +45,12 @@ ROOM_MIN = 1 << 20
 """A disk with less free space counts as full."""
 
 
+def no_database(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} does not exist. Run a playbook first, or name another database with --db."
+    )
+
+
 class SqliteStore:
     """See `noetl.store.base.Store`. Open it with `open`."""
 
@@ -123,9 +129,7 @@ class SqliteStore:
     @classmethod
     def _open_shared(cls, path: Path) -> SqliteStore:
         if not path.exists():
-            raise StoreError(
-                f"{path} does not exist. Run a playbook first, or name another database with --db."
-            )
+            raise no_database(path)
         db = connect(path, "reader")
         try:
             require_current(db, str(path))
