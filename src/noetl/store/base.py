@@ -1,10 +1,10 @@
-"""A database with executions in it: its parts, its clock, and the processes that share it.
+"""A database with executions: its parts, its clock, and the processes that share it.
 
-The promise that every store keeps is written in one file for each part, for the author of the next
-store. A store keeps bytes and a few columns to find them by; it decides nothing. Everything
-that belongs together is written in one transaction by `Log.commit`. Times are seconds since 1970,
-handed in by the caller: a store decides nothing by a clock of its own. Ids are texts. `tests/store`
-is these pages as a test suite; a new store joins it by one fixture.
+Each part has a protocol in a file of its own, written for the author of the next store. A store
+holds bytes and a few columns to find them by; it decides nothing. Everything that belongs together
+is written in one transaction by `Log.commit`. Times are seconds since 1970, passed in by the
+caller: a store decides nothing by a clock of its own. Ids are texts. `tests/store` is the test
+suite of these protocols; a new store joins it by one fixture.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noetl.store.triggers import Messages, Triggers
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """A server or worker process that says from time to time that it is there."""
+    """A server or worker process that sends heartbeats."""
 
     name: str
     kind: Literal["server", "worker"]
@@ -38,19 +38,19 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     version: str = ""
     draining: bool = False
-    """It takes nothing new."""
+    """It takes no new work."""
     sandbox: str = ""
-    """What a worker keeps code and programs of tasks in: `processes` or `namespaces`."""
+    """How a worker isolates code and programs of tasks: `processes` or `namespaces`."""
 
 
 class Channel(Protocol):
     """Short messages between all processes on one database. Any of them may be lost."""
 
     async def send(self, text: str) -> None:
-        """Tell the others. Raises StoreError when that is impossible just now."""
+        """Send to the others. Raises StoreError if that is impossible at the moment."""
 
     def messages(self) -> AsyncIterator[str]:
-        """What others send from now on; raises StoreError when the line breaks."""
+        """What others send from now on. Raises StoreError when the connection breaks."""
 
 
 class Store(Protocol):
@@ -73,35 +73,35 @@ class Store(Protocol):
     """No other process writes while this one has it open. `wiring` asks, and hands out what
     follows from it as values."""
     channel: Channel | None
-    """How to tell the others that something was written; None if there are none."""
+    """Notifies the others that something was written; None if there are none."""
 
     async def time(self) -> float:
-        """Seconds since 1970 by the one clock that all who use this database share."""
+        """Seconds since 1970 by the clock that all users of this database share."""
 
     async def installation(self) -> str:
-        """What tells this database from all others: drawn when it was made, the same for ever."""
+        """The identity of this database: generated when it was created, and never changed."""
 
     async def probe(self) -> None:
-        """Raise StoreError with the reason if, as far as can be told, nothing can be written now.
+        """Raise StoreError with the reason if, as far as is known, nothing can be written now.
 
         StoreBusy: it does not answer; StoreFull: there is no room.
         """
 
     async def close(self) -> None:
-        """Finish what is being written, then let go of the database."""
+        """Finish writes under way, then close the database."""
 
     async def check(self) -> list[str]:
-        """Everything that is not what was written, one sentence each; reads all there is."""
+        """All damage, one sentence each; reads everything."""
 
-    # --- Who is there ---
+    # --- Processes ---
 
     async def beat(self, runtime: Runtime) -> None:
-        """Note that this process is there, as it is now. It has started once and only once."""
+        """A heartbeat of this process, with its current state. Its start time never changes."""
 
     async def runtimes(
         self, *, kind: str | None = None, since: float | None = None
     ) -> list[Runtime]:
-        """Processes by name, perhaps of one kind or seen at or after a moment only."""
+        """Processes by name; optionally of one kind, or seen at or after a moment."""
 
     async def leave(self, name: str) -> bool:
-        """This process ends; whether it was known."""
+        """This process ends. Returns whether it was known."""

@@ -1,4 +1,4 @@
-"""What holds executions back: slots of limits, and rates that all workers share."""
+"""Limits on executions: slots, and rates that all workers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl.model.ids import ExecutionId
 
 
 class Slot(NamedTuple):
-    """A limit that an execution is held to: so many that have it run at the same time."""
+    """A limit of an execution: how many executions with it may run at the same time."""
 
     name: str
     capacity: int
@@ -29,26 +29,27 @@ class SlotUse(NamedTuple):
 
 
 class Admissions(Protocol):
-    """Who may start, and who has to end for it."""
+    """Which executions may start, and which have to end for that."""
 
     async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
-        """Executions that wait although all their limits have room, in the order of their turn."""
+        """Waiting executions whose limits all have room, in the order of their turn."""
 
     async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
-        """Executions that have to make room, and for which newer one."""
+        """Executions that have to make room, and the newer one that replaces each."""
 
 
 class Limits(Admissions, Protocol):
     """What every store promises about limits. A slot is taken and freed by a commit."""
 
     async def slot_uses(self, names: Collection[str]) -> list[SlotUse]:
-        """Who holds a slot of these limits, and who waits for one, in the order they will run: the
-        first hundred."""
+        """The executions that hold a slot of these limits, and those that wait, in the order they
+        will run: the first hundred.
+        """
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
-        """The next free moment of a rate, which is nobody else's then: moments of one key lie at
-        least so many seconds apart, whoever takes them.
+        """Take the next free slot of a rate for one caller: slots of one key are at least `apart`
+        seconds apart, for all callers together.
         """
 
     async def forget_moments(self, *, before: float) -> None:
-        """Rates whose next free moment has passed by then need no row."""
+        """Delete rates whose next free slot has passed by then."""

@@ -1,7 +1,7 @@
-"""The commands that wait for workers, the leases on them, and timers.
+"""Commands that wait for workers, their leases, and timers.
 
-A command is inserted and closed by a commit (`noetl.store.log`); here it is found, leased and
-looked at in between.
+A commit inserts and closes commands (`noetl.store.log`); in between, they are found, leased and
+listed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from noetl.model.ids import CommandId, ExecutionId
 
 
 class NewCommand(NamedTuple):
-    """A command to insert, perhaps already leased ("leased at birth")."""
+    """A command to insert, possibly already leased ("leased at birth")."""
 
     command: Command
     worker_id: str | None = None
@@ -22,14 +22,14 @@ class NewCommand(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who has a command that is not closed."""
+    """The worker that holds an open command."""
 
     execution_id: ExecutionId
     worker_id: str
 
 
 class Lapsed(NamedTuple):
-    """A command whose lease has run out, and who held it."""
+    """A command whose lease has lapsed, and its worker."""
 
     command: Command
     worker_id: str
@@ -37,7 +37,7 @@ class Lapsed(NamedTuple):
 
 
 class Free(NamedTuple):
-    """A command that a worker may be given."""
+    """A command that can be leased."""
 
     execution_id: ExecutionId
     command_id: CommandId
@@ -45,7 +45,7 @@ class Free(NamedTuple):
 
 
 class Work(Protocol):
-    """What there is to do: commands to hand out, leases that lapse, timers that are due.
+    """The work to do: commands to lease, leases that lapse, timers that are due.
 
     A process does all the work of its database, or its own part (`noetl.control.own_work`).
     """
@@ -54,17 +54,17 @@ class Work(Protocol):
         self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
     ) -> list[Lease]:
         """Lease up to `limit` free commands of a pool: highest priority first, then lowest turn,
-        then oldest. With `own` of those that this process has opened, and none of them while one
+        then oldest. With `own` only those that this process has opened, and none of them while one
         of a higher priority waits.
 
         Free: never leased. A command is leased once, under the token `token_of` it. When its lease
-        lapses it stays where it is until a commit closes it: its work goes on under another one.
+        lapses it stays in place until a commit closes it: its work continues under another command.
         """
 
     async def renew(
         self, commands: Collection[CommandId], *, now: float, expires_at: float
     ) -> set[CommandId]:
-        """Extend these leases; those that still hold (not closed, not lapsed)."""
+        """Extend these leases. Returns those that still hold (not closed, not lapsed)."""
 
     async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
         """Commands whose lease has lapsed, oldest first. Changes nothing."""
@@ -75,14 +75,14 @@ class Work(Protocol):
     async def due_timers(
         self, *, now: float, limit: int = 100
     ) -> list[tuple[ExecutionId, str, float]]:
-        """Timers whose time has come, earliest first. They stay until a commit clears them."""
+        """Timers that are due, earliest first. They stay until a commit clears them."""
 
     async def next_timer(self) -> float | None:
         """When the earliest timer fires."""
 
 
 class Queue(Work, Protocol):
-    """What every store promises about work: to hand it out, and to show it."""
+    """What every store promises about work: to lease it, and to show it."""
 
     async def claim_of(
         self,
@@ -93,13 +93,13 @@ class Queue(Work, Protocol):
         limit: int,
         expires_at: float,
     ) -> list[Lease]:
-        """The same as `claim`, of these commands only."""
+        """Like `claim`, for these commands only."""
 
     async def free(self, pool: str, *, limit: int) -> list[Free]:
         """The first commands of a pool that `claim` would lease, in its order."""
 
     async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
-        """Who has each of these that is leased, whether the lease has lapsed or not."""
+        """The holder of each of these that is leased, whether the lease has lapsed or not."""
 
     async def sizes(self) -> dict[str, tuple[int, int]]:
         """For each pool with commands: how many wait for a worker, and how many are leased."""
@@ -107,10 +107,10 @@ class Queue(Work, Protocol):
     async def open_commands(
         self, execution_id: ExecutionId | None = None
     ) -> list[tuple[Command, str | None, float | None]]:
-        """Commands not closed, with worker and expiry where leased; of one execution, or all."""
+        """Open commands, with worker and expiry if leased; of one execution, or all."""
 
     async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
-        """Commands that no worker has, oldest first; damaged ones are left out."""
+        """Commands that no worker has, oldest first; without damaged ones."""
 
     async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
         """The timers of an execution, and when each fires."""
