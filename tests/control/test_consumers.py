@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import nats
 import psycopg
 
 from noetl.api.services import Services
-from noetl.control.consumers import CONNECTING
+from noetl.control.consumers import CONNECTING, ConsumerState
 from noetl.model.triggers import TriggerMessage
 from noetl.wiring import keeping_triggers
 from tests.control.servers import run, servers
@@ -226,6 +227,30 @@ def test_new_and_changed_files_are_messages_and_known_ones_are_not(
 
     run(first)
     run(second)
+
+
+def test_what_a_process_that_was_killed_read_is_read_on_at_once(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    source = {"files": {"url": f"file://{tmp_path}/in", "pattern": "*.csv", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    def left(state: ConsumerState) -> ConsumerState:
+        """As a process leaves it that says nothing when it ends."""
+        return msgspec.structs.replace(state, holder="gone", until=time.time() + 3600)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            await register(system, document(source, target=target))
+            await reading(system)
+        async with embedded(tmp_path, keeps=False) as system:
+            await system.consumers.change("t/c", left)
+        (tmp_path / "in" / "1.csv").write_text("one")
+        async with embedded(tmp_path) as system:
+            await taken(system, 1)
+            assert await orders(system) == [3]
+
+    run(story)
 
 
 def test_no_more_run_than_may_and_the_next_follow_also_after_a_restart(
