@@ -400,7 +400,7 @@ def test_what_is_started_beside_a_running_process_runs_there_to_its_end(place):
     ran = [place.run("execute", "tests/later", *database) for _ in range(2)]
     followed = [place.run("executions", "follow", one.stdout.strip()) for one in ran]
     place.write("now", "")
-    other.communicate(timeout=20)
+    other.communicate(timeout=PATIENCE)
 
     assert all("runs in the process that holds the database" in one.stderr for one in ran)
     assert [(one.returncode, one.stdout) for one in followed] == [(0, "later\n")] * 2

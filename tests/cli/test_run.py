@@ -393,7 +393,7 @@ class Terminal:
         os.close(self._ours)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE)
 
 
 def test_a_terminal_shows_the_steps_as_they_go(place):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.stopwatch import PATIENCE
+
 BYTES_AT_ONCE = 64 * 1024
 
 
@@ -69,7 +71,7 @@ def proxy_to(target: Path) -> Iterator[Proxy]:
     thread = threading.Thread(target=lambda: asyncio.run(proxy.run(ready)))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(PATIENCE)
         yield proxy
     finally:
         proxy.end()

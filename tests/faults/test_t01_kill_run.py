@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.runs import Place, kill, wait_for
+from tests.stopwatch import PATIENCE
 
 PARENT = """\
 apiVersion: noetl.io/v2
@@ -111,7 +112,7 @@ class Killer:
         self._progress = found
 
     def _wait_for_progress(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while self.place.count(*PROGRESS) <= self._progress and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -179,13 +180,11 @@ def place_in(folder: Path) -> Place:
     return place
 
 
-def kill_and_check(folder: Path, seed: int, kills: int, seconds: float) -> None:
+def kill_and_check(folder: Path, seed: int, kills: int) -> None:
     place = place_in(folder)
     killer = Killer(place, seed)
-    deadline = time.monotonic() + seconds
-    while killer.kills < kills and time.monotonic() < deadline:
+    while killer.kills < kills:
         killer.strike()
-    assert killer.kills >= min(kills, 20), "too slow a machine to prove anything"
     ended = place.run("executions", "resume-all")
     assert ended.returncode == 0, ended.stderr
 
@@ -204,13 +203,13 @@ def kill_and_check(folder: Path, seed: int, kills: int, seconds: float) -> None:
 
 
 def test_nothing_is_lost_or_done_twice_however_often_it_is_killed(tmp_path):
-    kill_and_check(tmp_path, seed=1, kills=50, seconds=60)
+    kill_and_check(tmp_path, seed=1, kills=20)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 7))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_killed_fifty_times_in_a_row(tmp_path, seed):
-    kill_and_check(tmp_path, seed, kills=50, seconds=600)
+    kill_and_check(tmp_path, seed, kills=50)
 
 
 def test_the_check_would_see_an_effect_that_is_done_again(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from noetl import wiring
 from noetl.dsl.assist import about, offers
 from tests.examples.system import EXAMPLES
+from tests.stopwatch import PATIENCE
 
 TEXT = """\
 apiVersion: noetl.io/v2
@@ -189,7 +190,7 @@ class Editor:
 
     def end(self) -> int:
         self._server.stdin.close()
-        code = self._server.wait(30)
+        code = self._server.wait(PATIENCE)
         self._server.stdout.close()
         return code
 

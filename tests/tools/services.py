@@ -54,12 +54,12 @@ def answering(*routes: tuple[str, str, Handler]) -> Iterator[str]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(START_SECONDS)
     try:
         yield address[0]
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(START_SECONDS)
 
 
 def free_port() -> int:

@@ -14,6 +14,7 @@ import pytest
 
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.python.sandbox import SandboxPool
+from tests.stopwatch import PATIENCE
 
 
 def is_alive(pid):
@@ -25,7 +26,7 @@ def is_alive(pid):
 
 def is_gone(pid):
     """Whether it is dead, or is within the moment that a killed process takes."""
-    end = time.monotonic() + 1
+    end = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     return not is_alive(pid)
@@ -245,7 +246,7 @@ asyncio.run(main())
         assert worker.stdout is not None
         pid = int(worker.stdout.readline())
         worker.kill()
-    end = time.monotonic() + 5
+    end = time.monotonic() + PATIENCE
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert not is_alive(pid)

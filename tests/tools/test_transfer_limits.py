@@ -14,7 +14,7 @@ import duckdb
 import psycopg
 import pytest
 
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import failure, on_bench, ran
 
 ROWS = [{"id": 1, "name": "one"}, {"id": 2, "name": "two"}]
@@ -108,7 +108,7 @@ def test_cancelling_stops_it_at_once_and_commits_nothing_more(end, postgres, web
     assert on_bench(work) < 1
     with psycopg.connect(**postgres, autocommit=True) as connection:
         busy = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%'"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while connection.execute(busy).fetchone() != (0,):
             assert time.monotonic() < deadline, "the server is still copying"
 

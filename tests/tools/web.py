@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.stopwatch import PATIENCE
+
 
 class Server:
     """Its address, and the requests it has seen."""
@@ -147,7 +149,7 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    started.wait(10)
+    assert started.wait(PATIENCE)
     try:
         yield server
     finally:
