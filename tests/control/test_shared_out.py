@@ -89,6 +89,57 @@ def test_what_is_opened_while_a_worker_looks_is_not_waited_for(
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
 
 
+def test_a_slot_whose_execution_has_ended_is_given_the_next_one_in_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            orchestrator, claim = system.orchestrator, system.store.queue.claim
+            ids = [await started(system, ONE_STEP) for _ in range(3)]
+            [held] = await leased(system, "w")
+            monkeypatch.setattr(system.store.queue, "claim", None)
+            given = [held]
+            for _ in range(2):
+                [following] = (await orchestrator.report(done(given[-1], "w"), want=1)).leases
+                given.append(following)
+            assert (await orchestrator.report(done(given[-1], "w"), want=1)).leases == ()
+
+            assert [one.command.execution_id for one in given] == ids
+            for execution_id in ids:
+                assert (await orchestrator.wait_for_end(execution_id)).status == "COMPLETED"
+            # Nobody who was answered counts as waiting.
+            monkeypatch.setattr(system.store.queue, "claim", claim)
+            last = await started(system, ONE_STEP)
+            [lease] = await leased(system, "other")
+            assert lease.command.execution_id == last
+
+    run(story)
+
+
+def test_what_was_to_be_given_with_a_commit_that_fails_is_claimed_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            for _ in range(2):
+                await started(system, ONE_STEP)
+            [held] = await leased(system, "w")
+
+            async def full(*_: object, **__: object) -> None:
+                raise StoreError("the disk is full.")
+
+            with monkeypatch.context() as broken:
+                broken.setattr(system.store.log, "commit", full)
+                with pytest.raises(StoreError, match="full"):
+                    await system.orchestrator.report(done(held, "w"), want=1)
+
+            async with asyncio.timeout(30):
+                [_] = await leased(system, "other", wait=60)
+            assert (await system.orchestrator.report(done(held, "w"), want=1)).leases == ()
+
+    run(story)
+
+
 def test_s24_commands_that_were_lost_twice_are_given_to_workers_that_run_nothing_else(
     tmp_path: Path,
 ):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from noetl.errors import StoreError
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import token_of
 from noetl.store.base import Store
 from noetl.store.postgres import PostgresStore
-from noetl.store.queue import Holder, Lapsed, NewCommand
+from noetl.store.queue import Claim, Holder, Lapsed, NewCommand
 from tests.store.making import (
     MINUTE,
     NOON,
@@ -122,6 +125,32 @@ async def test_a_claim_takes_no_more_than_its_limit_and_only_of_its_pool(store: 
     assert await claim(store, limit=0) == []
     assert await claim(store, pool="none") == []
     assert names(await claim(store)) == ["c"]
+
+
+async def test_a_claim_that_goes_along_with_a_commit_finds_what_that_opened(store: Store):
+    await store.log.commit([start(commands=[*free("a"), born_leased("b", "w1", NOON)])])
+    along = Claim("w1", "default", 2, NOON + MINUTE)
+
+    moved = await store.log.commit(
+        [more(1, closed=["b"], commands=free("c", "d")), more(7, execution_id=TWO)], claims=[along]
+    )
+
+    assert moved == [TWO]
+    assert names(along.found) == (["a", "c"] if store.queue.goes_along else [])
+    assert names(await claim(store, "w2")) == [
+        one for one in ("a", "c", "d") if one not in names(along.found)
+    ]
+
+
+async def test_a_claim_finds_nothing_if_its_commit_fails(store: Store):
+    await store.log.commit([start(commands=free("a"))])
+    along = Claim("w1", "default", 2, NOON + MINUTE)
+
+    with pytest.raises(StoreError, match="Nothing was kept"):
+        await store.log.commit([more(1), start(TWO, summary=None)], claims=[along])
+
+    assert along.found == []
+    assert names(await claim(store, "w2")) == ["a"]
 
 
 async def test_a_claim_may_name_the_commands_it_is_about(store: Store):

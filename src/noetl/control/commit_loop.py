@@ -28,7 +28,7 @@ import msgspec
 
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
-from noetl.control.leases import Dispatch, Waiter
+from noetl.control.leases import UNKNOWN, Along, Dispatch, Waiter
 from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
@@ -227,6 +227,8 @@ class CommitLoop:
         """Called when such rows were written."""
         self.claim: Callable[[Waiter, str], Awaitable[list[Lease]]]
         """Leases what is open to a slot that makes room for it; `Leases` says how."""
+        self.claims_go_along = False
+        """Slots that report may claim in the transaction of their reports; likewise."""
         self.give_back: Callable[[Sequence[Lease], str], None]
         """Gives to others what a worker was given and will not hear of; likewise."""
         self._under_way: Collection[ExecutionId] = ()
@@ -273,6 +275,18 @@ class CommitLoop:
     def post(self, given: Input) -> None:
         """Take the input in without waiting for what follows."""
         self.inbox.put(Entry(given))
+
+    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
+        """A worker has taken these; that they are leased is stored already."""
+        for lease in leases:
+            self._dispatch.hold(lease, worker_id)
+            leased = Leased(
+                execution_id=lease.command.execution_id,
+                at=now,
+                step_run_id=lease.command.step_run_id,
+                worker=worker_id,
+            )
+            self.post(leased)
 
     def is_under_way(self, execution_id: ExecutionId) -> bool:
         """Whether it is being decided and stored just now."""
@@ -514,28 +528,45 @@ class CommitLoop:
                 told.append(write)
             elif self._memory.is_shared:
                 writes.append(write)
-        if len(batch.decided) == 1 and batch.decided[0].prepares:
+        claims = self._claims(batch) if any(self._dispatch.backlog.values()) else []
+        if len(batch.decided) == 1 and batch.decided[0].prepares and not claims:
             # While the store writes. Where many come together, the writer and the next readers
             # have better use for that time.
             asyncio.get_running_loop().call_soon(batch.decided[0].prepare)
         try:
             moved = (
-                await self._store.log.commit(writes, tied=batch.tied if batch.ties else ())
+                await self._store.log.commit(
+                    writes,
+                    tied=batch.tied if batch.ties else (),
+                    claims=[claim for claim, *_ in claims],
+                )
                 if writes
                 else []
             )
         except NoetlError as error:
             self._undo(batch)
+            for claim, *_ in claims:
+                self._dispatch.left(claim.pool, UNKNOWN)
             for entry in batch.decided:
                 self._fail(entry, error)
             return None
         for execution_id in moved:
             self._memory.drop(execution_id)
         refused = set(moved)
+        for one in claims:
+            self._dispatch.share_out(one)
+            self.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
         self._settle(batch, refused)
         if self.on_stored is not None:
             self.on_stored([write for write in told if write.execution_id not in refused])
         return refused or None
+
+    def _claims(self, batch: Batch) -> list[Along]:
+        """What slots take that would have to ask for it as soon as they are answered."""
+        if not self.claims_go_along:
+            return []
+        reporting = [one.waiter for one in batch.decided if one.waiter and one.has_voice]
+        return self._dispatch.claims(reporting, batch.now)
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """It is stored: let it out."""

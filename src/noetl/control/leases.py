@@ -5,8 +5,10 @@ for it, and waits in a pool.
 
 *Leased at birth, or claimed.* If a worker waits just then, the command is stored already leased to
 it and handed over when the commit is through: no second write, no polling (`Dispatch.place`). What
-no worker waits for stays open in the store and is claimed later, in turn (`Turns`,
-`Leases.lease`). The first lease of a run starts it (`step.started`).
+no worker waits for stays open in the store and is claimed later, in turn (`Turns`): by a slot that
+reports and has nothing that follows, in the transaction of its report where the store allows it
+(`Dispatch.claims`), else by a worker that asks (`Leases.lease`). The first lease of a run starts it
+(`step.started`).
 
 *Who goes first.* A slot that reports goes on with what follows from its report: that costs nothing.
 Two things bound it. If its executions have a line of commands waiting and somebody came whose turn
@@ -57,7 +59,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
@@ -85,8 +87,8 @@ from noetl.model.commands import (
     serves,
 )
 from noetl.model.ids import CommandId, ExecutionId, token_of
-from noetl.model.inputs import Lapsed, Leased, Refused
-from noetl.store.queue import Holder, NewCommand, Work
+from noetl.model.inputs import Lapsed, Refused
+from noetl.store.queue import Claim, Holder, NewCommand, Work
 
 if TYPE_CHECKING:
     from noetl.control.commit_loop import CommitLoop
@@ -198,6 +200,16 @@ class Waiter(msgspec.Struct, eq=False):
     def wake(self) -> None:
         if self.future is not None and not self.future.done():
             self.future.set_result(None)
+
+
+class Along(NamedTuple):
+    """A claim that goes along with the commit of reports, and the slots that reported."""
+
+    claim: Claim
+    slots: list[Waiter]
+    backlog: float
+    """What was open in the pool before it, and whose turn had come."""
+    newcomers: int
 
 
 class Untold:
@@ -335,6 +347,41 @@ class Dispatch:
         self.newcomers.pop(pool, None)
         self._claims[pool] += 1
         return self._claims[pool] % self._whole_pool_every != 0
+
+    def claims(self, waiters: Iterable[Waiter], now: float) -> list[Along]:
+        """What slots that have reported, and are promised nothing that follows, take of what is
+        open: in the transaction of their reports, so that nobody has to ask.
+        """
+        idle: dict[tuple[str, str], list[Waiter]] = {}
+        for waiter in waiters:
+            worker_id, pool = waiter.worker_id, waiter.pool
+            if waiter.promised or waiter.given or not self.backlog.get(pool, 0):
+                continue
+            # What may kill its worker comes first, and what asks for labels: `Leases.lease`.
+            if place_of(pool)[1] or self.backlog.get(apart(pool), 1):
+                continue
+            if worker_id not in self.away:
+                idle.setdefault((worker_id, pool), []).append(waiter)
+        found = []
+        for (worker_id, pool), slots in idle.items():
+            if not self.is_watched(worker_id, now):
+                want = sum(waiter.want for waiter in slots)
+                claim = Claim(worker_id, pool, want, now + self.lease_seconds)
+                backlog, newcomers = self.backlog[pool], self.newcomers.get(pool, 0)
+                found.append(Along(claim, slots, backlog, newcomers))
+                self.begin_claim(pool, now)
+        return found
+
+    def share_out(self, along: Along) -> None:
+        """The claim was met: the slots get what was found."""
+        claim = along.claim
+        leases = iter(claim.found)
+        for waiter in along.slots:
+            self.stop_waiting(waiter)
+            waiter.given = [*islice(leases, waiter.want)]
+        if len(claim.found) >= claim.limit:
+            self.left(claim.pool, along.backlog - claim.limit)
+            self.expect(claim.pool, along.newcomers - claim.limit)
 
     def has_workers(self, pool: str, now: float) -> bool:
         """Whether workers of this pool ask here for work."""
@@ -565,6 +612,7 @@ class Leases:
         self._commits = commits
         commits.claim = self._claim_for_reporter
         commits.give_back = self._give_back
+        commits.claims_go_along = work.goes_along
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open now, or what comes within `wait` seconds."""
@@ -655,7 +703,7 @@ class Leases:
         if len(leases) >= want:
             self._dispatch.left(pool, backlog - want)
             self._dispatch.expect(pool, newcomers - want)
-        self.note_claimed(leases, worker_id, now)
+        self._commits.note_claimed(leases, worker_id, now)
         return leases
 
     async def _claimed(
@@ -694,18 +742,6 @@ class Leases:
                 given_back=True,
             )
             self._commits.post(lapsed)
-
-    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
-        for lease in leases:
-            self._dispatch.hold(lease, worker_id)
-            # Nobody waits for this: that it is leased is stored already.
-            leased = Leased(
-                execution_id=lease.command.execution_id,
-                at=now,
-                step_run_id=lease.command.step_run_id,
-                worker=worker_id,
-            )
-            self._commits.post(leased)
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases; the commands that are no longer this worker's."""

@@ -31,6 +31,8 @@ EVERY = 1_000_000
 class OwnWork:
     """What of the work in a database is a visitor's own; see `Work` and `Admissions`."""
 
+    goes_along = False  # The store does not know what is our own.
+
     def __init__(self, queue: Queue, limits: Limits, records: Records) -> None:
         self._queue = queue
         self._limits = limits

@@ -17,7 +17,7 @@ from noetl.model.triggers import TriggerChange
 from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain, continues, damaged_log
 from noetl.store.limits import Slot
-from noetl.store.queue import NewCommand
+from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary
 
 
@@ -97,7 +97,11 @@ class Log(Protocol):
     """What every store promises about executions."""
 
     async def commit(
-        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+        self,
+        writes: Sequence[Write],
+        *,
+        tied: Sequence[Collection[ExecutionId]] = (),
+        claims: Sequence[Claim] = (),
     ) -> list[ExecutionId]:
         """Commit all of these writes; each execution atomically.
 
@@ -110,6 +114,9 @@ class Log(Protocol):
         An execution that would run while one of its limits (`slots`) has no room is refused like
         one that has moved, and its write says so (`full`). Checking for room and taking the slot
         happen in one transaction that excludes all others of that limit.
+
+        Where claims go along (`Work.goes_along`), workers lease in the same transaction what is
+        free then, as by `Work.claim`.
         """
 
     async def load(self, execution_id: ExecutionId) -> Loaded | None:

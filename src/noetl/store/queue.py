@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
 
@@ -26,6 +28,17 @@ class Holder(NamedTuple):
 
     execution_id: ExecutionId
     worker_id: str
+
+
+class Claim(msgspec.Struct):
+    """Free commands that a worker takes along with a commit."""
+
+    worker_id: str
+    pool: str
+    limit: int
+    expires_at: float
+    found: list[Lease] = []
+    """Set by the store."""
 
 
 class Lapsed(NamedTuple):
@@ -49,6 +62,9 @@ class Work(Protocol):
 
     A process does all the work of its database, or its own part (`noetl.control.own_work`).
     """
+
+    goes_along: bool
+    """All that is free may be claimed in the transaction of a commit (`Log.commit`)."""
 
     async def claim(
         self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False

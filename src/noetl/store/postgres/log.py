@@ -39,6 +39,7 @@ from noetl.store.postgres.database import (
 )
 from noetl.store.postgres.faults import FORESEEN
 from noetl.store.postgres.triggers import write_change
+from noetl.store.queue import Claim
 
 ROWS_AT_ONCE = 100
 RUNS = frozenset({"RUNNING", "PAUSED"})
@@ -53,7 +54,11 @@ class PostgresLog:
         self._heads: Heads[Head] = Heads()
 
     async def commit(
-        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+        self,
+        writes: Sequence[Write],
+        *,
+        tied: Sequence[Collection[ExecutionId]] = (),
+        claims: Sequence[Claim] = (),
     ) -> list[ExecutionId]:
         if not writes:
             return []

@@ -15,6 +15,8 @@ from noetl.store.queue import Free, Holder, Lapsed
 class PostgresQueue:
     """See `noetl.store.queue.Queue`."""
 
+    goes_along = False  # Another round trip, for which all others would have to wait.
+
     def __init__(self, database: Database) -> None:
         self._database = database
 

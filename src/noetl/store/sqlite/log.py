@@ -19,14 +19,14 @@ from noetl.model.ids import ExecutionId
 from noetl.store import log
 from noetl.store.checksums import Head, agrees, chain_start, damaged_log
 from noetl.store.log import EventRow, Heads, Loaded, Write, row_of
-from noetl.store.queue import NewCommand
+from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary, encode_labels
 from noetl.store.sqlite import triggers
 from noetl.store.sqlite.bodies import Filed, SqliteBodies, result_row
 from noetl.store.sqlite.database import Database
 from noetl.store.sqlite.faults import FORESEEN, fault
 from noetl.store.sqlite.queries import QUERIES
-from noetl.store.sqlite.queue import listed, verify_commands
+from noetl.store.sqlite.queue import claim, listed, verify_commands
 
 encode_json = msgspec.json.Encoder().encode
 
@@ -89,7 +89,11 @@ class SqliteLog:
         self._heads: Heads[Standing] = Heads()
 
     async def commit(
-        self, writes: Sequence[Write], *, tied: Sequence[Collection[ExecutionId]] = ()
+        self,
+        writes: Sequence[Write],
+        *,
+        tied: Sequence[Collection[ExecutionId]] = (),
+        claims: Sequence[Claim] = (),
     ) -> list[ExecutionId]:
         filed: Filed = {}
         for write in writes:
@@ -98,12 +102,12 @@ class SqliteLog:
                 break
         try:
             moved, ends = await self._database.writer.run(
-                lambda db: commit(db, writes, filed, tied, self._heads)
+                lambda db: commit(db, writes, filed, tied, self._heads, claims)
             )
         except (sqlite3.IntegrityError, Outdated):
             # An id or key is taken, or we remember wrongly. Look whose it is, and write the rest.
             moved, ends = await self._database.write(
-                lambda db: commit(db, writes, filed, tied, None)
+                lambda db: commit(db, writes, filed, tied, None, claims)
             )
         except FORESEEN as error:
             raise fault(error, self._database.place) from error
@@ -195,13 +199,28 @@ def commit(
     filed: Filed,
     tied: Sequence[Collection[ExecutionId]],
     heads: Heads[Standing] | None,
+    claims: Sequence[Claim] = (),
 ) -> Outcome:
-    """Write all of these except those whose execution has moved.
+    """Write all of these except those whose execution has moved, and meet the claims.
 
     What is remembered in `heads` is taken to be true, and keys are taken to be free, since they
     almost always are: if not, SQLite refuses (`Outdated`, `IntegrityError`). Without `heads` each
     write is looked at and written by itself, and so it is found out whose is at fault.
     """
+    outcome = _commit_tied(db, writes, filed, tied, heads)
+    for one in claims:
+        chosen: dict[str, object] = {"pool": one.pool}
+        one.found = claim(db, "free_commands", chosen, one.worker_id, one.limit, one.expires_at)
+    return outcome
+
+
+def _commit_tied(
+    db: sqlite3.Connection,
+    writes: Sequence[Write],
+    filed: Filed,
+    tied: Sequence[Collection[ExecutionId]],
+    heads: Heads[Standing] | None,
+) -> Outcome:
     if not tied:
         return _commit(db, writes, filed, heads)
     db.execute("SAVEPOINT tied")

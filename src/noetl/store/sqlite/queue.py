@@ -20,6 +20,8 @@ encode_json = msgspec.json.Encoder().encode
 class SqliteQueue:
     """See `noetl.store.queue.Queue`."""
 
+    goes_along = True
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -29,7 +31,7 @@ class SqliteQueue:
         # Nobody else opens any: all are our own.
         chosen: dict[str, object] = {"pool": pool}
         return await self._database.write(
-            lambda db: _claim(db, "free_commands", chosen, worker_id, limit, expires_at)
+            lambda db: claim(db, "free_commands", chosen, worker_id, limit, expires_at)
         )
 
     async def claim_of(
@@ -43,7 +45,7 @@ class SqliteQueue:
     ) -> list[Lease]:
         chosen: dict[str, object] = {"pool": pool, "commands": listed(commands)}
         return await self._database.write(
-            lambda db: _claim(db, "free_commands_of", chosen, worker_id, limit, expires_at)
+            lambda db: claim(db, "free_commands_of", chosen, worker_id, limit, expires_at)
         )
 
     async def free(self, pool: str, *, limit: int) -> list[Free]:
@@ -102,7 +104,7 @@ def listed(names: Collection[str]) -> str:
     return encode_json(list(names)).decode()
 
 
-def _claim(
+def claim(
     db: sqlite3.Connection,
     query: str,
     chosen: dict[str, object],
