@@ -172,6 +172,7 @@ READS_EVERYTHING = {
     *("views", "waiting_commands"),  # in the order in which they are asked for
     *("holders", "lapsed", "renew_leases"),  # the leases: no more than all workers have slots
     *("executions_count", "executions_histogram"),  # of all executions, unless a query says less
+    "ended_since",  # asked when a server has died
     *(
         "users",
         "tokens",
