@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 the command failed, 2 the command line or a playbook is
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from typing import NoReturn
@@ -12,9 +13,10 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the `noetl` command."""
-    # Imported modules stay in memory: collecting garbage every few hundred objects would cost a
-    # lot.
-    gc.set_threshold(10_000, 20, 20)
+    # What is imported stays: searching it for cycles finds nothing, while the command starts (few
+    # objects are made meanwhile) and once more when the interpreter ends.
+    gc.set_threshold(50_000, 20, 20)
+    atexit.register(gc.freeze)
     from noetl.cli.commands import noetl
     from noetl.errors import NoetlError
 
