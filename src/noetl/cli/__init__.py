@@ -5,7 +5,6 @@ Exit codes: 0 success, 1 the command failed, 2 the command line or a playbook is
 
 from __future__ import annotations
 
-import atexit
 import gc
 import sys
 from typing import NoReturn
@@ -13,10 +12,9 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the `noetl` command."""
-    # What is imported stays: searching it for cycles finds nothing, while the command starts (few
-    # objects are made meanwhile) and once more when the interpreter ends.
+    # Modules stay: searching for cycles in them while the command starts finds nothing. The search
+    # when the interpreter ends has to be: libraries report what it leaves as leaked.
     gc.set_threshold(50_000, 20, 20)
-    atexit.register(gc.freeze)
     from noetl.cli.commands import noetl
     from noetl.errors import NoetlError
 
