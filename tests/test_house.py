@@ -264,7 +264,7 @@ def test_every_public_name_is_documented(package):
 
 NAMED_AFTER_OTHERS = ("cli", "ui", "rewrite", "api/routes", "store/sqlite", "store/postgres")
 """Rooms whose names come from a command, a text, a noun of the API or a part of a store."""
-OF_THEIR_OWN = ("errors", "events", "rule_events", "answers")
+OF_THEIR_OWN = ("errors", "events", "answers")
 """Classes of these modules are errors, events and answers, each with a page of documentation."""
 IMPORTED_MIN = 4
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from noetl.model.events import RetryStarted, StepDone, StepFailed, TaskDone, TokenCreated
-from noetl.model.rule_events import (
+from noetl.model.events import (
     BranchSuppressed,
     CaseEvaluated,
     ChainRestarted,
@@ -17,7 +16,12 @@ from noetl.model.rule_events import (
     PollIteration,
     PollStarted,
     RetryProcessed,
+    RetryStarted,
     SinkProcessed,
+    StepDone,
+    StepFailed,
+    TaskDone,
+    TokenCreated,
 )
 from tests.documents.services import Services, serving
 from tests.examples.system import Run, playbook, ran

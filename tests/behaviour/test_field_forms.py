@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from noetl.model.events import ChildStarted, LoopDone, NextUnmatched, TaskDone
-from noetl.model.rule_events import CaseEvaluated
+from noetl.model.events import CaseEvaluated, ChildStarted, LoopDone, NextUnmatched, TaskDone
 from tests.examples.conftest import Shop
 from tests.examples.system import Bench, Run, on_bench, playbook, ran
 from tests.stopwatch import PATIENCE

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from noetl.control import documents
-from noetl.model.events import RetryStarted, TaskDone
-from noetl.model.rule_events import ChainRestarted, SinkProcessed
+from noetl.model.events import ChainRestarted, RetryStarted, SinkProcessed, TaskDone
 from tests.documents.services import Services, serving
 from tests.examples.system import Bench, on_bench, playbook, ran
 

@@ -12,8 +12,15 @@ import pytest
 
 from noetl.control.live import QUIET_KEPT
 from noetl.errors import Finished, SignalRefused
-from noetl.model.events import ChildStarted, StepDone, StepWaiting, TimerFired, decode
-from noetl.model.signals import ApprovalReceived, SignalConsidered
+from noetl.model.events import (
+    ApprovalReceived,
+    ChildStarted,
+    SignalConsidered,
+    StepDone,
+    StepWaiting,
+    TimerFired,
+    decode,
+)
 from tests.examples.system import Bench, Run, on_bench, playbook
 
 APPROVAL = playbook(

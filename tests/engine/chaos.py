@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.loops import has_ended
 from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.commands import Command, Ending, Report, Suspension
 from noetl.model.events import (
@@ -261,7 +260,7 @@ class World:
             return
         now = {fact.iteration for fact in facts if type(fact) in (IterationDone, IterationFailed)}
         before = range(index % PARTITIONS, index, PARTITIONS)
-        assert all(one in now or has_ended(loop, one) for one in before), (index, before)
+        assert all(one in now or loop.has_ended(one) for one in before), (index, before)
 
     # --- What must hold at every moment ---
 

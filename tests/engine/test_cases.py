@@ -11,15 +11,19 @@ from noetl.engine.pipeline.actions import winner
 from noetl.engine.pipeline.rules import CaseProgram, Happening, called, entering, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
 from noetl.model.commands import Ending
-from noetl.model.events import CtxPatched, StepSkipped, TaskDone, TimerSet, TokenCreated
-from noetl.model.outcome import ok
-from noetl.model.rule_events import (
+from noetl.model.events import (
     BranchSuppressed,
     CaseEvaluated,
     CaseProcessed,
+    CtxPatched,
     NextEvaluated,
     StepPatched,
+    StepSkipped,
+    TaskDone,
+    TimerSet,
+    TokenCreated,
 )
+from noetl.model.outcome import ok
 from noetl.templates import Scope
 from tests.engine.playing import Play, error, play, program_of
 

@@ -7,12 +7,13 @@ state before, and compares.
 from __future__ import annotations
 
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noetl.engine.evolve import evolve
+from noetl.engine.evolve import FOLDS, evolve
 from noetl.model import events as facts
 from noetl.model.events import LoopDone, StepDone, StepFailed, StepScheduled, WorkflowFinished
 from noetl.model.state import ExecutionState
@@ -29,6 +30,10 @@ def playbooks(draw: st.DrawFn) -> str:
 
 
 SEEDS = st.integers(0, 2**32)
+
+
+def test_every_fact_says_what_it_does_to_the_state():
+    assert FOLDS.keys() == set(get_args(facts.Event))
 
 
 def live(playbook: str, seed: int) -> None:

@@ -10,9 +10,15 @@ from noetl.engine.evolve import HEARD_MAX, KEPT_MAX
 from noetl.engine.signals import DATA_BYTES_MAX, received
 from noetl.errors import Finished, SignalRefused
 from noetl.model.commands import Ending
-from noetl.model.events import StepDone, StepFailed, StepWaiting, TimerSet
+from noetl.model.events import (
+    MessageReceived,
+    SignalConsidered,
+    StepDone,
+    StepFailed,
+    StepWaiting,
+    TimerSet,
+)
 from noetl.model.inputs import Signalled
-from noetl.model.signals import MessageReceived, SignalConsidered
 from tests.engine.playing import Play, play, snapshot
 
 APPROVAL = """

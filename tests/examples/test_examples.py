@@ -15,6 +15,7 @@ from noetl.model.events import (
     ChildStarted,
     ExecutionBounded,
     IterationDone,
+    PollIteration,
     RetryStarted,
     StepSkipped,
     StepStarted,
@@ -23,7 +24,6 @@ from noetl.model.events import (
     TimerFired,
     TokenAbsorbed,
 )
-from noetl.model.rule_events import PollIteration
 from tests.examples.conftest import Shop
 from tests.examples.system import EXAMPLES, Bench, Run, example, on_bench
 

@@ -208,7 +208,7 @@ async def forked(recording: Recording, seq: int, around):
 
 
 def heard(recording: Recording) -> list[int]:
-    from noetl.model.signals import ApprovalReceived, MessageReceived
+    from noetl.model.events import ApprovalReceived, MessageReceived
 
     return [
         number

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from noetl.engine.evolve import evolve
-from noetl.model.events import TaskDone, decode
-from noetl.model.rule_events import SinkProcessed
+from noetl.model.events import SinkProcessed, TaskDone, decode
 from noetl.model.state import ExecutionState
 from tests.simulation.world import BLOCK, World, check_block, simulate
 

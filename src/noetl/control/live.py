@@ -23,19 +23,20 @@ from noetl.errors import Conflict, Corrupted, NotFound
 from noetl.model import refs
 from noetl.model.commands import Report
 from noetl.model.events import (
+    ApprovalReceived,
     Event,
     ExecutionCancelled,
     ExecutionPaused,
     ExecutionRequested,
     ExecutionResumed,
+    MessageReceived,
+    StepPatched,
     VarsSet,
     encode,
 )
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
-from noetl.model.rule_events import StepPatched
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.store.access import NAMELESS, AuditEntry
 from noetl.store.base import Store

@@ -20,7 +20,7 @@ from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
 from noetl.errors import Finished
 from noetl.model.commands import Answer, Report
-from noetl.model.events import Actor, ExecutionRequested
+from noetl.model.events import Actor, ApprovalReceived, ExecutionRequested, MessageReceived
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.inputs import (
     Cancelled,
@@ -36,7 +36,6 @@ from noetl.model.inputs import (
 )
 from noetl.model.net import Limits
 from noetl.model.outcome import TaskError
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState
 from noetl.model.triggers import TriggerChange
 from noetl.store.base import Store

@@ -12,9 +12,8 @@ from typing import Any
 from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import LogEntry, Logs
-from noetl.model.events import LAST_EVENT, TaskDone, TaskLogged, decode
+from noetl.model.events import LAST_EVENT, SinkProcessed, TaskDone, TaskLogged, decode
 from noetl.model.ids import ExecutionId
-from noetl.model.rule_events import SinkProcessed
 from noetl.store.log import EventRow
 
 TYPES = ("task.log", "task.done", "sink.processed")

@@ -17,9 +17,8 @@ from noetl.control.documents import moment
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import events as facts
-from noetl.model.events import Event, decode
+from noetl.model.events import ChainRestarted, Event, PollIteration, decode
 from noetl.model.ids import ExecutionId, StepRunId
-from noetl.model.rule_events import ChainRestarted, PollIteration
 from noetl.model.state import ExecutionState
 from noetl.model.timeline import (
     IterationDocument,

@@ -111,7 +111,7 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
         if type(given) is Signalled:
             raise Finished(f"the execution has ended ({state.status}) and accepts no more events.")
         return NOTHING
-    turn = Turn(state, program=program, execution_id=given.execution_id, at=given.at)
+    turn = Turn(state=state, program=program, execution_id=given.execution_id, at=given.at)
     _take_in(turn, given)
     _settle(turn)
     if Close in map(type, turn.effects):

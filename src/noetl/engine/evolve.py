@@ -7,92 +7,15 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, assert_never, get_args
+from typing import Any, Literal
 
 import msgspec
 
-from noetl.model import refs
-from noetl.model.events import (
-    ChildFinished,
-    ChildStarted,
-    CommandClosed,
-    CommandIssued,
-    CommandLeased,
-    CommandLost,
-    CommandPaused,
-    CommandRequeued,
-    CtxPatched,
-    Event,
-    ExecutionBounded,
-    ExecutionCancelled,
-    ExecutionForked,
-    ExecutionPaused,
-    ExecutionProcessed,
-    ExecutionQueued,
-    ExecutionRequested,
-    ExecutionResumed,
-    FrameClaimed,
-    IterationDone,
-    IterationFailed,
-    IterationsKeyed,
-    IterationStarted,
-    LoopDone,
-    LoopStarted,
-    NextSelected,
-    NextUnmatched,
-    PolicyUnmatched,
-    Progress,
-    QuotaUsed,
-    Reported,
-    RequestEvaluated,
-    ResultsKept,
-    RetryStarted,
-    RuleEvent,
-    StepCancelled,
-    StepDone,
-    StepFailed,
-    StepResumed,
-    StepScheduled,
-    StepSkipped,
-    StepStarted,
-    StepWaiting,
-    TaskDone,
-    TaskLogged,
-    TaskStarted,
-    TaskWaiting,
-    TimerFired,
-    TimerSet,
-    TokenAbsorbed,
-    TokenConsumed,
-    TokenCreated,
-    VarsSet,
-    WorkflowFailing,
-    WorkflowFinished,
-    WorkflowStarted,
-)
+from noetl.model import events, refs
+from noetl.model.chains import Progress
+from noetl.model.facts import Reported, ReportedStepFact, StepFact
 from noetl.model.net import Values
 from noetl.model.outcome import LOOP_ERRORS_MAX, Outcome, TaskError, loop_error
-from noetl.model.rule_events import (
-    BranchSuppressed,
-    CaseEvaluated,
-    CaseProcessed,
-    CaseUnmatched,
-    ChainRestarted,
-    NextEvaluated,
-    PollFinished,
-    PollIteration,
-    PollStarted,
-    RetryProcessed,
-    SinkProcessed,
-    SinkStarted,
-    StepPatched,
-)
-from noetl.model.signals import (
-    ApprovalReceived,
-    MessageReceived,
-    SignalConsidered,
-    SignalReceived,
-)
 from noetl.model.state import (
     ExecutionState,
     LoopState,
@@ -106,187 +29,50 @@ from noetl.model.state import (
     Token,
     Undo,
     Used,
-    WarnedAbout,
 )
 
 Fold = Callable[[ExecutionState, Any], None]
 
-FOLDS: dict[type[Event], Fold | None] = {}
-"""What facts of a class do to the state, by class: to look it up is quicker than to match. None:
-the fact says what happened, and changes nothing that anybody decides by."""
 
-
-def evolve(state: ExecutionState, fact: Event) -> None:
+def evolve(state: ExecutionState, fact: events.Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
-    kind = type(fact)
-    fold = FOLDS[kind] if kind in FOLDS else _learn_fold(fact)
+    fold = FOLDS[type(fact)]
     if fold is not None:
         fold(state, fact)
 
 
-Followed = StepDone | StepFailed | WorkflowFailing
-"""Facts from which more follows at once. Most say all there is to say."""
-_FOLLOWED = frozenset(get_args(Followed))
+# --- The execution as a whole -------------------------------------------------------------------
 
 
-class Recording(msgspec.Struct, eq=False):
-    """A state, and the facts that have moved it since this began."""
-
-    state: ExecutionState
-    events: list[Event] = []
-    pending: list[Followed] = []
-    """Facts whose consequences are still to follow, oldest first."""
-
-    def record(self, fact: Event) -> None:
-        """It has happened: fold it, keep it, and let its consequences follow."""
-        kind, state = type(fact), self.state
-        # As `evolve` does, without a call: this happens several times in every step.
-        state.seq += 1
-        fold = FOLDS[kind] if kind in FOLDS else _learn_fold(fact)
-        if fold is not None:
-            fold(state, fact)
-        self.events.append(fact)
-        if kind in _FOLLOWED:
-            self.pending.append(fact)  # type: ignore[arg-type]
+def _requested(state: ExecutionState, fact: events.ExecutionRequested) -> None:
+    state.path, state.digest, state.version = fact.path, fact.digest, fact.version
+    state.parent, state.payload = fact.parent, fact.payload
+    state.seal, state.source, state.labels = fact.seal, fact.source, fact.labels
+    state.requested_at, state.actor = fact.at, fact.actor
 
 
-def _learn_fold(fact: Event) -> Fold | None:
-    """The fold of a class that has not come before."""
-    own = _fold_of(fact)
-    FOLDS[type(fact)] = fold = _with_report(own) if isinstance(fact, Reported) else own
-    return fold
+def _request_evaluated(state: ExecutionState, fact: events.RequestEvaluated) -> None:
+    state.workload = fact.workload
+    state.entry = fact.entry or ""
+    state.ctx, state.vars = dict(fact.ctx), dict(fact.vars)
+    for step, value in fact.reused.items():
+        state.results[step] = StepResult(value=value)
+        state.steps[step] = StepSummary(status="done")
 
 
-def _with_report(own: Fold | None) -> Fold:
-    """A fact that a worker tells may carry the number of its report: that is remembered first."""
-
-    def told(state: ExecutionState, fact: Any) -> None:
-        if fact.report:
-            _heard(state, fact)
-        if own is not None:
-            own(state, fact)
-
-    return told
+def _bounded(state: ExecutionState, fact: events.ExecutionBounded) -> None:
+    state.slots, state.priority, state.replaces = fact.slots, fact.priority, fact.replaces
 
 
-def _fold_of(fact: Event) -> Fold | None:
-    match fact:
-        case TaskStarted() | TaskLogged() | TaskWaiting() | RetryStarted():
-            return None
-        case IterationStarted() | NextSelected() | CommandLeased():
-            return None
-        case ExecutionProcessed():
-            return None  # the end of each run and of the execution are facts of their own
-        case TaskDone():
-            return _called
-        case QuotaUsed():
-            return _used
-        case NextUnmatched() | PolicyUnmatched():
-            return _unmatched
-        case CtxPatched() | VarsSet():
-            return _written
-        case TokenCreated():
-            return _token_created
-        case TokenConsumed() | TokenAbsorbed():
-            return _token_gone
-        case StepScheduled():
-            return _step_scheduled
-        case StepStarted():
-            return _step_started
-        case StepSkipped():
-            return _step_skipped
-        case StepWaiting() | StepResumed():
-            return _step_waited
-        case StepDone():
-            return _step_done
-        case StepFailed():
-            return _step_failed
-        case StepCancelled():
-            return _step_cancelled
-        case LoopStarted() | FrameClaimed() | IterationsKeyed() | ResultsKept() | LoopDone():
-            return _loop
-        case IterationDone():
-            return _iteration_done
-        case IterationFailed():
-            return _iteration_failed
-        case CommandPaused():
-            return _paused
-        case CommandIssued() | CommandClosed() | CommandLost() | CommandRequeued():
-            return _command
-        case TimerSet() | TimerFired():
-            return _timer
-        case ChildStarted() | ChildFinished():
-            return _child
-        case MessageReceived() | ApprovalReceived():
-            return _signal_received
-        case SignalConsidered():
-            return _signal_considered
-        case (
-            ExecutionRequested()
-            | RequestEvaluated()
-            | ExecutionBounded()
-            | ExecutionQueued()
-            | WorkflowStarted()
-        ):
-            return _beginning
-        case ExecutionForked():
-            return _forked
-        case ExecutionPaused() | ExecutionResumed():
-            return _held
-        case ExecutionCancelled():
-            return _cancelled
-        case WorkflowFailing() | WorkflowFinished():
-            return _end
-        case _:
-            _: RuleEvent = fact  # All others are matched, says mypy.
-            return _rule
+def _queued(state: ExecutionState, fact: events.ExecutionQueued) -> None:
+    state.queued = Queued(since=fact.at, is_fork=fact.is_fork, ended=fact.ended)
 
 
-def _heard(state: ExecutionState, fact: Reported) -> None:
-    """Remember which report this was. A command that gets somewhere is not a poison one."""
-    run = state.runs[state.holders[fact.command_id]]
-    run.reported[fact.command_id] = fact.report
-    if fact.settled:
-        run.commands[fact.command_id] = 1
-        run.alone.pop(fact.command_id, None)
-
-
-def _unmatched(state: ExecutionState, fact: NextUnmatched | PolicyUnmatched) -> None:
-    about: WarnedAbout = "arcs" if isinstance(fact, NextUnmatched) else "policy"
-    state.warn(about, fact.step, fact.undefined)
-
-
-def _beginning(
-    state: ExecutionState,
-    fact: ExecutionRequested
-    | RequestEvaluated
-    | ExecutionBounded
-    | ExecutionQueued
-    | WorkflowStarted,
-) -> None:
-    match fact:
-        case ExecutionRequested():
-            state.path, state.digest, state.version = fact.path, fact.digest, fact.version
-            state.parent, state.payload = fact.parent, fact.payload
-            state.seal, state.source, state.labels = fact.seal, fact.source, fact.labels
-            state.requested_at, state.actor = fact.at, fact.actor
-        case RequestEvaluated():
-            state.workload = fact.workload
-            state.entry = fact.entry or ""
-            state.ctx, state.vars = dict(fact.ctx), dict(fact.vars)
-            for step, value in fact.reused.items():
-                state.results[step] = StepResult(value=value)
-                state.steps[step] = StepSummary(status="done")
-        case ExecutionBounded():
-            state.slots, state.priority = fact.slots, fact.priority
-            state.replaces = fact.replaces
-        case ExecutionQueued():
-            state.queued = Queued(since=fact.at, is_fork=fact.is_fork, ended=fact.ended)
-        case WorkflowStarted():
-            state.queued = None
-            state.status = "RUNNING"
-            state.started_at = fact.at
+def _started(state: ExecutionState, fact: events.WorkflowStarted) -> None:
+    state.queued = None
+    state.status = "RUNNING"
+    state.started_at = fact.at
 
 
 TAKEN_OVER = (
@@ -298,48 +84,52 @@ TAKEN_OVER = (
 _state = msgspec.json.Decoder(ExecutionState).decode
 
 
-def _forked(state: ExecutionState, fact: ExecutionForked) -> None:
+def _forked(state: ExecutionState, fact: events.ExecutionForked) -> None:
     taken = _state(msgspec.json.encode(fact.state))
     for name in TAKEN_OVER:
         setattr(state, name, getattr(taken, name))
 
 
-def _held(state: ExecutionState, fact: ExecutionPaused | ExecutionResumed) -> None:
-    if isinstance(fact, ExecutionPaused):
-        state.status = "PAUSED"
-        state.acted(fact.at, "playbook.paused", fact.actor, fact.reason)
-    else:
-        state.status = "RUNNING"
-        state.acted(fact.at, "playbook.resumed", fact.actor)
+def _paused(state: ExecutionState, fact: events.ExecutionPaused) -> None:
+    state.status = "PAUSED"
+    state.acted(fact.at, "playbook.paused", fact.actor, fact.reason)
 
 
-def _cancelled(state: ExecutionState, fact: ExecutionCancelled) -> None:
+def _resumed(state: ExecutionState, fact: events.ExecutionResumed) -> None:
+    state.status = "RUNNING"
+    state.acted(fact.at, "playbook.resumed", fact.actor)
+
+
+def _cancelled(state: ExecutionState, fact: events.ExecutionCancelled) -> None:
     state.cancelling = True
     if state.status == "PAUSED":
         state.status = "RUNNING"
     state.acted(fact.at, "playbook.cancelled", fact.actor, fact.reason)
 
 
-def _end(state: ExecutionState, fact: WorkflowFailing | WorkflowFinished) -> None:
-    match fact:
-        case WorkflowFailing():
-            state.failure = state.failure or fact.error
-            state.failed_step = state.failed_step or fact.step
-        case WorkflowFinished():
-            state.queued = None
-            state.status = fact.status
-            state.ended_at = fact.at
-            state.result = fact.result
-            state.failure = state.failure or fact.error
-            state.tokens.clear()
-            state.runs.clear()
-            state.timers.clear()
-            state.holders.clear()
-            state.signals.clear()
-            state.heard.clear()
+def _failing(state: ExecutionState, fact: events.WorkflowFailing) -> None:
+    state.failure = state.failure or fact.error
+    state.failed_step = state.failed_step or fact.step
 
 
-def _token_created(state: ExecutionState, fact: TokenCreated) -> None:
+def _finished(state: ExecutionState, fact: events.WorkflowFinished) -> None:
+    state.queued = None
+    state.status = fact.status
+    state.ended_at = fact.at
+    state.result = fact.result
+    state.failure = state.failure or fact.error
+    state.tokens.clear()
+    state.runs.clear()
+    state.timers.clear()
+    state.holders.clear()
+    state.signals.clear()
+    state.heard.clear()
+
+
+# --- Tokens -------------------------------------------------------------------------------------
+
+
+def _token_created(state: ExecutionState, fact: events.TokenCreated) -> None:
     state.arrivals += 1
     state.tokens[fact.token_id] = Token(
         token_id=fact.token_id,
@@ -357,7 +147,7 @@ def _token_created(state: ExecutionState, fact: TokenCreated) -> None:
         state.arc_keys.setdefault(fact.arc, {})[fact.dedupe] = None
 
 
-def _token_gone(state: ExecutionState, fact: TokenConsumed | TokenAbsorbed) -> None:
+def _token_gone(state: ExecutionState, fact: events.TokenConsumed | events.TokenAbsorbed) -> None:
     token = state.tokens.pop(fact.token_id)
     if token.timer is not None:
         del state.timers[token.timer]
@@ -366,7 +156,7 @@ def _token_gone(state: ExecutionState, fact: TokenConsumed | TokenAbsorbed) -> N
 # --- Step runs ----------------------------------------------------------------------------------
 
 
-def _step_scheduled(state: ExecutionState, fact: StepScheduled) -> None:
+def _step_scheduled(state: ExecutionState, fact: events.StepScheduled) -> None:
     """There is a run; everything else about it is still to come."""
     state.arrivals += 1
     state.runs[fact.step_run_id] = Run(
@@ -399,12 +189,12 @@ def _step_scheduled(state: ExecutionState, fact: StepScheduled) -> None:
         summary.undoes += 1
 
 
-def _step_started(state: ExecutionState, fact: StepStarted) -> None:
+def _step_started(state: ExecutionState, fact: events.StepStarted) -> None:
     """A worker has its first command."""
     state.runs[fact.step_run_id].started = True
 
 
-def _step_skipped(state: ExecutionState, fact: StepSkipped) -> None:
+def _step_skipped(state: ExecutionState, fact: events.StepSkipped) -> None:
     """It was not admitted, and there is no run; or a rule ended the run so."""
     summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
     summary.status, summary.ended_at = "skipped", fact.at
@@ -413,27 +203,28 @@ def _step_skipped(state: ExecutionState, fact: StepSkipped) -> None:
         _let_go(state, fact.step_run_id)
 
 
-def _step_waited(state: ExecutionState, fact: StepWaiting | StepResumed) -> None:
-    """The run, or one iteration of it, begins or ceases to wait."""
+def _step_waiting(state: ExecutionState, fact: events.StepWaiting) -> None:
+    """The run, or one iteration of it, begins to wait."""
     run = state.runs[fact.step_run_id]
-    match fact:
-        case StepWaiting():
-            if fact.listens is not None:
-                run.waiting, run.listens = True, fact.listens
-                run.yields = fact.yields or run.yields
-                _begin_listening(state, run)
-            elif fact.iteration is None or run.loop is None:
-                run.waiting, run.progress = True, fact.progress
-            else:
-                _suspended(run.loop, fact, fact.iteration)
-        case StepResumed():
-            if fact.iteration is None or run.loop is None:
-                run.waiting = False
-            else:
-                run.loop.woken.append(fact.iteration)
+    if fact.listens is not None:
+        run.waiting, run.listens = True, fact.listens
+        run.yields = fact.yields or run.yields
+        _begin_listening(state, run)
+    elif fact.iteration is None or run.loop is None:
+        run.waiting, run.progress = True, fact.progress
+    else:
+        _suspended(run.loop, fact, fact.iteration)
 
 
-def _step_done(state: ExecutionState, fact: StepDone) -> None:
+def _step_resumed(state: ExecutionState, fact: events.StepResumed) -> None:
+    run = state.runs[fact.step_run_id]
+    if fact.iteration is None or run.loop is None:
+        run.waiting = False
+    else:
+        run.loop.woken.append(fact.iteration)
+
+
+def _step_done(state: ExecutionState, fact: events.StepDone) -> None:
     """It ended well: its result is there to be read, and perhaps to be undone."""
     run = _run_ended(state, fact, "done")
     if run.compensates is not None:
@@ -447,7 +238,7 @@ def _step_done(state: ExecutionState, fact: StepDone) -> None:
         )
 
 
-def _step_failed(state: ExecutionState, fact: StepFailed) -> None:
+def _step_failed(state: ExecutionState, fact: events.StepFailed) -> None:
     """It failed, perhaps with a result all the same."""
     run = _run_ended(state, fact, "failed")
     state.steps[fact.step].error = fact.error
@@ -458,14 +249,14 @@ def _step_failed(state: ExecutionState, fact: StepFailed) -> None:
         state.results[fact.step] = StepResult(value=fact.result)
 
 
-def _step_cancelled(state: ExecutionState, fact: StepCancelled) -> None:
+def _step_cancelled(state: ExecutionState, fact: events.StepCancelled) -> None:
     """The run was stopped: it ends without a result."""
     _run_ended(state, fact, "cancelled")
 
 
 def _run_ended(
     state: ExecutionState,
-    fact: StepDone | StepFailed | StepCancelled,
+    fact: events.StepDone | events.StepFailed | events.StepCancelled,
     status: Literal["done", "failed", "cancelled"],
 ) -> Run:
     summary = state.steps[fact.step]
@@ -485,7 +276,7 @@ def _let_go(state: ExecutionState, run_id: str) -> Run:
     return run
 
 
-def _called(state: ExecutionState, fact: TaskDone) -> None:
+def _task_done(state: ExecutionState, fact: events.TaskDone) -> None:
     state.steps[fact.step].attempts += 1
     # Calls of hooks and workbook entries say nothing of where the run stands: they are a part of
     # the call that it stands before.
@@ -493,14 +284,14 @@ def _called(state: ExecutionState, fact: TaskDone) -> None:
         state.runs[fact.step_run_id].progress = fact.progress
 
 
-def _used(state: ExecutionState, fact: QuotaUsed) -> None:
+def _quota_used(state: ExecutionState, fact: events.QuotaUsed) -> None:
     run = state.runs[fact.step_run_id]
     run.used = _added(run.used, fact)
     if not (run.handles_failure or run.compensates):
         state.used = _added(state.used, fact)
 
 
-def _added(used: Used, fact: QuotaUsed) -> Used:
+def _added(used: Used, fact: events.QuotaUsed) -> Used:
     return Used(
         calls=used.calls + fact.calls,
         bytes=used.bytes + fact.bytes,
@@ -508,16 +299,16 @@ def _added(used: Used, fact: QuotaUsed) -> Used:
     )
 
 
-def _written(state: ExecutionState, fact: CtxPatched | VarsSet) -> None:
-    match fact:
-        case CtxPatched():
-            for path, value in fact.values.items():
-                put(state.ctx, path, value)
-        case VarsSet():
-            state.vars.update(fact.values)
-            for name in fact.removed:
-                state.vars.pop(name, None)
-            state.acted(fact.at, "vars.set", fact.actor, ", ".join([*fact.values, *fact.removed]))
+def _ctx_patched(state: ExecutionState, fact: events.CtxPatched) -> None:
+    for path, value in fact.values.items():
+        put(state.ctx, path, value)
+
+
+def _vars_set(state: ExecutionState, fact: events.VarsSet) -> None:
+    state.vars.update(fact.values)
+    for name in fact.removed:
+        state.vars.pop(name, None)
+    state.acted(fact.at, "vars.set", fact.actor, ", ".join([*fact.values, *fact.removed]))
 
 
 def put(values: Values, path: str, value: object) -> None:
@@ -531,40 +322,44 @@ def put(values: Values, path: str, value: object) -> None:
     put(values[head], rest, value)
 
 
-def _command(
-    state: ExecutionState, fact: CommandIssued | CommandClosed | CommandLost | CommandRequeued
-) -> None:
-    if isinstance(fact, CommandLost):
-        _lost(state, fact)
-        return
+# --- Commands: those of a run that has ended went with it ----------------------------------------
+
+
+def _command_issued(state: ExecutionState, fact: events.CommandIssued) -> None:
+    run = state.runs.get(fact.step_run_id)
+    if run is not None:
+        _open(state, run, fact.command_id, 1)
+        if run.loop is not None and run.following is None:
+            _chunk_issued(run.loop, fact)
+
+
+def _command_closed(state: ExecutionState, fact: events.CommandClosed) -> None:
+    run = state.runs.get(fact.step_run_id)
+    if run is not None:
+        _close(state, run, fact.command_id)
+        if run.loop is not None:
+            _chunk_closed(run.loop, fact)
+
+
+def _command_requeued(state: ExecutionState, fact: events.CommandRequeued) -> None:
     run = state.runs.get(fact.step_run_id)
     if run is None:
-        return  # the run has ended; its commands went with it
-    match fact:
-        case CommandIssued():
-            _open(state, run, fact.command_id, 1)
-            if run.loop is not None and run.following is None:
-                _chunk_issued(run.loop, fact)
-        case CommandClosed():
-            _close(state, run, fact.command_id)
-            if run.loop is not None:
-                _chunk_closed(run.loop, fact)
-        case CommandRequeued():
-            _close(state, run, fact.lost)
-            _open(state, run, fact.command_id, fact.deliveries)
-            if fact.alone:
-                run.alone[fact.command_id] = fact.alone
-            if run.loop is not None:
-                _chunk_moved(run.loop, fact)
+        return
+    _close(state, run, fact.lost)
+    _open(state, run, fact.command_id, fact.deliveries)
+    if fact.alone:
+        run.alone[fact.command_id] = fact.alone
+    if run.loop is not None:
+        _chunk_moved(run.loop, fact)
 
 
-def _paused(state: ExecutionState, fact: CommandPaused) -> None:
+def _command_paused(state: ExecutionState, fact: events.CommandPaused) -> None:
     run = state.runs[fact.step_run_id]
     if fact.held in run.commands:
         run.paused[fact.held] = None
 
 
-def _lost(state: ExecutionState, fact: CommandLost) -> None:
+def _command_lost(state: ExecutionState, fact: events.CommandLost) -> None:
     """One refusal on record is enough, however often its worker repeats itself."""
     if fact.refused:
         state.lost.pop(fact.command_id, None)
@@ -587,45 +382,48 @@ def _close(state: ExecutionState, run: Run, command_id: str) -> None:
     state.holders.pop(command_id, None)
 
 
-def _timer(state: ExecutionState, fact: TimerSet | TimerFired) -> None:
-    match fact:
-        case TimerSet():
-            state.timers[fact.timer_id] = TimerState(
-                timer_id=fact.timer_id,
-                fires_at=fact.fires_at,
-                purpose=fact.purpose,
-                step_run_id=fact.step_run_id,
-                token_id=fact.token_id,
-                iteration=fact.iteration,
-                name=fact.name,
-            )
-            if fact.step_run_id is not None:
-                state.runs[fact.step_run_id].timers[fact.timer_id] = None
-            if fact.token_id is not None:
-                state.tokens[fact.token_id].timer = fact.timer_id
-        case TimerFired():
-            timer = state.timers.pop(fact.timer_id)
-            if timer.step_run_id is not None:
-                del state.runs[timer.step_run_id].timers[fact.timer_id]
-            if timer.token_id is not None:
-                token = state.tokens[timer.token_id]
-                token.ready_at = token.timer = None
-            if timer.purpose == "listener":
-                _timer_heard(state, timer)
+# --- Timers and children ------------------------------------------------------------------------
 
 
-def _child(state: ExecutionState, fact: ChildStarted | ChildFinished) -> None:
-    if isinstance(fact, ChildStarted):
-        state.children += 1
+def _timer_set(state: ExecutionState, fact: events.TimerSet) -> None:
+    state.timers[fact.timer_id] = TimerState(
+        timer_id=fact.timer_id,
+        fires_at=fact.fires_at,
+        purpose=fact.purpose,
+        step_run_id=fact.step_run_id,
+        token_id=fact.token_id,
+        iteration=fact.iteration,
+        name=fact.name,
+    )
+    if fact.step_run_id is not None:
+        state.runs[fact.step_run_id].timers[fact.timer_id] = None
+    if fact.token_id is not None:
+        state.tokens[fact.token_id].timer = fact.timer_id
+
+
+def _timer_fired(state: ExecutionState, fact: events.TimerFired) -> None:
+    timer = state.timers.pop(fact.timer_id)
+    if timer.step_run_id is not None:
+        del state.runs[timer.step_run_id].timers[fact.timer_id]
+    if timer.token_id is not None:
+        token = state.tokens[timer.token_id]
+        token.ready_at = token.timer = None
+    if timer.purpose == "listener":
+        _timer_heard(state, timer)
+
+
+def _child_started(state: ExecutionState, fact: events.ChildStarted) -> None:
+    state.children += 1
     run = state.runs.get(fact.step_run_id)
-    if run is None:
-        return
-    match fact:
-        case ChildStarted():
-            run.children[fact.child] = fact.iteration
-        case ChildFinished():
-            run.children.pop(fact.child, None)
-            _hand_over(run, fact.iteration, child_outcome(fact))
+    if run is not None:
+        run.children[fact.child] = fact.iteration
+
+
+def _child_finished(state: ExecutionState, fact: events.ChildFinished) -> None:
+    run = state.runs.get(fact.step_run_id)
+    if run is not None:
+        run.children.pop(fact.child, None)
+        _hand_over(run, fact.iteration, child_outcome(fact))
 
 
 def _hand_over(run: Run, iteration: int | None, outcome: Outcome) -> None:
@@ -641,7 +439,7 @@ CHILD_TIMEOUT = "child_timeout"
 """Of a child that its caller's `spec.timeout` has stopped."""
 
 
-def child_outcome(fact: ChildFinished) -> Outcome:
+def child_outcome(fact: events.ChildFinished) -> Outcome:
     """What a child's end is to the task that called it."""
     if fact.status == "COMPLETED":
         return Outcome(status="ok", result=fact.result)
@@ -671,53 +469,43 @@ DRY = -1
 """Stands for the first iteration of a frame that found nothing left."""
 
 
-def _loop(
-    state: ExecutionState,
-    fact: LoopStarted | FrameClaimed | IterationsKeyed | ResultsKept | LoopDone,
-) -> None:
-    run = state.runs[fact.step_run_id]
+def _loop_started(state: ExecutionState, fact: events.LoopStarted) -> None:
+    state.runs[fact.step_run_id].loop = LoopState(
+        total=fact.total,
+        items=fact.items,
+        begin=fact.begin,
+        by=fact.by,
+        in_flight=fact.in_flight,
+        lanes=fact.lanes,
+        size=fact.size,
+        segment=fact.segment,
+        max_pending=fact.max_pending,
+        parts=Partitions() if fact.partitioned else None,
+    )
     summary = state.steps[fact.step]
-    if isinstance(fact, LoopStarted):
-        run.loop = LoopState(
-            total=fact.total,
-            items=fact.items,
-            begin=fact.begin,
-            by=fact.by,
-            in_flight=fact.in_flight,
-            lanes=fact.lanes,
-            size=fact.size,
-            segment=fact.segment,
-            max_pending=fact.max_pending,
-            parts=Partitions() if fact.partitioned else None,
-        )
-        summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
-        summary.loop_errors = {}
-        return
-    loop = run.loop
-    assert loop is not None
-    match fact:
-        case FrameClaimed():
-            _frame_claimed(loop, fact)
-            summary.loop_total = loop.given
-        case IterationsKeyed():
-            _keyed(loop, fact)
-        case ResultsKept():
-            _put_away(loop, fact)
-        case LoopDone():
-            loop.stopping = True
+    summary.loop_total, summary.loop_success, summary.loop_failed = fact.total, 0, 0
+    summary.loop_errors = {}
 
 
-def _iteration_done(state: ExecutionState, fact: IterationDone) -> None:
+def _loop_done(state: ExecutionState, fact: events.LoopDone) -> None:
+    _loop_of(state, fact).stopping = True
+
+
+def _loop_of(state: ExecutionState, fact: StepFact | ReportedStepFact) -> LoopState:
     loop = state.runs[fact.step_run_id].loop
     assert loop is not None
+    return loop
+
+
+def _iteration_done(state: ExecutionState, fact: events.IterationDone) -> None:
+    loop = _loop_of(state, fact)
     loop.success += 1
     state.steps[fact.step].loop_success = loop.success
     _iteration_ended(loop, fact, fact.result)
 
 
-def _iteration_failed(state: ExecutionState, fact: IterationFailed) -> None:
-    loop = state.runs[fact.step_run_id].loop
-    assert loop is not None
+def _iteration_failed(state: ExecutionState, fact: events.IterationFailed) -> None:
+    loop = _loop_of(state, fact)
     loop.failed += 1
     state.steps[fact.step].loop_failed = loop.failed
     _iteration_ended(loop, fact, None)
@@ -748,7 +536,9 @@ def _reason(message: str) -> str:
     return message.strip().partition("\n")[0][:REASON_MAX]
 
 
-def _iteration_ended(loop: LoopState, fact: IterationDone | IterationFailed, result: Any) -> None:
+def _iteration_ended(
+    loop: LoopState, fact: events.IterationDone | events.IterationFailed, result: Any
+) -> None:
     iteration = fact.iteration
     loop.results[iteration] = result
     loop.weight += refs.weight(result)
@@ -767,17 +557,14 @@ def _iteration_ended(loop: LoopState, fact: IterationDone | IterationFailed, res
 # An iteration of a partitioned loop is ready, or handed out, or follows one that has not ended.
 
 
-def _is_done(loop: LoopState, iteration: int) -> bool:
-    return iteration in loop.results or iteration // loop.segment in loop.segments
-
-
-def _keyed(loop: LoopState, fact: IterationsKeyed) -> None:
+def _iterations_keyed(state: ExecutionState, fact: events.IterationsKeyed) -> None:
+    loop = _loop_of(state, fact)
     parts = loop.parts
     if parts is None or fact.start != parts.keyed:
         return  # known: it was found twice
     for iteration, key in enumerate(fact.keys, fact.start):
         before = parts.tails.get(key)
-        if before is None or _is_done(loop, before):
+        if before is None or loop.has_ended(before):
             parts.ready[iteration] = None
         else:
             parts.followers[before] = iteration
@@ -785,7 +572,7 @@ def _keyed(loop: LoopState, fact: IterationsKeyed) -> None:
     parts.keyed += len(fact.keys)
     # All of them together cost no more than the keys.
     if len(parts.tails) > 2 * (parts.keyed - loop.ended) + len(fact.keys):
-        parts.tails = {key: one for key, one in parts.tails.items() if not _is_done(loop, one)}
+        parts.tails = {key: one for key, one in parts.tails.items() if not loop.has_ended(one)}
 
 
 def _next_of_key(loop: LoopState, parts: Partitions, iteration: int) -> None:
@@ -806,17 +593,19 @@ def release(loop: LoopState, parts: Partitions, chains: tuple[tuple[int, ...], .
     for chain in chains:
         for iteration in chain:
             parts.handed.pop(iteration, None)
-        rest = next((one for one in chain if not _is_done(loop, one)), None)
+        rest = next((one for one in chain if not loop.has_ended(one)), None)
         if rest is not None and rest not in loop.suspended:
             parts.ready[rest] = None
     parts.ready = dict.fromkeys(sorted(parts.ready))
 
 
-def _frame_claimed(loop: LoopState, fact: FrameClaimed) -> None:
+def _frame_claimed(state: ExecutionState, fact: events.FrameClaimed) -> None:
+    loop = _loop_of(state, fact)
     loop.frames[fact.command_id] = loop.given if fact.iterations else DRY
     loop.given += fact.iterations
     if loop.max_pending is not None:
         loop.claimed[fact.command_id] = fact.iterations
+    state.steps[fact.step].loop_total = loop.given
 
 
 def _no_longer_claimed(loop: LoopState, iteration: int) -> None:
@@ -828,7 +617,8 @@ def _no_longer_claimed(loop: LoopState, iteration: int) -> None:
         loop.claimed[command] = max(0, loop.claimed[command] - 1)
 
 
-def _put_away(loop: LoopState, fact: ResultsKept) -> None:
+def _results_kept(state: ExecutionState, fact: events.ResultsKept) -> None:
+    loop = _loop_of(state, fact)
     loop.segments[fact.segment] = fact.checksum
     loop.kept += fact.size
     loop.filled.pop(fact.segment, None)
@@ -838,7 +628,7 @@ def _put_away(loop: LoopState, fact: ResultsKept) -> None:
             loop.weight -= refs.weight(loop.results.pop(iteration))
 
 
-def _suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
+def _suspended(loop: LoopState, fact: events.StepWaiting, iteration: int) -> None:
     """A waiting iteration is still in flight: its chunk runs one less beside it."""
     if loop.claimed and iteration not in loop.suspended:
         _no_longer_claimed(loop, iteration)
@@ -848,7 +638,7 @@ def _suspended(loop: LoopState, fact: StepWaiting, iteration: int) -> None:
         loop.widths[fact.command_id] = max(0, loop.widths[fact.command_id] - 1)
 
 
-def _chunk_issued(loop: LoopState, fact: CommandIssued) -> None:
+def _chunk_issued(loop: LoopState, fact: events.CommandIssued) -> None:
     if fact.iteration is not None:
         loop.alone[fact.command_id] = fact.iteration
         loop.woken.remove(fact.iteration)
@@ -884,7 +674,7 @@ def _hand(parts: Partitions, command_id: str, chains: tuple[tuple[int, ...], ...
         parts.handed.update(dict.fromkeys(chain, command_id))
 
 
-def _chunk_moved(loop: LoopState, fact: CommandRequeued) -> None:
+def _chunk_moved(loop: LoopState, fact: events.CommandRequeued) -> None:
     """The work of a lost command goes on under a new one; a frame will claim anew."""
     if fact.lost in loop.frames:
         loop.claimed.pop(fact.lost, None)
@@ -915,7 +705,7 @@ def _rename(held: dict[str, Any], old: str, new: str) -> None:
         held[new] = held.pop(old)
 
 
-def _chunk_closed(loop: LoopState, fact: CommandClosed) -> None:
+def _chunk_closed(loop: LoopState, fact: events.CommandClosed) -> None:
     loop.claimed.pop(fact.command_id, None)
     if loop.frames.pop(fact.command_id, None) == DRY:
         loop.dry += 1
@@ -944,9 +734,11 @@ KEPT_MAX = 256
 """Signals that are kept for steps that may wait later; further ones that no step takes are lost."""
 
 
-def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
+def _signal_received(state: ExecutionState, fact: events.SignalReceived) -> None:
     """A signal came: it is offered to every step that waits."""
-    action = "approval.received" if isinstance(fact, ApprovalReceived) else "message.received"
+    action = (
+        "approval.received" if isinstance(fact, events.ApprovalReceived) else "message.received"
+    )
     state.acted(fact.at, action, fact.actor, fact.name if fact.name != action else "")
     state.heard[fact.signal_id] = None
     if len(state.heard) > HEARD_MAX:
@@ -961,7 +753,7 @@ def _signal_received(state: ExecutionState, fact: SignalReceived) -> None:
             for run in state.runs.values()
             if run.listens is not None and fact.step in ("", run.step)
         ],
-        roles=fact.roles if isinstance(fact, ApprovalReceived) else (),
+        roles=fact.roles if isinstance(fact, events.ApprovalReceived) else (),
     )
 
 
@@ -985,7 +777,7 @@ def _begin_listening(state: ExecutionState, run: Run) -> None:
             signal.due.append(run.step_run_id)
 
 
-def _signal_considered(state: ExecutionState, fact: SignalConsidered) -> None:
+def _signal_considered(state: ExecutionState, fact: events.SignalConsidered) -> None:
     """The signal was offered to one of the steps that wait."""
     signal = state.signals[fact.signal_id]
     signal.taken = signal.taken or fact.taken
@@ -1008,41 +800,143 @@ def _strike(state: ExecutionState, signal: Signal, run_id: str) -> None:
 # --- Event rules --------------------------------------------------------------------------------
 
 
-def _rule(state: ExecutionState, fact: RuleEvent) -> None:
-    """Fold one fact about event rules, repetitions or sinks."""
+def _case_evaluated(state: ExecutionState, fact: events.CaseEvaluated) -> None:
+    if fact.chain is None:
+        return
+    # A worker follows it; what worked on the run before has been let go.
     run = state.runs[fact.step_run_id]
-    match fact:
-        case BranchSuppressed() | RetryProcessed() | SinkStarted():
-            pass
-        case CaseUnmatched():
-            state.warn("rules", fact.step, fact.undefined)
-        case PollStarted() | PollIteration() | PollFinished():
-            pass
-        case CaseEvaluated():
-            if fact.chain is not None:
-                # A worker follows it; what worked on the run before has been let go.
-                run.progress = msgspec.structs.replace(
-                    run.progress or Progress(), chain=fact.chain, pending=None
-                )
-                run.waiting = False
-                run.children = {}
-        case CaseProcessed():
-            if run.progress is not None:
-                run.progress = msgspec.structs.replace(run.progress, chain=None)
-            # A step that waits for the world goes on waiting.
-            run.waiting = run.listens is not None
-        case StepPatched():
-            run.local = {**run.local, **fact.local}
-            if run.progress is not None and fact.local:
-                local = {**run.progress.local, **fact.local}
-                run.progress = msgspec.structs.replace(run.progress, local=local)
-            run.yields = fact.yields or run.yields
-        case NextEvaluated():
-            run.next = fact
-        case ChainRestarted() | SinkProcessed():
-            if isinstance(fact, SinkProcessed):
-                state.steps[fact.step].attempts += 1
-            if fact.iteration is None:
-                run.progress = fact.progress
-        case _:
-            assert_never(fact)
+    progress = run.progress or Progress()
+    run.progress = msgspec.structs.replace(progress, chain=fact.chain, pending=None)
+    run.waiting = False
+    run.children = {}
+
+
+def _case_processed(state: ExecutionState, fact: events.CaseProcessed) -> None:
+    run = state.runs[fact.step_run_id]
+    if run.progress is not None:
+        run.progress = msgspec.structs.replace(run.progress, chain=None)
+    # A step that waits for the world goes on waiting.
+    run.waiting = run.listens is not None
+
+
+def _step_patched(state: ExecutionState, fact: events.StepPatched) -> None:
+    run = state.runs[fact.step_run_id]
+    run.local = {**run.local, **fact.local}
+    if run.progress is not None and fact.local:
+        local = {**run.progress.local, **fact.local}
+        run.progress = msgspec.structs.replace(run.progress, local=local)
+    run.yields = fact.yields or run.yields
+
+
+def _next_evaluated(state: ExecutionState, fact: events.NextEvaluated) -> None:
+    state.runs[fact.step_run_id].next = fact
+
+
+def _chain_restarted(
+    state: ExecutionState, fact: events.ChainRestarted | events.SinkProcessed
+) -> None:
+    if fact.iteration is None:
+        state.runs[fact.step_run_id].progress = fact.progress
+
+
+def _sink_processed(state: ExecutionState, fact: events.SinkProcessed) -> None:
+    state.steps[fact.step].attempts += 1
+    _chain_restarted(state, fact)
+
+
+# --- The table ----------------------------------------------------------------------------------
+
+
+def _heard(state: ExecutionState, fact: Reported) -> None:
+    """Remember which report this was. A command that gets somewhere is not a poison one."""
+    run = state.runs[state.holders[fact.command_id]]
+    run.reported[fact.command_id] = fact.report
+    if fact.settled:
+        run.commands[fact.command_id] = 1
+        run.alone.pop(fact.command_id, None)
+
+
+def _with_report(own: Fold | None) -> Fold:
+    """A fact that a worker tells may carry the number of its report: that is remembered first."""
+
+    def told(state: ExecutionState, fact: Any) -> None:
+        if fact.report:
+            _heard(state, fact)
+        if own is not None:
+            own(state, fact)
+
+    return told
+
+
+FOLDS: dict[type[events.Event], Fold | None] = {
+    events.ExecutionRequested: _requested,
+    events.RequestEvaluated: _request_evaluated,
+    events.ExecutionForked: _forked,
+    events.ExecutionBounded: _bounded,
+    events.ExecutionQueued: _queued,
+    events.WorkflowStarted: _started,
+    events.WorkflowFailing: _failing,
+    events.ExecutionPaused: _paused,
+    events.ExecutionResumed: _resumed,
+    events.ExecutionCancelled: _cancelled,
+    events.WorkflowFinished: _finished,
+    events.ExecutionProcessed: None,  # the end of each run and of the execution have facts
+    events.QuotaUsed: _quota_used,
+    events.TokenCreated: _token_created,
+    events.TokenConsumed: _token_gone,
+    events.TokenAbsorbed: _token_gone,
+    events.StepScheduled: _step_scheduled,
+    events.StepStarted: _step_started,
+    events.StepSkipped: _step_skipped,
+    events.StepWaiting: _step_waiting,
+    events.StepResumed: _step_resumed,
+    events.StepDone: _step_done,
+    events.StepFailed: _step_failed,
+    events.StepCancelled: _step_cancelled,
+    events.TaskStarted: None,
+    events.TaskLogged: None,
+    events.TaskWaiting: None,
+    events.TaskDone: _task_done,
+    events.RetryStarted: None,
+    events.PolicyUnmatched: lambda state, fact: state.warn("policy", fact.step, fact.undefined),
+    events.CtxPatched: _ctx_patched,
+    events.VarsSet: _vars_set,
+    events.LoopStarted: _loop_started,
+    events.FrameClaimed: _frame_claimed,
+    events.IterationsKeyed: _iterations_keyed,
+    events.IterationStarted: None,
+    events.IterationDone: _iteration_done,
+    events.IterationFailed: _iteration_failed,
+    events.ResultsKept: _results_kept,
+    events.LoopDone: _loop_done,
+    events.NextSelected: None,
+    events.NextUnmatched: lambda state, fact: state.warn("arcs", fact.step, fact.undefined),
+    events.CommandIssued: _command_issued,
+    events.CommandLeased: None,
+    events.CommandClosed: _command_closed,
+    events.CommandLost: _command_lost,
+    events.CommandPaused: _command_paused,
+    events.CommandRequeued: _command_requeued,
+    events.TimerSet: _timer_set,
+    events.TimerFired: _timer_fired,
+    events.ChildStarted: _child_started,
+    events.ChildFinished: _child_finished,
+    events.MessageReceived: _signal_received,
+    events.ApprovalReceived: _signal_received,
+    events.SignalConsidered: _signal_considered,
+    events.CaseEvaluated: _case_evaluated,
+    events.CaseUnmatched: lambda state, fact: state.warn("rules", fact.step, fact.undefined),
+    events.CaseProcessed: _case_processed,
+    events.BranchSuppressed: None,
+    events.StepPatched: _step_patched,
+    events.NextEvaluated: _next_evaluated,
+    events.RetryProcessed: None,
+    events.ChainRestarted: _chain_restarted,
+    events.PollStarted: None,
+    events.PollIteration: None,
+    events.PollFinished: None,
+    events.SinkStarted: None,
+    events.SinkProcessed: _sink_processed,
+}
+"""What each fact does to the state. None: it says what happened, and nothing is decided by it."""
+FOLDS |= {kind: _with_report(own) for kind, own in FOLDS.items() if issubclass(kind, Reported)}

@@ -371,7 +371,7 @@ def judged(program: Program, execution_id: ExecutionId, ended: Ended) -> list[Co
     compiled = program.steps[fact.step]
     error = fact.error if isinstance(fact, StepFailed) else None
     unhandled = error if compiled.step.on_error != "ignore" else None
-    turn = Turn(ended.state, program=program, execution_id=execution_id, at=fact.at)
+    turn = Turn(state=ended.state, program=program, execution_id=execution_id, at=fact.at)
     turn.ended[fact.step_run_id] = ended.run
     if ended.run.next is not None:
         return []
@@ -429,7 +429,7 @@ def _admission(
     compiled = program.steps[fact.step]
     if not compiled.admit or not entered.tokens:
         return []
-    turn = Turn(entered.state, program=program, execution_id=execution_id, at=fact.at)
+    turn = Turn(state=entered.state, program=program, execution_id=execution_id, at=fact.at)
     tokens = [token for _, token in entered.tokens]
     found: list[ConditionDocument] = []
     scope: Scope | None = None

@@ -20,17 +20,21 @@ from noetl.engine.evolve import DRY, TAKEN_OVER, discount_reason, evolve, put, r
 from noetl.engine.turn import Turn
 from noetl.model import refs
 from noetl.model.events import (
+    ApprovalReceived,
     ChildFinished,
     CtxPatched,
     Event,
     ExecutionForked,
     IterationDone,
     IterationFailed,
+    MessageReceived,
     PolicyUnmatched,
     Progress,
     Reported,
+    RetryProcessed,
     StepDone,
     StepFailed,
+    StepPatched,
     StepScheduled,
     StepSkipped,
     StepWaiting,
@@ -42,8 +46,6 @@ from noetl.model.events import (
 from noetl.model.ids import ExecutionId, StepRunId, derive
 from noetl.model.inputs import Seed
 from noetl.model.outcome import TaskError
-from noetl.model.rule_events import RetryProcessed, StepPatched
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import (
     ExecutionState,
     LoopState,
@@ -336,7 +338,7 @@ def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
     """A loop without open chunks: iterations that have not ended are to be handed out again."""
     returned = [*loop.returned]
     for start, stop in loop.chunks.values():
-        rest = next((one for one in range(start, stop) if not _has_ended(loop, one)), None)
+        rest = next((one for one in range(start, stop) if _is_open(loop, one)), None)
         if rest is not None:
             returned.append((rest, stop))
     return msgspec.structs.replace(
@@ -371,9 +373,8 @@ def _parts(loop: LoopState) -> Partitions | None:
     return parts
 
 
-def _has_ended(loop: LoopState, iteration: int) -> bool:
-    ended = iteration in loop.results or iteration // loop.segment in loop.segments
-    return ended or iteration in loop.suspended
+def _is_open(loop: LoopState, iteration: int) -> bool:
+    return not loop.has_ended(iteration) and iteration not in loop.suspended
 
 
 def _hand_back(run: Run, iteration: int) -> None:

@@ -183,7 +183,7 @@ def open_chains(loop: LoopState, chains: tuple[tuple[int, ...], ...]) -> tuple[A
     """What is still to be done of them: nothing behind an iteration that waits."""
     found = []
     for chain in chains:
-        left = [one for one in chain if not has_ended(loop, one)]
+        left = [one for one in chain if not loop.has_ended(one)]
         left = list(takewhile(lambda one: one not in loop.suspended, left))
         if left:
             found.append(tuple(left))
@@ -304,10 +304,6 @@ def _not_open(loop: LoopState, start: int, stop: int) -> list[int]:
         for index in range(start, stop)
         if index in ended or index // size in segments or index in suspended
     ]
-
-
-def has_ended(loop: LoopState, iteration: int) -> bool:
-    return iteration in loop.results or iteration // loop.segment in loop.segments
 
 
 def rest_of(loop: LoopState, command_id: CommandId) -> int | None:

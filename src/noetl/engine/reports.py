@@ -45,6 +45,8 @@ from noetl.model.events import (
     Parent,
     QuotaUsed,
     Reported,
+    SinkProcessed,
+    SinkStarted,
     StepWaiting,
     TaskDone,
     TaskStarted,
@@ -53,7 +55,6 @@ from noetl.model.events import (
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Quotas
 from noetl.model.outcome import Outcome, TaskError
-from noetl.model.rule_events import SinkProcessed, SinkStarted
 from noetl.model.state import ExecutionState, Run, Used
 
 TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, Reported)) - {StepWaiting}
@@ -91,7 +92,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
     for told in report.suspensions:
         loop = run.loop
         suspension = _numbered(told, report.command_id, frame) if frame else told
-        if loop is None or not loops.has_ended(loop, suspension.iteration or 0) or run.following:
+        if loop is None or not loop.has_ended(suspension.iteration or 0) or run.following:
             _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
             mark = {}
     if turn.program.is_metered:

@@ -19,6 +19,7 @@ from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import (
     CtxPatched,
+    NextEvaluated,
     NextSelected,
     NextUnmatched,
     StepDone,
@@ -32,7 +33,6 @@ from noetl.model.facts import Undefined, sentence
 from noetl.model.ids import derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError, error_from, error_value
-from noetl.model.rule_events import NextEvaluated
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import Run, StepResult
 from noetl.templates import Compiled, Scope

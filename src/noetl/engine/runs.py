@@ -47,13 +47,19 @@ from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
 from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, Ending, apart
 from noetl.model.events import (
+    BranchSuppressed,
+    CaseEvaluated,
+    CaseProcessed,
+    CaseUnmatched,
     CommandClosed,
     CommandIssued,
     CtxPatched,
     Event,
+    NextEvaluated,
     Progress,
     StepDone,
     StepFailed,
+    StepPatched,
     StepSkipped,
     VarsSet,
 )
@@ -61,14 +67,6 @@ from noetl.model.facts import Undefined
 from noetl.model.ids import CommandId, StepRunId, derive
 from noetl.model.net import Needs, Values
 from noetl.model.outcome import Outcome, TaskError, error_from, error_value, ok
-from noetl.model.rule_events import (
-    BranchSuppressed,
-    CaseEvaluated,
-    CaseProcessed,
-    CaseUnmatched,
-    NextEvaluated,
-    StepPatched,
-)
 from noetl.model.state import Run, StepResult
 from noetl.templates import Scope
 

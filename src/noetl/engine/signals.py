@@ -21,16 +21,9 @@ from noetl.engine.turn import Turn
 from noetl.engine.waits import OWN_PREFIXES
 from noetl.errors import EvaluationFailed, NotAllowed, SignalRefused
 from noetl.model import fields as forms
+from noetl.model.events import ApprovalReceived, MessageReceived, SignalConsidered, SignalReceived
 from noetl.model.facts import Actor
-from noetl.model.signals import (
-    APPROVAL,
-    ApprovalReceived,
-    Listening,
-    MessageReceived,
-    SignalConsidered,
-    SignalReceived,
-    may_answer,
-)
+from noetl.model.signals import APPROVAL, Listening, may_answer
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState, Run, Signal
 from noetl.templates import EventView

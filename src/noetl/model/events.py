@@ -12,17 +12,16 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.chains import Progress as Progress
-from noetl.model.chains import Routing
 from noetl.model.facts import Actor as Actor
 from noetl.model.facts import Fact as Fact
 from noetl.model.facts import Reported as Reported
-from noetl.model.facts import Source, Undefined
+from noetl.model.facts import ReportedStepFact, Source, StepFact, Undefined
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
-from noetl.model.net import Values
+from noetl.model.net import NextPolicy, Values
 from noetl.model.outcome import Outcome, TaskError
-from noetl.model.rule_events import RuleEvent as RuleEvent
-from noetl.model.signals import ApprovalReceived, Listening, MessageReceived, SignalConsidered
+from noetl.model.signals import APPROVAL, Listening
 
 FinalStatus = Literal["COMPLETED", "FAILED", "CANCELLED"]
 
@@ -157,11 +156,9 @@ class ExecutionProcessed(Fact, frozen=True, kw_only=True, tag=LAST_EVENT):
     status: FinalStatus
 
 
-class QuotaUsed(Fact, frozen=True, kw_only=True, tag="quota.used"):
+class QuotaUsed(StepFact, frozen=True, kw_only=True, tag="quota.used"):
     """What the calls of a run have used since the last such event, if there are quotas."""
 
-    step_run_id: StepRunId
-    step: str
     calls: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -203,9 +200,7 @@ class TokenAbsorbed(Fact, frozen=True, kw_only=True, tag="token.absorbed"):
 # --- Step runs ---------------------------------------------------------------------------------
 
 
-class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
-    step_run_id: StepRunId
-    step: str
+class StepScheduled(StepFact, frozen=True, kw_only=True, tag="step.scheduled"):
     number: int
     """Counts the runs of this step from 1."""
     args: Values = {}
@@ -226,25 +221,19 @@ class StepScheduled(Fact, frozen=True, kw_only=True, tag="step.scheduled"):
     """
 
 
-class StepStarted(Fact, frozen=True, kw_only=True, tag="step.started"):
-    step_run_id: StepRunId
-    step: str
+class StepStarted(StepFact, frozen=True, kw_only=True, tag="step.started"):
     worker: str = ""
 
 
-class StepSkipped(Fact, frozen=True, kw_only=True, tag="step.skipped"):
-    step_run_id: StepRunId
-    step: str
+class StepSkipped(StepFact, frozen=True, kw_only=True, tag="step.skipped"):
     reason: str = ""
     undefined: Undefined = {}
     """No admission rule held; names that their conditions did not find."""
 
 
-class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
+class StepWaiting(ReportedStepFact, frozen=True, kw_only=True, tag="step.waiting"):
     """The run holds no worker until a timer is due, its child has ended, or an event arrives."""
 
-    step_run_id: StepRunId
-    step: str
     iteration: int | None = None
     until: float | None = None
     child: ExecutionId | None = None
@@ -255,15 +244,11 @@ class StepWaiting(Reported, frozen=True, kw_only=True, tag="step.waiting"):
     """The result of its body, if it has one."""
 
 
-class StepResumed(Fact, frozen=True, kw_only=True, tag="step.resumed"):
-    step_run_id: StepRunId
-    step: str
+class StepResumed(StepFact, frozen=True, kw_only=True, tag="step.resumed"):
     iteration: int | None = None
 
 
-class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
-    step_run_id: StepRunId
-    step: str
+class StepDone(StepFact, frozen=True, kw_only=True, tag="step.done"):
     result: Any = None
     tasks: Values = {}
     """In a pipeline of several tasks, the result of each."""
@@ -275,41 +260,36 @@ class StepDone(Fact, frozen=True, kw_only=True, tag="step.done"):
     """A compensation: the step whose run it undid."""
 
 
-class StepFailed(Fact, frozen=True, kw_only=True, tag="step.failed"):
-    step_run_id: StepRunId
-    step: str
+class StepFailed(StepFact, frozen=True, kw_only=True, tag="step.failed"):
     error: TaskError
     result: Any = None
     emitted: tuple[str, ...] = ()
 
 
-class StepCancelled(Fact, frozen=True, kw_only=True, tag="step.cancelled"):
-    step_run_id: StepRunId
-    step: str
+class StepCancelled(StepFact, frozen=True, kw_only=True, tag="step.cancelled"):
     reason: str = ""
 
 
 # --- Calls of tools, and what they wrote, reported by workers ----------------------------------
 
 
-class TaskStarted(Reported, frozen=True, kw_only=True, tag="task.started"):
-    step_run_id: StepRunId
-    step: str
+class CallStarted(ReportedStepFact, frozen=True, kw_only=True):
     task: str
     kind: str = ""
     attempt: int = 1
     action_id: str = ""
     iteration: int | None = None
     page: int = 0
+
+
+class TaskStarted(CallStarted, frozen=True, kw_only=True, tag="task.started"):
     origin: str = ""
     """The sugar that the task is a part of, where it was not written itself."""
 
 
-class TaskLogged(Reported, frozen=True, kw_only=True, tag="task.log"):
+class TaskLogged(ReportedStepFact, frozen=True, kw_only=True, tag="task.log"):
     """Lines that a task printed while it ran, for people. No decision depends on them."""
 
-    step_run_id: StepRunId
-    step: str
     task: str
     text: str
     attempt: int = 1
@@ -317,14 +297,12 @@ class TaskLogged(Reported, frozen=True, kw_only=True, tag="task.log"):
     iteration: int | None = None
 
 
-class TaskWaiting(Reported, frozen=True, kw_only=True, tag="task.waiting"):
+class TaskWaiting(ReportedStepFact, frozen=True, kw_only=True, tag="task.waiting"):
     """A call has waited for a while for a place to work at, or waits no longer (`over`).
 
     It explains why nothing happens. No decision depends on it.
     """
 
-    step_run_id: StepRunId
-    step: str
     task: str
     what: str
     """In words: a Python process."""
@@ -334,9 +312,7 @@ class TaskWaiting(Reported, frozen=True, kw_only=True, tag="task.waiting"):
     iteration: int | None = None
 
 
-class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
-    step_run_id: StepRunId
-    step: str
+class CallDone(ReportedStepFact, frozen=True, kw_only=True):
     task: str
     outcome: Outcome
     attempt: int = 1
@@ -353,9 +329,11 @@ class TaskDone(Reported, frozen=True, kw_only=True, tag="task.done"):
     """Where the pipeline goes on; None inside loops, whose unit is the iteration."""
 
 
-class RetryStarted(Reported, frozen=True, kw_only=True, tag="retry.started"):
-    step_run_id: StepRunId
-    step: str
+class TaskDone(CallDone, frozen=True, kw_only=True, tag="task.done"):
+    pass
+
+
+class RetryStarted(ReportedStepFact, frozen=True, kw_only=True, tag="retry.started"):
     task: str
     attempt: int
     action_id: str = ""
@@ -366,9 +344,7 @@ class RetryStarted(Reported, frozen=True, kw_only=True, tag="retry.started"):
     """The page that comes next, where it is not the same one again."""
 
 
-class PolicyUnmatched(Reported, frozen=True, kw_only=True, tag="policy.unmatched"):
-    step_run_id: StepRunId
-    step: str
+class PolicyUnmatched(ReportedStepFact, frozen=True, kw_only=True, tag="policy.unmatched"):
     task: str
     status: str
     iteration: int | None = None
@@ -395,9 +371,7 @@ class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
 # --- Loops -------------------------------------------------------------------------------------
 
 
-class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
-    step_run_id: StepRunId
-    step: str
+class LoopStarted(StepFact, frozen=True, kw_only=True, tag="loop.started"):
     total: int | None = None
     """None for a cursor, which ends when it yields nothing."""
     items: Any = None
@@ -419,36 +393,28 @@ class LoopStarted(Fact, frozen=True, kw_only=True, tag="loop.started"):
     """A cursor claims no more while this many of its elements have not ended."""
 
 
-class FrameClaimed(Reported, frozen=True, kw_only=True, tag="loop.frame.claimed"):
+class FrameClaimed(ReportedStepFact, frozen=True, kw_only=True, tag="loop.frame.claimed"):
     """A worker ran a cursor's claim statement: this many iterations begin, or none are left."""
 
-    step_run_id: StepRunId
-    step: str
     iterations: int = 0
     error: TaskError | None = None
     """The statement failed repeatedly: the loop cannot continue."""
 
 
-class IterationsKeyed(Reported, frozen=True, kw_only=True, tag="loop.partitioned"):
+class IterationsKeyed(ReportedStepFact, frozen=True, kw_only=True, tag="loop.partitioned"):
     """The keys of iterations of a partitioned loop, from `start` on, as digests."""
 
-    step_run_id: StepRunId
-    step: str
     start: int = 0
     keys: tuple[str, ...] = ()
     error: TaskError | None = None
     """A key could not be computed: the loop cannot continue."""
 
 
-class IterationStarted(Reported, frozen=True, kw_only=True, tag="loop.iteration.started"):
-    step_run_id: StepRunId
-    step: str
+class IterationStarted(ReportedStepFact, frozen=True, kw_only=True, tag="loop.iteration.started"):
     iteration: int
 
 
-class IterationDone(Reported, frozen=True, kw_only=True, tag="loop.iteration.done"):
-    step_run_id: StepRunId
-    step: str
+class IterationDone(ReportedStepFact, frozen=True, kw_only=True, tag="loop.iteration.done"):
     iteration: int
     result: Any = None
     ctx: Values = {}
@@ -458,9 +424,7 @@ class IterationDone(Reported, frozen=True, kw_only=True, tag="loop.iteration.don
     suppressed: tuple[str, ...] = ()
 
 
-class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.failed"):
-    step_run_id: StepRunId
-    step: str
+class IterationFailed(ReportedStepFact, frozen=True, kw_only=True, tag="loop.iteration.failed"):
     iteration: int
     error: TaskError
     ctx: Values = {}
@@ -468,19 +432,15 @@ class IterationFailed(Reported, frozen=True, kw_only=True, tag="loop.iteration.f
     suppressed: tuple[str, ...] = ()
 
 
-class ResultsKept(Fact, frozen=True, kw_only=True, tag="loop.results.kept"):
+class ResultsKept(StepFact, frozen=True, kw_only=True, tag="loop.results.kept"):
     """A segment of a loop's results was stored: from now on it is named by its checksum."""
 
-    step_run_id: StepRunId
-    step: str
     segment: int
     size: int
     checksum: str
 
 
-class LoopDone(Fact, frozen=True, kw_only=True, tag="loop.done"):
-    step_run_id: StepRunId
-    step: str
+class LoopDone(StepFact, frozen=True, kw_only=True, tag="loop.done"):
     total: int
     success: int
     failed: int
@@ -489,19 +449,126 @@ class LoopDone(Fact, frozen=True, kw_only=True, tag="loop.done"):
 # --- Routing -----------------------------------------------------------------------------------
 
 
-class NextSelected(Fact, frozen=True, kw_only=True, tag="next.selected"):
-    step_run_id: StepRunId
-    step: str
+class NextSelected(StepFact, frozen=True, kw_only=True, tag="next.selected"):
     targets: tuple[str, ...]
 
 
-class NextUnmatched(Fact, frozen=True, kw_only=True, tag="next.unmatched"):
+class NextUnmatched(StepFact, frozen=True, kw_only=True, tag="next.unmatched"):
     """No arc held: the token ends here."""
 
-    step_run_id: StepRunId
-    step: str
     undefined: Undefined = {}
     """Names that the guards did not find."""
+
+
+# --- Event rules, repetitions and sinks: `case`, `retry`, `poll`, `sink` ------------------------
+
+
+class CaseEvaluated(ReportedStepFact, frozen=True, kw_only=True, tag="case.evaluated"):
+    """An event matched rules."""
+
+    trigger_event: str
+    matched: tuple[str, ...]
+    """In the order of the playbook; `order` is the order in which they are followed."""
+    order: tuple[str, ...]
+    # Never left out of the record: 001 §5.4 promises them.
+    case_mode: str = ""
+    eval_mode: str = ""
+    iteration: int | None = None
+    page: int = 0
+    chain: Chain | None = None
+    """Set if a worker has to follow them."""
+
+
+class CaseUnmatched(ReportedStepFact, frozen=True, kw_only=True, tag="case.unmatched"):
+    """No rule matched an event, and names in their conditions resemble existing ones."""
+
+    trigger_event: str
+    undefined: Undefined
+    iteration: int | None = None
+
+
+class CaseProcessed(StepFact, frozen=True, kw_only=True, tag="case.processed"):
+    """The worker that followed the rules has finished them."""
+
+    trigger_event: str
+
+
+class BranchSuppressed(ReportedStepFact, frozen=True, kw_only=True, tag="case.branch.suppressed"):
+    """A branch whose `next` lost, or that was not followed to its end because another's won."""
+
+    branch: str
+    winner: str
+    iteration: int | None = None
+
+
+class StepPatched(ReportedStepFact, frozen=True, kw_only=True, tag="step.patched"):
+    """Rules wrote names of the step run, or set its result."""
+
+    local: Values = {}
+    yields: tuple[Any, ...] = ()
+    """The result, if one was set."""
+
+
+class NextEvaluated(StepFact, frozen=True, kw_only=True, omit_defaults=False, tag="next.evaluated"):
+    """A rule's `next` decided where the tokens of the step go; recorded in full (001 §5.4)."""
+
+    selected: tuple[Goal, ...]
+    policy: NextPolicy = "end_step"
+    winner_branch: str = ""
+    suppressed_branches: tuple[str, ...] = ()
+    routing_committed: bool = True
+    delay: float = 0.0
+    priority: int = 0
+
+
+class RetryProcessed(ReportedStepFact, frozen=True, kw_only=True, tag="retry.processed"):
+    """A call that was attempted more than once has ended."""
+
+    task: str
+    status: str
+    attempts: int
+    action_id: str = ""
+    iteration: int | None = None
+
+
+class ChainRestarted(ReportedStepFact, frozen=True, kw_only=True, tag="chain.restarted"):
+    """A task of a chain failed, and the whole chain begins again (`retry.scope: chain`)."""
+
+    branch: str
+    attempt: int
+    delay: float = 0.0
+    iteration: int | None = None
+    progress: Progress | None = None
+
+
+class PollStarted(ReportedStepFact, frozen=True, kw_only=True, tag="poll.started"):
+    task: str
+    iteration: int | None = None
+
+
+class PollIteration(ReportedStepFact, frozen=True, kw_only=True, tag="poll.iteration"):
+    """A poll that did not find what it waits for."""
+
+    task: str
+    number: int
+    delay: float = 0.0
+    iteration: int | None = None
+
+
+class PollFinished(ReportedStepFact, frozen=True, kw_only=True, tag="poll.finished"):
+    task: str
+    status: str
+    """`reached`, or `exhausted`, or `error`."""
+    number: int
+    iteration: int | None = None
+
+
+class SinkStarted(CallStarted, frozen=True, kw_only=True, tag="sink.started"):
+    pass
+
+
+class SinkProcessed(CallDone, frozen=True, kw_only=True, tag="sink.processed"):
+    pass
 
 
 # --- Work handed out ---------------------------------------------------------------------------
@@ -524,11 +591,9 @@ class CommandLost(Fact, frozen=True, kw_only=True, tag="command.lost"):
     """Its worker reported nevertheless, and the report was refused."""
 
 
-class CommandPaused(Reported, frozen=True, kw_only=True, tag="command.paused"):
+class CommandPaused(ReportedStepFact, frozen=True, kw_only=True, tag="command.paused"):
     """Its worker learned of the pause: under this command it begins nothing new."""
 
-    step_run_id: StepRunId
-    step: str
     held: CommandId
 
 
@@ -586,9 +651,7 @@ class TimerFired(Fact, frozen=True, kw_only=True, tag="timer.fired"):
     timer_id: str
 
 
-class ChildStarted(Fact, frozen=True, kw_only=True, tag="child.started"):
-    step_run_id: StepRunId
-    step: str
+class ChildStarted(StepFact, frozen=True, kw_only=True, tag="child.started"):
     child: ExecutionId
     path: str
     iteration: int | None = None
@@ -601,6 +664,45 @@ class ChildFinished(Fact, frozen=True, kw_only=True, tag="child.finished"):
     result: Any = None
     error: TaskError | None = None
     iteration: int | None = None
+
+
+# --- External events -----------------------------------------------------------------------------
+
+
+class SignalReceived(Fact, frozen=True, kw_only=True):
+    """An external event. A known id is a repetition of the same event."""
+
+    signal_id: str
+    name: str
+    """What `event.name` is."""
+    data: Any = None
+    step: str = ""
+    """The step it is addressed to, if only one."""
+    actor: Actor | None = None
+    """Who sent it."""
+
+
+class MessageReceived(SignalReceived, frozen=True, kw_only=True, tag="message.received"):
+    """Any external event but an approval, of any name."""
+
+
+class ApprovalReceived(SignalReceived, frozen=True, kw_only=True, tag=APPROVAL):
+    """The answer to a form."""
+
+    roles: tuple[str, ...] = ()
+    """The roles of the person who answered, at that time."""
+
+
+class SignalConsidered(Fact, frozen=True, kw_only=True, tag="signal.considered"):
+    """A waiting step was offered a signal, or its own timer: each once."""
+
+    signal_id: str
+    step_run_id: StepRunId
+    step: str
+    taken: bool = False
+    """One of its rules held."""
+    reason: str = ""
+    """Why it was not offered."""
 
 
 Event = (
@@ -659,7 +761,19 @@ Event = (
     | MessageReceived
     | ApprovalReceived
     | SignalConsidered
-    | RuleEvent
+    | CaseEvaluated
+    | CaseUnmatched
+    | CaseProcessed
+    | BranchSuppressed
+    | StepPatched
+    | NextEvaluated
+    | RetryProcessed
+    | ChainRestarted
+    | PollStarted
+    | PollIteration
+    | PollFinished
+    | SinkStarted
+    | SinkProcessed
 )
 
 encode = msgspec.json.Encoder().encode

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from noetl.model.ids import CommandId
+from noetl.model.ids import CommandId, StepRunId
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,6 +79,13 @@ class Fact(
     at: float
 
 
+class StepFact(Fact, frozen=True, kw_only=True):
+    """A fact about a step run."""
+
+    step_run_id: StepRunId
+    step: str
+
+
 class Reported(Fact, frozen=True, kw_only=True):
     """A fact that a worker's report may contain.
 
@@ -96,3 +103,10 @@ class Reported(Fact, frozen=True, kw_only=True):
     The first fact of a report has it for those that follow in the same row of the log. Rows of
     earlier versions have none.
     """
+
+
+class ReportedStepFact(Reported, frozen=True, kw_only=True):
+    """A fact about a step run that its worker reports."""
+
+    step_run_id: StepRunId
+    step: str

@@ -12,10 +12,17 @@ from typing import Any
 import msgspec
 
 from noetl.model.commands import Report
-from noetl.model.events import Actor, ChildFinished, ExecutionRequested, StepDone, StepFailed
+from noetl.model.events import (
+    Actor,
+    ApprovalReceived,
+    ChildFinished,
+    ExecutionRequested,
+    MessageReceived,
+    StepDone,
+    StepFailed,
+)
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.model.state import ExecutionState, Run
 from noetl.model.triggers import TriggerChange
 

@@ -12,12 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from noetl.model.chains import SERVER_STAGES, Chain
-from noetl.model.events import Parent, Progress
+from noetl.model.events import NextEvaluated, Parent, Progress
 from noetl.model.facts import Actor, Source, Undefined
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
-from noetl.model.rule_events import NextEvaluated
 from noetl.model.signals import Listening
 
 Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
@@ -140,6 +139,9 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def ended(self) -> int:
         return self.success + self.failed
+
+    def has_ended(self, iteration: int) -> bool:
+        return iteration in self.results or iteration // self.segment in self.segments
 
     @property
     def may_claim(self) -> bool:

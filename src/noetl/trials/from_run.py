@@ -13,8 +13,10 @@ import yaml
 from noetl.control.recordings import Recording
 from noetl.errors import BadRequest
 from noetl.model.events import (
+    ApprovalReceived,
     ExecutionRequested,
     FrameClaimed,
+    MessageReceived,
     NextSelected,
     StepScheduled,
     StepSkipped,
@@ -22,7 +24,6 @@ from noetl.model.events import (
 )
 from noetl.model.net import Net
 from noetl.model.outcome import Outcome, TaskError
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.trials.recorded import PURE, Calls
 
 TEMPLATE = ("{{", "{%", "{#")

@@ -19,9 +19,12 @@ from noetl.dsl.walk import all_tasks
 from noetl.errors import NoetlError
 from noetl.model import refs
 from noetl.model.events import (
+    ApprovalReceived,
     ExecutionRequested,
     FrameClaimed,
+    MessageReceived,
     NextSelected,
+    SinkProcessed,
     StepFailed,
     StepScheduled,
     StepSkipped,
@@ -32,8 +35,6 @@ from noetl.model.events import (
 from noetl.model.net import NOOP, PLAYBOOK, Net
 from noetl.model.outcome import Outcome, failed
 from noetl.model.retrospect import Divergence, WhatIfExecution
-from noetl.model.rule_events import SinkProcessed
-from noetl.model.signals import ApprovalReceived, MessageReceived
 from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolContext
 from noetl.trials.clock import VirtualClock, VirtualLoop

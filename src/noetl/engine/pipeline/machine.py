@@ -80,23 +80,27 @@ from noetl.errors import EvaluationFailed
 from noetl.model import refs
 from noetl.model.chains import SERVER_STAGES, Again, Chain, Inner, Tries
 from noetl.model.commands import ChildRequest, Command, Ending, Suspension
-from noetl.model.events import Event, PolicyUnmatched, RetryStarted, TaskDone, TaskStarted
-from noetl.model.facts import Undefined
-from noetl.model.ids import derive
-from noetl.model.net import NOOP
-from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
-from noetl.model.rule_events import (
+from noetl.model.events import (
     CaseEvaluated,
     CaseUnmatched,
     ChainRestarted,
+    Event,
+    PolicyUnmatched,
     PollFinished,
     PollIteration,
     PollStarted,
     RetryProcessed,
+    RetryStarted,
     SinkProcessed,
     SinkStarted,
     StepPatched,
+    TaskDone,
+    TaskStarted,
 )
+from noetl.model.facts import Undefined
+from noetl.model.ids import derive
+from noetl.model.net import NOOP
+from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
 from noetl.model.toolshape import ToolShape
 from noetl.templates import view
 
