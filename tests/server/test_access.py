@@ -14,7 +14,6 @@ from noetl.api.rights import ROLES
 from noetl.api.route import Route
 from noetl.api.router import RightMissing, Router
 from noetl.api.table import TABLE
-from noetl.model.answers import Health
 from tests.server.conftest import Guarded
 from tests.server.processes import Process, serving
 
@@ -128,8 +127,8 @@ def test_s01_half_a_proof_is_none(guarded: Guarded, header: str):
 def test_s01_a_route_without_a_right_fails_at_start_up(right):
     async def known(services, caller) -> None: ...
 
-    one = Route("a.known", "GET", "/known", right="read", answer=Health, handler=known)
-    other = Route("a.forgotten", "GET", "/forgotten", right=right, answer=Health, handler=known)
+    one = Route("a.known", "GET", "/known", "read", known)
+    other = Route("a.forgotten", "GET", "/forgotten", right, known)
 
     assert Router([one]).match("GET", "/known").route is one
     with pytest.raises(RightMissing, match="GET /forgotten"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from noetl.api.errors import WrongMethod
 from noetl.api.openapi import document
+from noetl.api.route import Incoming
 from noetl.api.router import Router
 from noetl.api.table import TABLE
 from noetl.errors import NotFound
@@ -62,6 +63,15 @@ def test_another_method_is_refused_with_those_there_are(route):
 def test_two_routes_cannot_answer_the_same():
     with pytest.raises(ValueError, match="two routes answer"):
         Router([*TABLE, TABLE[0]])
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: route.name)
+def test_a_handler_takes_what_its_route_declares(route):
+    taken = get_type_hints(route.handler, localns={"Services": Any})
+
+    assert taken.pop("query", None) == (dict[str, str] if route.query is dict else route.query)
+    assert taken.pop("body", None) == (Incoming if route.streamed else route.body)
+    assert set(taken) == {"services", "caller", "return", *route.parameters}
 
 
 # --- The description -------------------------------------------------------------------------

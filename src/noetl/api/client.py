@@ -295,7 +295,7 @@ class InProcess:
             sent_body = b"" if body is None else msgspec.json.encode(body)
             given["body"] = route.reader.body(sent_body)
         caller = Caller(self._principal, headers=sent)
-        answer = await route.handler(self._services, caller, **given)
+        answer: Any = await route.handler(self._services, caller, **given)
         found: A = answer.body if isinstance(answer, Reply) else answer
         return found
 

@@ -270,12 +270,5 @@ def _classes(module: str) -> dict[str, list[ast.stmt]]:
     return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 
 
-OPENAPI = Route(
-    "server.openapi",
-    "GET",
-    "/api/openapi.json",
-    right="read",
-    answer=bytes,
-    handler=describe,
-)
+OPENAPI = Route("server.openapi", "GET", "/api/openapi.json", "read", describe)
 ROUTES = (OPENAPI,)

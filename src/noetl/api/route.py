@@ -6,7 +6,8 @@ bodies, the OpenAPI document, and the calls of `Client`. A handler knows no HTTP
     async def start(services, caller, body: StartExecution) -> Started
 
 and receives the services, the caller, each path parameter by its name, `query` if the route has
-one, and `body` if it takes one.
+one, and `body` if it takes one. Its return annotation is the type of the answer, and its docstring
+the description of the route.
 
 Unknown keys in a query or body are refused, because a misspelt key would otherwise silently mean
 its default. Routes for workers accept them: a worker of a later release may send more.
@@ -19,8 +20,17 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
+from functools import cached_property, lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -149,7 +159,7 @@ class Caller:
 class Reply(Generic[A]):
     """An answer with a status, headers or a stream beside its body."""
 
-    body: A
+    body: A | AsyncIterator[bytes] | None
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     size: int | None = None
@@ -167,11 +177,10 @@ class Route(Generic[Q, B, A]):
     method: Method
     path: str
     """Parameters are in braces."""
-    _: KW_ONLY
     right: Right
     """There is no default, so no route is open by oversight."""
-    answer: type[A]
-    handler: Callable[..., Awaitable[A | Reply[Any]]]
+    handler: Callable[..., Awaitable[A | Reply[A]]]
+    _: KW_ONLY
     query: type[Q] | None = None
     body: type[B] | None = None
     aliases: tuple[str, ...] = ()
@@ -212,6 +221,14 @@ class Route(Generic[Q, B, A]):
     def area(self) -> str:
         return self.name.partition(".")[0]
 
+    @cached_property
+    def answer(self) -> type[A]:
+        """The type of the answer: what the handler returns, alone or in a `Reply`."""
+        # `Services` is imported for the type checker only.
+        found = get_type_hints(self.handler, localns={"Services": Any})["return"]
+        answer: type[A] = get_args(found)[0] if get_origin(found) is Reply else found
+        return answer
+
     @property
     def says(self) -> str:
         """A sentence for people: the handler's docstring."""
@@ -227,24 +244,7 @@ class Reader:
     def __init__(self, route: AnyRoute) -> None:
         self._is_of_workers = route.right == "work"
         self._query = route.query
-        self._takes_any = route.query is dict
-        """The caller may add parameters of their own."""
         self._body = route.body
-        has_fields = route.query is not None and not self._takes_any
-        fields = () if not has_fields else msgspec.inspect.type_info(route.query).fields  # type: ignore[attr-defined]
-        self._keys = tuple(one.encode_name for one in fields)
-        self._several = frozenset(
-            one.encode_name
-            for one in fields
-            if isinstance(one.type, msgspec.inspect.VarTupleType | msgspec.inspect.ListType)
-        )
-        self._tables = frozenset(
-            one.encode_name for one in fields if isinstance(one.type, msgspec.inspect.DictType)
-        )
-        """Written key by key: `name.key=value`."""
-        self._written_keys = tuple(
-            f"{key}.NAME" if key in self._tables else key for key in self._keys
-        )
         self.query = lru_cache(QUERIES_REMEMBERED)(self._read_query)
         self._is_raw = route.raw
         self._takes_yaml = route.yaml
@@ -254,23 +254,37 @@ class Reader:
             else msgspec.json.Decoder(route.body, strict=False).decode
         )
 
+    @cached_property
+    def _parameters(self) -> dict[str, msgspec.inspect.Type]:
+        """The parameters of the query, with their types."""
+        if self._query is None:
+            return {}
+        fields = msgspec.inspect.type_info(self._query).fields  # type: ignore[attr-defined]
+        return {one.encode_name: one.type for one in fields}
+
     def _read_query(self, written: bytes) -> Any:
         """The query as its struct; None if the route has none. Raises UnknownKey, Malformed."""
         pairs = parse_qsl(written.decode("latin-1"), keep_blank_values=True)
-        given: dict[str, Any] = {}
-        for key, value in pairs if not self._takes_any else ():
-            if key in self._several:
+        if self._query is dict:  # The caller may add parameters of their own.
+            return dict(pairs)
+        known, given = self._parameters, dict[str, Any]()
+        for key, value in pairs:
+            kind = known.get(key)
+            table, _, entry = key.partition(".")  # A table is written entry by entry.
+            if isinstance(kind, msgspec.inspect.VarTupleType):
                 given.setdefault(key, []).append(value)
-            elif key in self._keys and key not in self._tables:
+            elif kind is not None and not isinstance(kind, msgspec.inspect.DictType):
                 given[key] = value
-            elif (found := key.partition("."))[0] in self._tables and found[2]:
-                given.setdefault(found[0], {})[found[2]] = value
+            elif entry and isinstance(known.get(table), msgspec.inspect.DictType):
+                given.setdefault(table, {})[entry] = value
             elif key != LET_THROUGH and not self._is_of_workers:
-                raise _unknown("the query", key, self._written_keys)
+                keys = (
+                    f"{name}.NAME" if isinstance(one, msgspec.inspect.DictType) else name
+                    for name, one in known.items()
+                )
+                raise _unknown("the query", key, tuple(keys))
         if self._query is None:
             return None
-        if self._takes_any:
-            return dict(pairs)
         try:
             return msgspec.convert(given, self._query, strict=False)
         except msgspec.ValidationError as error:

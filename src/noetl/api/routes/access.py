@@ -129,50 +129,17 @@ async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> Aud
 
 
 ALL_USERS, ALL_TOKENS = "/api/access/users", "/api/access/tokens"
-USERS = Route("access.users", "GET", ALL_USERS, right="manage", answer=UserList, handler=users)
-PUT_USER = Route(
-    "access.put_user",
-    "POST",
-    ALL_USERS,
-    right="manage",
-    body=NewUser,
-    answer=UserKept,
-    handler=put_user,
-)
+USERS = Route("access.users", "GET", ALL_USERS, "manage", users)
+PUT_USER = Route("access.put_user", "POST", ALL_USERS, "manage", put_user, body=NewUser)
 DELETE_USER = Route(
-    "access.delete_user",
-    "DELETE",
-    "/api/access/users/{name}",
-    right="manage",
-    answer=Deleted,
-    handler=delete_user,
+    "access.delete_user", "DELETE", "/api/access/users/{name}", "manage", delete_user
 )
-TOKENS = Route("access.tokens", "GET", ALL_TOKENS, right="manage", answer=TokenList, handler=tokens)
+TOKENS = Route("access.tokens", "GET", ALL_TOKENS, "manage", tokens)
 CREATE_TOKEN = Route(
-    "access.create_token",
-    "POST",
-    ALL_TOKENS,
-    right="manage",
-    body=NewToken,
-    answer=ApiTokenCreated,
-    handler=create_token,
-    secret=True,
+    "access.create_token", "POST", ALL_TOKENS, "manage", create_token, body=NewToken, secret=True
 )
 DELETE_TOKEN = Route(
-    "access.delete_token",
-    "DELETE",
-    "/api/access/tokens/{name}",
-    right="manage",
-    answer=Deleted,
-    handler=delete_token,
+    "access.delete_token", "DELETE", "/api/access/tokens/{name}", "manage", delete_token
 )
-AUDIT = Route(
-    "access.audit",
-    "GET",
-    "/api/access/audit",
-    right="manage",
-    query=AuditQuery,
-    answer=AuditLog,
-    handler=audit,
-)
+AUDIT = Route("access.audit", "GET", "/api/access/audit", "manage", audit, query=AuditQuery)
 ROUTES = (USERS, PUT_USER, DELETE_USER, TOKENS, CREATE_TOKEN, DELETE_TOKEN, AUDIT)

@@ -137,34 +137,17 @@ LOGIN = Route(
     "auth.login",
     "POST",
     "/api/auth/login",
-    right="anyone",
+    "anyone",
+    login,
     body=Login,
-    answer=SignedIn,
-    handler=login,
     secret=True,
     body_max=LOGIN_BYTES_MAX,
 )
-LOGOUT = Route(
-    "auth.logout", "POST", "/api/auth/logout", right="self", answer=SignedOut, handler=logout
-)
-ME = Route("auth.me", "GET", "/api/auth/me", right="self", answer=Myself, handler=me)
-SESSIONS = Route(
-    "auth.sessions", "GET", "/api/auth/sessions", right="self", answer=SessionList, handler=sessions
-)
+LOGOUT = Route("auth.logout", "POST", "/api/auth/logout", "self", logout)
+ME = Route("auth.me", "GET", "/api/auth/me", "self", me)
+SESSIONS = Route("auth.sessions", "GET", "/api/auth/sessions", "self", sessions)
 END_SESSION = Route(
-    "auth.end_session",
-    "DELETE",
-    "/api/auth/sessions/{session_id}",
-    right="self",
-    answer=SessionEnded,
-    handler=end_session,
+    "auth.end_session", "DELETE", "/api/auth/sessions/{session_id}", "self", end_session
 )
-END_SESSIONS = Route(
-    "auth.end_sessions",
-    "DELETE",
-    "/api/auth/sessions",
-    right="self",
-    answer=SessionsEnded,
-    handler=end_sessions,
-)
+END_SESSIONS = Route("auth.end_sessions", "DELETE", "/api/auth/sessions", "self", end_sessions)
 ROUTES = (LOGIN, LOGOUT, ME, SESSIONS, END_SESSION, END_SESSIONS)

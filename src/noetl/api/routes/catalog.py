@@ -193,57 +193,23 @@ REGISTER = Route(
     "catalog.register",
     "POST",
     "/api/catalog/register",
-    right="author",
+    "author",
+    register,
     body=Register,
-    answer=Registered,
-    handler=register,
     yaml=True,
 )
 REGISTER_ALL = Route(
     "catalog.register_all",
     "POST",
     "/api/catalog/register/batch",
-    right="author",
+    "author",
+    register_all,
     body=Registrations,
-    answer=AllRegistered,
-    handler=register_all,
 )
 VALIDATE = Route(
-    "catalog.validate",
-    "POST",
-    "/api/catalog/validate",
-    right="read",
-    body=Content,
-    answer=Validated,
-    handler=validate,
-    yaml=True,
+    "catalog.validate", "POST", "/api/catalog/validate", "read", validate, body=Content, yaml=True
 )
-LIST = Route(
-    "catalog.list",
-    "POST",
-    "/api/catalog/list",
-    right="read",
-    body=ListCatalog,
-    answer=CatalogList,
-    handler=listing,
-)
-RESOURCE = Route(
-    "catalog.resource",
-    "POST",
-    "/api/catalog/resource",
-    right="read",
-    body=Wanted,
-    answer=CatalogResource,
-    handler=resource,
-)
-GET = Route(
-    "catalog.get",
-    "GET",
-    "/api/catalog/{path}",
-    right="read",
-    query=OfVersion,
-    answer=CatalogResource,
-    handler=show,
-    deep=True,
-)
+LIST = Route("catalog.list", "POST", "/api/catalog/list", "read", listing, body=ListCatalog)
+RESOURCE = Route("catalog.resource", "POST", "/api/catalog/resource", "read", resource, body=Wanted)
+GET = Route("catalog.get", "GET", "/api/catalog/{path}", "read", show, query=OfVersion, deep=True)
 ROUTES = (REGISTER, REGISTER_ALL, VALIDATE, LIST, RESOURCE, GET)

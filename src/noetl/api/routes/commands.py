@@ -224,34 +224,18 @@ async def cancelled(services: Services, caller: Caller, *, query: OfWorker) -> W
 
 
 LEASE = Route(
-    "commands.lease",
-    "POST",
-    "/api/commands/lease",
-    right="work",
-    body=Wish,
-    answer=LeasedCommands,
-    handler=lease,
-    patient=True,
+    "commands.lease", "POST", "/api/commands/lease", "work", lease, body=Wish, patient=True
 )
-RENEW = Route(
-    "commands.renew",
-    "POST",
-    "/api/commands/renew",
-    right="work",
-    body=Holding,
-    answer=LeasesRenewed,
-    handler=renew,
-)
+RENEW = Route("commands.renew", "POST", "/api/commands/renew", "work", renew, body=Holding)
 REPORT = Route(
     "commands.report",
     "POST",
     "/api/commands/report",
-    right="work",
+    "work",
+    report,
     query=Next,
     body=bytes,
     holds=Report | list[Report],
-    answer=cast(type[ReportTaken | ReportsTaken], ReportTaken | ReportsTaken),
-    handler=report,
     raw=True,
     body_max=REPORT_MAX,
 )
@@ -259,10 +243,9 @@ CANCELLED = Route(
     "commands.cancelled",
     "GET",
     "/api/commands/cancelled",
-    right="work",
+    "work",
+    cancelled,
     query=OfWorker,
-    answer=WorkerOrders,
-    handler=cancelled,
     patient=True,
 )
 ROUTES = (LEASE, RENEW, REPORT, CANCELLED)

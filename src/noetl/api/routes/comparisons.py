@@ -32,21 +32,8 @@ async def critical(services: Services, caller: Caller, *, execution_id: str) -> 
     )
 
 
-DIFF = Route(
-    "executions.diff",
-    "GET",
-    "/api/executions/diff",
-    right="read",
-    query=Both,
-    answer=DiffDocument,
-    handler=diff,
-)
+DIFF = Route("executions.diff", "GET", "/api/executions/diff", "read", diff, query=Both)
 CRITICAL = Route(
-    "executions.critical",
-    "GET",
-    "/api/executions/{execution_id}/critical-path",
-    right="read",
-    answer=CriticalPath,
-    handler=critical,
+    "executions.critical", "GET", "/api/executions/{execution_id}/critical-path", "read", critical
 )
 ROUTES = (DIFF, CRITICAL)

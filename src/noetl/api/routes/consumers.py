@@ -88,14 +88,7 @@ def _words(source: Source) -> str:
 DOCUMENTS = Documents("consumers", item=_item, show=_shown, shown=ConsumerDocument)
 LIST = DOCUMENTS.listing(ConsumerList)
 GET = Route(
-    "consumers.get",
-    "GET",
-    "/api/consumers/{path}",
-    right="read",
-    query=WhichMessages,
-    answer=ConsumerDocument,
-    handler=show,
-    deep=True,
+    "consumers.get", "GET", "/api/consumers/{path}", "read", show, query=WhichMessages, deep=True
 )
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()

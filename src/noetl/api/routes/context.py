@@ -49,13 +49,5 @@ async def render(services: Services, caller: Caller, *, body: Render) -> Rendere
     return Rendered(rendered=await services.evaluator.rendered(given, seen, caller.name))
 
 
-RENDER = Route(
-    "context.render",
-    "POST",
-    "/api/context/render",
-    right="read",
-    body=Render,
-    answer=Rendered,
-    handler=render,
-)
+RENDER = Route("context.render", "POST", "/api/context/render", "read", render, body=Render)
 ROUTES = (RENDER,)

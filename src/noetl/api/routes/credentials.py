@@ -127,39 +127,18 @@ async def _named(services: Services, name: str, path: str | None = None) -> Stor
 
 
 ALL, ONE = "/api/credentials", "/api/credentials/{name}"
-PUT = Route(
-    "credentials.put",
-    "POST",
-    ALL,
-    right="secrets.write",
-    body=NewCredential,
-    answer=CredentialDocument,
-    handler=put,
-)
-LIST = Route(
-    "credentials.list",
-    "GET",
-    ALL,
-    right="secrets.list",
-    query=OfType,
-    answer=CredentialList,
-    handler=listing,
-)
+PUT = Route("credentials.put", "POST", ALL, "secrets.write", put, body=NewCredential)
+LIST = Route("credentials.list", "GET", ALL, "secrets.list", listing, query=OfType)
 GET = Route(
     "credentials.get",
     "GET",
     ONE,
-    right="secrets.one",
+    "secrets.one",
+    show,
     query=HowMuch,
-    answer=CredentialDocument,
-    handler=show,
     headers=(WORKER,),
     secret=True,
 )
-DELETE = Route(
-    "credentials.delete", "DELETE", ONE, right="secrets.write", answer=Deleted, handler=delete
-)
-ROTATE = Route(
-    "keys.rotate", "POST", "/api/keys/rotate", right="manage", answer=KeysRotated, handler=rotate
-)
+DELETE = Route("credentials.delete", "DELETE", ONE, "secrets.write", delete)
+ROTATE = Route("keys.rotate", "POST", "/api/keys/rotate", "manage", rotate)
 ROUTES = (PUT, LIST, GET, DELETE, ROTATE)

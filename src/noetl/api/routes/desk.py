@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -93,7 +93,7 @@ class WhichTopics(Query, frozen=True, kw_only=True):
     """`executions`, `execution:ID`, `inbox`, `workers`; separate several with commas."""
 
 
-async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> Reply[Any]:
+async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> Reply[str]:
     """Changes of several topics over one connection, as server-sent events.
 
     `Last-Event-ID` continues after the last `position` received. A reader that has fallen too far
@@ -216,71 +216,23 @@ STREAM = Route(
     "stream.topics",
     "GET",
     "/api/stream",
-    right="read",
+    "read",
+    stream,
     query=WhichTopics,
-    answer=str,
-    handler=stream,
     headers=(LAST_POSITION,),
     media="text/event-stream",
 )
-OVERVIEW = Route(
-    "overview.show", "GET", "/api/overview", right="read", answer=Overview, handler=overview
-)
-INBOX = Route(
-    "inbox.list",
-    "GET",
-    "/api/inbox",
-    right="read",
-    query=WhichForms,
-    answer=Inbox,
-    handler=inbox,
-)
-QUEUES = Route("queues.list", "GET", "/api/queues", right="read", answer=QueueList, handler=queues)
-BULK = Route(
-    "executions.bulk",
-    "POST",
-    "/api/executions/bulk",
-    right="operate",
-    body=BulkActing,
-    answer=BulkDone,
-    handler=bulk,
-)
-VIEWS = Route("views.list", "GET", "/api/views", right="read", answer=ViewList, handler=views)
-SAVE_VIEW = Route(
-    "views.save",
-    "PUT",
-    "/api/views/{name}",
-    right="operate",
-    body=SaveView,
-    answer=View,
-    handler=save_view,
-)
-DELETE_VIEW = Route(
-    "views.delete",
-    "DELETE",
-    "/api/views/{name}",
-    right="operate",
-    answer=Deleted,
-    handler=delete_view,
-)
+OVERVIEW = Route("overview.show", "GET", "/api/overview", "read", overview)
+INBOX = Route("inbox.list", "GET", "/api/inbox", "read", inbox, query=WhichForms)
+QUEUES = Route("queues.list", "GET", "/api/queues", "read", queues)
+BULK = Route("executions.bulk", "POST", "/api/executions/bulk", "operate", bulk, body=BulkActing)
+VIEWS = Route("views.list", "GET", "/api/views", "read", views)
+SAVE_VIEW = Route("views.save", "PUT", "/api/views/{name}", "operate", save_view, body=SaveView)
+DELETE_VIEW = Route("views.delete", "DELETE", "/api/views/{name}", "operate", delete_view)
 VERSIONS = Route(
-    "versions.list",
-    "GET",
-    "/api/versions/{path}",
-    right="read",
-    query=WhichVersions,
-    answer=VersionList,
-    handler=versions,
-    deep=True,
+    "versions.list", "GET", "/api/versions/{path}", "read", versions, query=WhichVersions, deep=True
 )
 DIFF = Route(
-    "versions.diff",
-    "GET",
-    "/api/version-diff/{path}",
-    right="read",
-    query=WhichDiff,
-    answer=VersionDiff,
-    handler=diff,
-    deep=True,
+    "versions.diff", "GET", "/api/version-diff/{path}", "read", diff, query=WhichDiff, deep=True
 )
 ROUTES = (STREAM, OVERVIEW, INBOX, QUEUES, BULK, VIEWS, SAVE_VIEW, DELETE_VIEW, VERSIONS, DIFF)

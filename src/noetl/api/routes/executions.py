@@ -355,7 +355,7 @@ async def logs(services: Services, caller: Caller, *, execution_id: str, query: 
     return found
 
 
-async def export(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
+async def export(services: Services, caller: Caller, *, execution_id: str) -> Reply[bytes]:
     """The whole execution as one file: log, net, graph and large results, with a checksum.
 
     `noetl ui FILE` shows it without a server.
@@ -369,7 +369,7 @@ async def export(services: Services, caller: Caller, *, execution_id: str) -> Re
 
 async def stream(
     services: Services, caller: Caller, *, execution_id: str, query: After
-) -> Reply[Any]:
+) -> Reply[str]:
     """Events as they happen, as server-sent events; `Last-Event-ID` continues a broken stream.
 
     After the last event the answer is 204, which tells a browser not to reconnect.
@@ -457,152 +457,44 @@ START = Route(
     "executions.start",
     "POST",
     ALL,
-    aliases=("/api/execute",),
-    right="operate",
+    "operate",
+    start,
     body=StartExecution,
-    answer=Started,
-    handler=start,
+    aliases=("/api/execute",),
     headers=(IDEMPOTENCY_KEY,),
 )
-RERUN = Route(
-    "executions.rerun",
-    "POST",
-    f"{ONE}/rerun",
-    right="operate",
-    body=Rerun,
-    answer=Started,
-    handler=rerun,
-)
-FORK = Route(
-    "executions.fork",
-    "POST",
-    f"{ONE}/fork",
-    right="operate",
-    body=Fork,
-    answer=ForkDocument,
-    handler=fork,
-)
-LIST = Route(
-    "executions.list",
-    "GET",
-    ALL,
-    right="read",
-    query=Which,
-    answer=ExecutionPage,
-    handler=listing,
-)
-COUNT = Route(
-    "executions.count",
-    "GET",
-    f"{ALL}/count",
-    right="read",
-    query=Matching,
-    answer=ExecutionCount,
-    handler=count,
-)
+RERUN = Route("executions.rerun", "POST", f"{ONE}/rerun", "operate", rerun, body=Rerun)
+FORK = Route("executions.fork", "POST", f"{ONE}/fork", "operate", fork, body=Fork)
+LIST = Route("executions.list", "GET", ALL, "read", listing, query=Which)
+COUNT = Route("executions.count", "GET", f"{ALL}/count", "read", count, query=Matching)
 HISTOGRAM = Route(
-    "executions.histogram",
-    "GET",
-    f"{ALL}/histogram",
-    right="read",
-    query=WhichBuckets,
-    answer=Histogram,
-    handler=histogram,
+    "executions.histogram", "GET", f"{ALL}/histogram", "read", histogram, query=WhichBuckets
 )
 LABELS = Route(
-    "executions.labels",
-    "GET",
-    "/api/labels/{name}",
-    right="read",
-    query=Labelled,
-    answer=LabelCounts,
-    handler=labels,
-    deep=True,
+    "executions.labels", "GET", "/api/labels/{name}", "read", labels, query=Labelled, deep=True
 )
-GET = Route("executions.get", "GET", ONE, right="read", answer=ExecutionDocument, handler=show)
-STATUS = Route(
-    "executions.status",
-    "GET",
-    f"{ONE}/status",
-    right="read",
-    answer=ExecutionStatus,
-    handler=status,
-)
-EVENTS = Route(
-    "executions.events",
-    "GET",
-    f"{ONE}/events",
-    right="read",
-    query=WhichEvents,
-    answer=EventPage,
-    handler=events,
-)
-LOGS = Route(
-    "executions.logs",
-    "GET",
-    f"{ONE}/logs",
-    right="read",
-    query=WhichLogs,
-    answer=Logs,
-    handler=logs,
-)
+GET = Route("executions.get", "GET", ONE, "read", show)
+STATUS = Route("executions.status", "GET", f"{ONE}/status", "read", status)
+EVENTS = Route("executions.events", "GET", f"{ONE}/events", "read", events, query=WhichEvents)
+LOGS = Route("executions.logs", "GET", f"{ONE}/logs", "read", logs, query=WhichLogs)
 EXPORT = Route(
-    "executions.export",
-    "GET",
-    f"{ONE}/export",
-    right="read",
-    answer=bytes,
-    handler=export,
-    media="application/gzip",
+    "executions.export", "GET", f"{ONE}/export", "read", export, media="application/gzip"
 )
 STREAM = Route(
     "executions.stream",
     "GET",
     f"{ONE}/stream",
-    right="read",
+    "read",
+    stream,
     query=After,
-    answer=str,
-    handler=stream,
     headers=(LAST_EVENT_ID,),
     media="text/event-stream",
     statuses=(204,),
 )
-WHY = Route(
-    "executions.why",
-    "GET",
-    f"{ONE}/why",
-    right="read",
-    query=WhichWhy,
-    answer=WhyDocument,
-    handler=why,
-)
-CANCEL = Route(
-    "executions.cancel",
-    "POST",
-    f"{ONE}/cancel",
-    right="operate",
-    body=Cancel,
-    answer=Cancelled,
-    handler=cancel,
-)
-PAUSE = Route(
-    "executions.pause",
-    "POST",
-    f"{ONE}/pause",
-    right="operate",
-    body=Pause,
-    answer=Paused,
-    handler=pause,
-)
-RESUME = Route(
-    "executions.resume",
-    "POST",
-    f"{ONE}/resume",
-    right="operate",
-    body=Resume,
-    answer=Started,
-    handler=resume,
-)
+WHY = Route("executions.why", "GET", f"{ONE}/why", "read", why, query=WhichWhy)
+CANCEL = Route("executions.cancel", "POST", f"{ONE}/cancel", "operate", cancel, body=Cancel)
+PAUSE = Route("executions.pause", "POST", f"{ONE}/pause", "operate", pause, body=Pause)
+RESUME = Route("executions.resume", "POST", f"{ONE}/resume", "operate", resume, body=Resume)
 ROUTES = (
     *(
         START,

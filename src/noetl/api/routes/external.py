@@ -135,30 +135,22 @@ SEND_EVENT = Route(
     "executions.send_event",
     "POST",
     "/api/executions/{execution_id}/events",
-    right="operate",
+    "operate",
+    send_event,
     body=External,
-    answer=EventsTaken,
-    handler=send_event,
 )
 SEND = Route(
     "events.send",
     "POST",
     "/api/events",
-    aliases=("/v1/events",),
-    right="events.send",
+    "events.send",
+    send,
     body=bytes,
+    aliases=("/v1/events",),
     holds=Addressed | Report | list[Addressed | Report],
-    answer=EventsTaken,
-    handler=send,
     raw=True,
 )
 SEND_MATCHING = Route(
-    "events.send_matching",
-    "POST",
-    "/api/signals",
-    right="operate",
-    body=WhomToSignal,
-    answer=SignalMatched,
-    handler=send_matching,
+    "events.send_matching", "POST", "/api/signals", "operate", send_matching, body=WhomToSignal
 )
 ROUTES = (SEND_EVENT, SEND, SEND_MATCHING)

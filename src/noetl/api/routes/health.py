@@ -85,25 +85,7 @@ async def metrics(services: Services, caller: Caller) -> bytes:
     return services.metrics.text()
 
 
-WELCOMING = Route(
-    "server.welcome", "GET", "/", right="anyone", answer=str, handler=welcome, media=TEXT
-)
-HEALTH = Route(
-    "server.health",
-    "GET",
-    "/health",
-    aliases=("/api/health",),
-    right="anyone",
-    answer=Health,
-    handler=check,
-)
-METRICS = Route(
-    "server.metrics",
-    "GET",
-    "/metrics",
-    right="read",
-    answer=bytes,
-    handler=metrics,
-    media=CONTENT_TYPE,
-)
+WELCOMING = Route("server.welcome", "GET", "/", "anyone", welcome, media=TEXT)
+HEALTH = Route("server.health", "GET", "/health", "anyone", check, aliases=("/api/health",))
+METRICS = Route("server.metrics", "GET", "/metrics", "read", metrics, media=CONTENT_TYPE)
 ROUTES = (WELCOMING, HEALTH, METRICS)

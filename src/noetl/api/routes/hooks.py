@@ -182,12 +182,11 @@ DELIVER = Route(
     "hooks.deliver",
     "POST",
     "/hooks/{path}",
-    right="anyone",
+    "anyone",
+    deliver,
     query=dict,
     body=bytes,
     holds=Any,
-    answer=DeliveryAnswer,
-    handler=deliver,
     deep=True,
     raw=True,
     streamed=True,
@@ -197,15 +196,6 @@ DELIVER = Route(
 )
 DOCUMENTS = Documents("hooks", item=_item, show=_shown, shown=HookItem)
 LIST = DOCUMENTS.listing(HookList)
-GET = Route(
-    "hooks.get",
-    "GET",
-    "/api/hooks/{path}",
-    right="read",
-    query=WhichDeliveries,
-    answer=HookDocument,
-    handler=show,
-    deep=True,
-)
+GET = Route("hooks.get", "GET", "/api/hooks/{path}", "read", show, query=WhichDeliveries, deep=True)
 DELETE = DOCUMENTS.delete(HookDeleted)
 ROUTES = (DELIVER, LIST, GET, DELETE)

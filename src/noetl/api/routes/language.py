@@ -108,13 +108,5 @@ def _schema() -> dict[str, Any]:
     return playbook_schema(shapes())
 
 
-LANGUAGE = Route(
-    "language.assist",
-    "POST",
-    "/api/language",
-    right="read",
-    body=Language,
-    answer=LanguageDocument,
-    handler=language,
-)
+LANGUAGE = Route("language.assist", "POST", "/api/language", "read", language, body=Language)
 ROUTES = (LANGUAGE,)

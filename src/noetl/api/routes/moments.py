@@ -162,40 +162,15 @@ async def call(
 
 
 ONE = "/api/executions/{execution_id}"
-STATE = Route(
-    "executions.state",
-    "GET",
-    f"{ONE}/state",
-    right="read",
-    query=AtSeq,
-    answer=MomentDocument,
-    handler=state,
-)
-TIMELINE = Route(
-    "executions.timeline",
-    "GET",
-    f"{ONE}/timeline",
-    right="read",
-    query=WhichRuns,
-    answer=Timeline,
-    handler=timeline,
-)
+STATE = Route("executions.state", "GET", f"{ONE}/state", "read", state, query=AtSeq)
+TIMELINE = Route("executions.timeline", "GET", f"{ONE}/timeline", "read", timeline, query=WhichRuns)
 ITERATIONS = Route(
     "executions.iterations",
     "GET",
     f"{ONE}/loops/{{step_run_id}}/iterations",
-    right="read",
+    "read",
+    iterations,
     query=WhichIterations,
-    answer=IterationPage,
-    handler=iterations,
 )
-CALL = Route(
-    "executions.call",
-    "GET",
-    f"{ONE}/calls/{{action_id}}",
-    right="read",
-    query=Nearby,
-    answer=CallDocument,
-    handler=call,
-)
+CALL = Route("executions.call", "GET", f"{ONE}/calls/{{action_id}}", "read", call, query=Nearby)
 ROUTES = (STATE, TIMELINE, ITERATIONS, CALL)

@@ -48,15 +48,7 @@ async def _item(
 
 DOCUMENTS = Documents("notifications", item=_item, show=_shown, shown=NotificationItem)
 LIST = DOCUMENTS.listing(NotificationList)
-GET = Route(
-    "notifications.get",
-    "GET",
-    "/api/notifications/{path}",
-    right="read",
-    answer=NotificationItem,
-    handler=show,
-    deep=True,
-)
+GET = Route("notifications.get", "GET", "/api/notifications/{path}", "read", show, deep=True)
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
 DELETE = DOCUMENTS.delete(NotificationDeleted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noetl.api.route import Caller, Reply, Route
 from noetl.model.answers import Layout
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from noetl.api.services import Services
 
 
-async def net(services: Services, caller: Caller, *, digest: str) -> Reply[bytes]:
+async def net(services: Services, caller: Caller, *, digest: str) -> Reply[Any]:
     """The net of a playbook, for workers of this version, with the current limits."""
     program = await services.orchestrator.programs.by_digest(digest)
     body = encode(program.net)
@@ -29,20 +29,6 @@ async def layout(services: Services, caller: Caller, *, digest: str) -> Reply[La
     return Reply(found, tag=f"{digest[:32]}-{__version__}")
 
 
-NET = Route(
-    "playbooks.net",
-    "GET",
-    "/api/playbooks/{digest}",
-    right="results.read",
-    answer=object,
-    handler=net,
-)
-LAYOUT = Route(
-    "playbooks.layout",
-    "GET",
-    "/api/playbooks/{digest}/layout",
-    right="read",
-    answer=Layout,
-    handler=layout,
-)
+NET = Route("playbooks.net", "GET", "/api/playbooks/{digest}", "results.read", net)
+LAYOUT = Route("playbooks.layout", "GET", "/api/playbooks/{digest}/layout", "read", layout)
 ROUTES = (NET, LAYOUT)

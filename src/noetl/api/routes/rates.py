@@ -26,13 +26,5 @@ async def take(services: Services, caller: Caller, *, body: TakeMoment) -> Momen
     return Moment(delay=await services.control.next_moment(body.key, body.apart))
 
 
-TAKE = Route(
-    "rates.take",
-    "POST",
-    "/api/rates/take",
-    right="work",
-    body=TakeMoment,
-    answer=Moment,
-    handler=take,
-)
+TAKE = Route("rates.take", "POST", "/api/rates/take", "work", take, body=TakeMoment)
 ROUTES = (TAKE,)

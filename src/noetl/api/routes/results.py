@@ -74,25 +74,15 @@ def _digest(written: str) -> str | None:
 
 
 PATH = "/api/results/{execution_id}/{key}"
-GET = Route(
-    "results.get",
-    "GET",
-    PATH,
-    right="results.read",
-    answer=object,
-    handler=show,
-    headers=(WORKER,),
-    deep=True,
-)
+GET = Route("results.get", "GET", PATH, "results.read", show, headers=(WORKER,), deep=True)
 KEEP = Route(
     "results.keep",
     "PUT",
     PATH,
-    right="work",
+    "work",
+    keep,
     body=bytes,
     holds=Any,
-    answer=ResultKept,
-    handler=keep,
     headers=(WORKER, CONTENT_DIGEST),
     deep=True,
     raw=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -168,75 +168,26 @@ async def archived(services: Services, caller: Caller, *, query: WhichArchived) 
     )
 
 
-async def recording(services: Services, caller: Caller, *, name: str) -> Reply[Any]:
+async def recording(services: Services, caller: Caller, *, name: str) -> Reply[bytes]:
     """One recording, as a file that `noetl ui` opens."""
     pieces = await services.retention.require_archive().get(name)
     file = name.rpartition("/")[2].replace('"', "")
     return Reply(pieces, headers=(("Content-Disposition", f'attachment; filename="{file}"'),))
 
 
-SHOW = Route(
-    "retention.get",
-    "GET",
-    "/api/retention",
-    right="read",
-    query=Since,
-    answer=RetentionDocument,
-    handler=show,
-)
-PRUNE = Route(
-    "executions.prune",
-    "POST",
-    "/api/retention/prune",
-    right="manage",
-    body=Prune,
-    answer=PrunedDocument,
-    handler=prune,
-)
-DELETE = Route(
-    "executions.delete", "DELETE", ONE, right="manage", answer=ExecutionDeleted, handler=delete
-)
-HOLD = Route(
-    "executions.hold",
-    "POST",
-    f"{ONE}/hold",
-    right="operate",
-    body=HoldIt,
-    answer=HoldDocument,
-    handler=hold,
-)
-RELEASE = Route(
-    "executions.release",
-    "DELETE",
-    f"{ONE}/hold",
-    right="operate",
-    answer=Released,
-    handler=release,
-)
-ARCHIVE = Route(
-    "executions.archive",
-    "POST",
-    f"{ONE}/archive",
-    right="operate",
-    answer=ExecutionArchived,
-    handler=archive,
-)
-ARCHIVED = Route(
-    "archive.list",
-    "GET",
-    "/api/archive",
-    right="read",
-    query=WhichArchived,
-    answer=ArchivePage,
-    handler=archived,
-)
+SHOW = Route("retention.get", "GET", "/api/retention", "read", show, query=Since)
+PRUNE = Route("executions.prune", "POST", "/api/retention/prune", "manage", prune, body=Prune)
+DELETE = Route("executions.delete", "DELETE", ONE, "manage", delete)
+HOLD = Route("executions.hold", "POST", f"{ONE}/hold", "operate", hold, body=HoldIt)
+RELEASE = Route("executions.release", "DELETE", f"{ONE}/hold", "operate", release)
+ARCHIVE = Route("executions.archive", "POST", f"{ONE}/archive", "operate", archive)
+ARCHIVED = Route("archive.list", "GET", "/api/archive", "read", archived, query=WhichArchived)
 RECORDING = Route(
     "archive.get",
     "GET",
     "/api/archive/{name}",
-    right="read",
-    answer=bytes,
-    handler=recording,
+    "read",
+    recording,
     media="application/gzip",
     deep=True,
 )

@@ -170,34 +170,13 @@ def moment_in(written: str, timezone: str) -> float | None:
 DOCUMENTS = Documents("schedules", item=_item, show=_shown, shown=ScheduleDocument)
 LIST = DOCUMENTS.listing(ScheduleList)
 GET = Route(
-    "schedules.get",
-    "GET",
-    "/api/schedules/{path}",
-    right="read",
-    query=WhichTimes,
-    answer=ScheduleDocument,
-    handler=show,
-    deep=True,
+    "schedules.get", "GET", "/api/schedules/{path}", "read", show, query=WhichTimes, deep=True
 )
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
-RUN = Route(
-    "schedules.run",
-    "POST",
-    "/api/schedules/run",
-    right="operate",
-    body=NamedDocument,
-    answer=ScheduleStarted,
-    handler=run,
-)
+RUN = Route("schedules.run", "POST", "/api/schedules/run", "operate", run, body=NamedDocument)
 BACKFILL = Route(
-    "schedules.backfill",
-    "POST",
-    "/api/schedules/backfill",
-    right="operate",
-    body=Backfill,
-    answer=Backfilled,
-    handler=backfill,
+    "schedules.backfill", "POST", "/api/schedules/backfill", "operate", backfill, body=Backfill
 )
 DELETE = DOCUMENTS.delete(ScheduleDeleted)
 ROUTES = (LIST, GET, PAUSE, RESUME, RUN, BACKFILL, DELETE)

@@ -58,10 +58,9 @@ GET = Route(
     "auth_cache.get",
     "GET",
     "/api/auth-cache/{key}",
-    right="work",
+    "work",
+    show,
     query=OfExecution,
-    answer=CachedToken,
-    handler=show,
     headers=(WORKER,),
     secret=True,
 )
@@ -69,11 +68,10 @@ KEEP = Route(
     "auth_cache.keep",
     "PUT",
     "/api/auth-cache/{key}",
-    right="work",
+    "work",
+    keep,
     query=OfExecution,
     body=CachedToken,
-    answer=TokenKept,
-    handler=keep,
     headers=(WORKER,),
 )
 ROUTES = (GET, KEEP)

@@ -18,6 +18,7 @@ Page = TypeVar("Page")
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
 Gone = TypeVar("Gone")
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class WhichDocuments(Query, frozen=True, kw_only=True):
@@ -54,19 +55,20 @@ class Documents(Generic[Item, Shown]):
         shown: type[Shown],
     ) -> None:
         self._plural = plural
-        self._word = plural.removesuffix("s")
         self._item = item
         self._show = show
         self._shown = shown
+        self._path = f"/api/{plural}"
 
     def _of(self, services: Services) -> TriggerDocuments[Any, Any]:
         found: TriggerDocuments[Any, Any] = getattr(services, self._plural)
         return found
 
-    async def _note(self, services: Services, caller: Caller, verb: str, *said: str) -> None:
-        await services.access.note(
-            caller.name, f"{self._word}.{verb}", said[0], details="".join(said[1:])
-        )
+    async def _note(
+        self, services: Services, caller: Caller, verb: str, path: str, details: str = ""
+    ) -> None:
+        action = f"{self._plural.removesuffix('s')}.{verb}"
+        await services.access.note(caller.name, action, path, details=details)
 
     def listing(self, page: type[Page]) -> Route[WhichDocuments, Any, Page]:
         async def listing(services: Services, caller: Caller, *, query: WhichDocuments) -> Page:
@@ -77,63 +79,45 @@ class Documents(Generic[Item, Shown]):
             return page(**{self._plural: items, "next_after": more})
 
         listing.__doc__ = f"{self._plural.capitalize()} by path."
-        return Route(
-            f"{self._plural}.list",
-            "GET",
-            f"/api/{self._plural}",
-            right="read",
-            query=WhichDocuments,
-            answer=page,
-            handler=listing,
-        )
+        handler = _returns(page, listing)
+        name = f"{self._plural}.list"
+        return Route(name, "GET", self._path, "read", handler, query=WhichDocuments)
 
     def pause(self) -> Route[Any, PauseDocument, Shown]:
         async def pause(services: Services, caller: Caller, *, body: PauseDocument) -> Shown:
+            """It starts nothing until it is resumed. Running executions continue."""
             await self._of(services).pause(body.path, body.reason)
             await self._note(services, caller, "pause", body.path, body.reason)
             return await self._show(services, body.path)
 
-        pause.__doc__ = "It starts nothing until it is resumed. Running executions continue."
-        return Route(
-            f"{self._plural}.pause",
-            "POST",
-            f"/api/{self._plural}/pause",
-            right="operate",
-            body=PauseDocument,
-            answer=self._shown,
-            handler=pause,
-        )
+        handler = _returns(self._shown, pause)
+        name, path = f"{self._plural}.pause", f"{self._path}/pause"
+        return Route(name, "POST", path, "operate", handler, body=PauseDocument)
 
     def resume(self) -> Route[Any, NamedDocument, Shown]:
         async def resume(services: Services, caller: Caller, *, body: NamedDocument) -> Shown:
+            """It continues from now on."""
             await self._of(services).resume(body.path)
             await self._note(services, caller, "resume", body.path)
             return await self._show(services, body.path)
 
-        resume.__doc__ = "It continues from now on."
-        return Route(
-            f"{self._plural}.resume",
-            "POST",
-            f"/api/{self._plural}/resume",
-            right="operate",
-            body=NamedDocument,
-            answer=self._shown,
-            handler=resume,
-        )
+        handler = _returns(self._shown, resume)
+        name, path = f"{self._plural}.resume", f"{self._path}/resume"
+        return Route(name, "POST", path, "operate", handler, body=NamedDocument)
 
     def delete(self, gone: type[Gone]) -> Route[Any, Any, Gone]:
         async def delete(services: Services, caller: Caller, *, path: str) -> Gone:
+            """It starts nothing any more. Its versions and executions remain."""
             await self._of(services).delete(path)
             await self._note(services, caller, "delete", path)
             return gone(path=path)  # type: ignore[call-arg]
 
-        delete.__doc__ = "It starts nothing any more. Its versions and executions remain."
-        return Route(
-            f"{self._plural}.delete",
-            "DELETE",
-            f"/api/{self._plural}/{{path}}",
-            right="author",
-            answer=gone,
-            handler=delete,
-            deep=True,
-        )
+        handler = _returns(gone, delete)
+        name, path = f"{self._plural}.delete", f"{self._path}/{{path}}"
+        return Route(name, "DELETE", path, "author", handler, deep=True)
+
+
+def _returns(answer: type[Any], handler: Handler) -> Handler:
+    """Name the type of the answer, where the handler is annotated with a type variable."""
+    handler.__annotations__["return"] = answer
+    return handler

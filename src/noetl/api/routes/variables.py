@@ -53,8 +53,8 @@ async def delete(services: Services, caller: Caller, *, execution_id: str, name:
 
 ALL = "/api/vars/{execution_id}"
 ONE = "/api/vars/{execution_id}/{name}"
-LIST = Route("vars.list", "GET", ALL, right="read", answer=Variables, handler=listing)
-GET = Route("vars.get", "GET", ONE, right="read", answer=Variable, handler=show)
-PUT = Route("vars.put", "PUT", ONE, right="operate", body=Value, answer=Variable, handler=put)
-DELETE = Route("vars.delete", "DELETE", ONE, right="operate", answer=Deleted, handler=delete)
+LIST = Route("vars.list", "GET", ALL, "read", listing)
+GET = Route("vars.get", "GET", ONE, "read", show)
+PUT = Route("vars.put", "PUT", ONE, "operate", put, body=Value)
+DELETE = Route("vars.delete", "DELETE", ONE, "operate", delete)
 ROUTES = (LIST, GET, PUT, DELETE)

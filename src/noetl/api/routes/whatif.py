@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -70,7 +70,7 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
     )
 
 
-async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[Any]:
+async def test_of(services: Services, caller: Caller, *, execution_id: str) -> Reply[str]:
     """A test file that replays what the tools of an execution answered, and that passes."""
     request = await request_of(services.store.log, execution_id)
     name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
@@ -131,31 +131,14 @@ async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
     return [row.execution_id for row in rows]
 
 
-WHATIF = Route(
-    "whatif.compare",
-    "POST",
-    "/api/whatif",
-    right="read",
-    body=WhatIf,
-    answer=WhatIfDocument,
-    handler=whatif,
-)
+WHATIF = Route("whatif.compare", "POST", "/api/whatif", "read", whatif, body=WhatIf)
 TEST_OF = Route(
     "executions.test",
     "GET",
     "/api/executions/{execution_id}/test",
-    right="read",
-    answer=str,
-    handler=test_of,
+    "read",
+    test_of,
     media="application/yaml; charset=utf-8",
 )
-TESTS = Route(
-    "tests.run",
-    "POST",
-    "/api/tests",
-    right="read",
-    body=Tests,
-    answer=TestsDocument,
-    handler=run_tests,
-)
+TESTS = Route("tests.run", "POST", "/api/tests", "read", run_tests, body=Tests)
 ROUTES = (WHATIF, TEST_OF, TESTS)

@@ -119,42 +119,14 @@ async def pools(services: Services, caller: Caller) -> PoolList:
 
 
 REGISTER = Route(
-    "worker.register",
-    "POST",
-    "/api/worker/pool/register",
-    right="work",
-    body=Presence,
-    answer=WorkerKnown,
-    handler=register,
+    "worker.register", "POST", "/api/worker/pool/register", "work", register, body=Presence
 )
 HEARTBEAT = Route(
-    "worker.heartbeat",
-    "POST",
-    "/api/worker/pool/heartbeat",
-    right="work",
-    body=Presence,
-    answer=WorkerKnown,
-    handler=heartbeat,
+    "worker.heartbeat", "POST", "/api/worker/pool/heartbeat", "work", heartbeat, body=Presence
 )
 DEREGISTER = Route(
-    "worker.deregister",
-    "POST",
-    "/api/worker/pool/deregister",
-    right="work",
-    body=Farewell,
-    answer=WorkerGone,
-    handler=deregister,
+    "worker.deregister", "POST", "/api/worker/pool/deregister", "work", deregister, body=Farewell
 )
-POOLS = Route(
-    "worker.pools", "GET", "/api/worker/pools", right="read", answer=PoolList, handler=pools
-)
-DRAIN = Route(
-    "worker.drain",
-    "POST",
-    "/api/worker/drain",
-    right="operate",
-    body=Farewell,
-    answer=WorkerDrained,
-    handler=drain,
-)
+POOLS = Route("worker.pools", "GET", "/api/worker/pools", "read", pools)
+DRAIN = Route("worker.drain", "POST", "/api/worker/drain", "operate", drain, body=Farewell)
 ROUTES = (REGISTER, HEARTBEAT, DEREGISTER, DRAIN, POOLS)
