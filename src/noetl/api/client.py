@@ -12,13 +12,12 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from noetl.api.connection import ANSWER_SECONDS, Lines
+from noetl.api.connection import ANSWER_SECONDS, Connections
 from noetl.api.route import Caller, Reply
 from noetl.errors import (
     BadInputs,
@@ -33,7 +32,7 @@ from noetl.settings import without_password
 
 if TYPE_CHECKING:
     from noetl.api.rights import Principal
-    from noetl.api.route import A, B, Q, Route
+    from noetl.api.route import A, AnyRoute, B, Q, Route
     from noetl.api.services import Services
     from noetl.model.answers import EventDocument, ExecutionDocument, Registered, Started
 
@@ -53,13 +52,13 @@ PATH_SAFE = "/%:@!$&'()*+,;=?"
 _TRY_AGAIN = frozenset({502, 503, 504})
 
 
-class Connection:
+class Servers:
     """One server, or several with the same database. If one does not answer, the next is asked."""
 
     def __init__(
         self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
     ) -> None:
-        self._servers = [Lines(url.rstrip("/"), token, repeats=repeats) for url in urls]
+        self._servers = [Connections(url.rstrip("/"), token, repeats=repeats) for url in urls]
         self._urls = [without_password(url.rstrip("/")) for url in urls]
         self._current = 0
         """The index of the server that answered last, which is asked first."""
@@ -75,31 +74,20 @@ class Connection:
         for server in self._servers:
             server.close()
 
-    async def call(
-        self,
-        route: Route[Q, B, A],
-        parameters: dict[str, str],
-        *,
-        query: Q | None,
-        body: B | None,
-        headers: dict[str, str],
-    ) -> A:
+    async def call(self, route: AnyRoute, call: Call) -> Any:
         """See `Transport`."""
-        quoted = {name: quote(value, safe="") for name, value in parameters.items()}
-        chosen = [] if query is None else _pairs(msgspec.to_builtins(query))
-        sent: Any = body if body is None or route.raw else msgspec.json.encode(body)
         answer = await self.ask(
-            route.method, route.path.format(**quoted), body=sent, params=chosen, headers=headers
+            route.method,
+            route.path.format(**call.quoted),
+            body=call.body,
+            params=call.query,
+            headers=call.headers,
         )
-        found: A = msgspec.json.decode(answer, type=route.answer)
-        return found
+        return msgspec.json.decode(answer, type=route.answer)
 
-    async def pieces(
-        self, route: Route[Any, Any, Any], parameters: dict[str, str]
-    ) -> AsyncIterator[bytes]:
+    async def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
         """See `Transport`."""
-        quoted = {name: quote(value, safe="") for name, value in parameters.items()}
-        yield await self.ask(route.method, route.path.format(**quoted))
+        yield await self.ask(route.method, route.path.format(**call.quoted))
 
     async def ask(
         self,
@@ -229,41 +217,38 @@ class Connected:
     def __init__(
         self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
     ) -> None:
-        self._connection = Connection(urls, token, repeats=repeats)
+        self._servers = Servers(urls, token, repeats=repeats)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._connection.close()
+    async def __aexit__(self, *error: object) -> None:
+        self._servers.close()
+
+
+class Call(NamedTuple):
+    """What a caller gives to a route, as it is sent."""
+
+    parameters: dict[str, str]
+    """Those of the path."""
+    query: list[tuple[str, str]]
+    body: bytes | None
+    headers: dict[str, str]
+
+    @property
+    def quoted(self) -> dict[str, str]:
+        """The parameters as they stand in a path."""
+        return {name: quote(value, safe="") for name, value in self.parameters.items()}
 
 
 class Transport(Protocol):
     """How a client reaches the routes of the API."""
 
-    async def call(
-        self,
-        route: Route[Q, B, A],
-        parameters: dict[str, str],
-        *,
-        query: Q | None,
-        body: B | None,
-        headers: dict[str, str],
-    ) -> A:
+    async def call(self, route: AnyRoute, call: Call) -> Any:
         """Call the route. Raises the error it ended with."""
 
-    def pieces(
-        self, route: Route[Any, Any, Any], parameters: dict[str, str]
-    ) -> AsyncIterator[bytes]:
+    def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
         """The body of an answer that is a file or may be large, in chunks."""
-
-    def close(self) -> None:
-        """Close the transport; no calls follow."""
 
 
 class InProcess:
@@ -273,44 +258,28 @@ class InProcess:
         self._services = services
         self._principal = principal
 
-    async def call(
-        self,
-        route: Route[Q, B, A],
-        parameters: dict[str, str],
-        *,
-        query: Q | None,
-        body: B | None,
-        headers: dict[str, str],
-    ) -> A:
+    async def call(self, route: AnyRoute, call: Call) -> Any:
+        """See `Transport`."""
         self._principal.require(route.right)
-        sent = {name.lower().encode(): value.encode() for name, value in headers.items()}
-        given: dict[str, Any] = {**parameters}
+        given: dict[str, Any] = {**call.parameters}
         # Parse it as if it had been sent, so that the same input is refused here and there.
         if route.query is not None:
-            written = [] if query is None else _pairs(msgspec.to_builtins(query))
-            given["query"] = route.reader.query(urlencode(written).encode())
-        if route.raw:
-            given["body"] = body
-        elif route.body is not None:
-            sent_body = b"" if body is None else msgspec.json.encode(body)
-            given["body"] = route.reader.body(sent_body)
-        caller = Caller(self._principal, headers=sent)
-        answer: Any = await route.handler(self._services, caller, **given)
-        found: A = answer.body if isinstance(answer, Reply) else answer
-        return found
+            given["query"] = route.reader.query(urlencode(call.query).encode())
+        if route.body is not None:
+            given["body"] = route.reader.body(call.body or b"")
+        headers = {name.lower().encode(): value.encode() for name, value in call.headers.items()}
+        caller = Caller(self._principal, headers=headers)
+        answer = await route.handler(self._services, caller, **given)
+        return answer.body if isinstance(answer, Reply) else answer
 
-    async def pieces(
-        self, route: Route[Any, Any, Any], parameters: dict[str, str]
-    ) -> AsyncIterator[bytes]:
-        body = await self.call(route, parameters, query=None, body=None, headers={})
+    async def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
+        """See `Transport`."""
+        body = await self.call(route, call)
         if isinstance(body, bytes):
             yield body
         else:
             async for piece in body:
                 yield piece
-
-    def close(self) -> None:
-        """The services belong to the caller, which also ends them."""
 
 
 class Client(Connected):
@@ -339,27 +308,22 @@ class Client(Connected):
         **parameters: str,
     ) -> A:
         """Call the route. Raises the error it ended with."""
-        transport = self._transport or self._connection
-        return await transport.call(
-            route, parameters, query=query, body=body, headers=headers or {}
-        )
+        chosen = [] if query is None else _pairs(msgspec.to_builtins(query))
+        sent: Any = body if body is None or route.raw else msgspec.json.encode(body)
+        call = Call(parameters, chosen, sent, headers or {})
+        answer: A = await (self._transport or self._servers).call(route, call)
+        return answer
 
-    def pieces(self, route: Route[Any, Any, Any], **parameters: str) -> AsyncIterator[bytes]:
+    def pieces(self, route: AnyRoute, **parameters: str) -> AsyncIterator[bytes]:
         """The body of an answer that is a file or may be large, in chunks."""
-        return (self._transport or self._connection).pieces(route, parameters)
+        return (self._transport or self._servers).pieces(route, Call(parameters, [], None, {}))
 
     @property
     def url(self) -> str:
-        return self._connection.url
+        return self._servers.url
 
     async def get(self, route: str, /, **params: Any) -> Any:
-        chosen = [
-            (name, str(one))
-            for name, value in params.items()
-            if value is not None
-            for one in (value if isinstance(value, list | tuple) else [value])
-        ]
-        return msgspec.json.decode(await self._connection.ask("GET", route, params=chosen))
+        return msgspec.json.decode(await self._servers.ask("GET", route, params=_pairs(params)))
 
     # --- What programs do most ---
 

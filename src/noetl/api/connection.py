@@ -39,13 +39,13 @@ class Answer(NamedTuple):
     """The `Location` of a redirect."""
 
 
-class Line(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection: a request, its response, the next request.
 
     It brings its own buffer, because asyncio would allocate 256 KiB for each response.
     """
 
-    def __init__(self, on_lost: Callable[[Line], None]) -> None:
+    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._transport: asyncio.Transport
@@ -198,7 +198,7 @@ class Line(asyncio.BufferedProtocol):
         self._waiter.set_result(Answer(status, b"".join(self._pieces), self._location))
 
 
-class Lines:
+class Connections:
     """The connections to one server: as many as there are concurrent requests."""
 
     def __init__(self, url: str, token: str | None = None, *, repeats: bool = False) -> None:
@@ -217,8 +217,8 @@ class Lines:
                 **self._authorization(token),
             }
         )
-        self._all: set[Line] = set()
-        self._idle: list[Line] = []
+        self._all: set[Connection] = set()
+        self._idle: list[Connection] = []
         self._is_closed = False
         self._breaks = 0
         """How often we closed all connections."""
@@ -237,14 +237,14 @@ class Lines:
             more += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}{more}\r\n"
         request = head.encode() + (body or b"")
-        line, breaks = self._kept(), self._breaks
-        if line is not None:
+        connection, breaks = self._kept(), self._breaks
+        if connection is not None:
             try:
-                return await self._ask(line, request, seconds)
+                return await self._ask(connection, request, seconds)
             except ConnectionError:
                 # A server may close an idle connection at the moment we reuse it.
                 may_repeat = self._repeats or method in SAFE_TO_REPEAT
-                if line.has_heard or not may_repeat or self._breaks > breaks:
+                if connection.has_heard or not may_repeat or self._breaks > breaks:
                     raise
         return await self._ask(await self._connected(), request, seconds)
 
@@ -256,41 +256,43 @@ class Lines:
     def break_off(self) -> None:
         """Fail all pending requests; the next request opens a new connection."""
         self._breaks += 1
-        for line in list(self._all):
-            line.close()
+        for connection in list(self._all):
+            connection.close()
 
-    async def _ask(self, line: Line, request: bytes, seconds: float) -> Answer:
-        answer = await line.ask(request, seconds)
-        if line.is_usable():
-            self._idle.append(line)
+    async def _ask(self, connection: Connection, request: bytes, seconds: float) -> Answer:
+        answer = await connection.ask(request, seconds)
+        if connection.is_usable():
+            self._idle.append(connection)
         else:
-            line.close()
+            connection.close()
         return answer
 
-    def _kept(self) -> Line | None:
+    def _kept(self) -> Connection | None:
         """The most recently used idle connection, if there is one."""
         long_ago = asyncio.get_running_loop().time() - KEEP_SECONDS
         while self._idle:
-            line = self._idle.pop()
-            if line.is_usable() and line.last_heard > long_ago:
-                return line
-            line.close()
+            connection = self._idle.pop()
+            if connection.is_usable() and connection.last_heard > long_ago:
+                return connection
+            connection.close()
         return None
 
-    async def _connected(self) -> Line:
-        line = await (self._over_network() if self._socket is None else self._on_machine())
+    async def _connected(self) -> Connection:
+        connection = await (self._over_network() if self._socket is None else self._on_machine())
         if self._is_closed:
-            line.close()
+            connection.close()
             raise ConnectionError("the connection was closed by us")
-        self._all.add(line)
-        return line
+        self._all.add(connection)
+        return connection
 
-    async def _on_machine(self) -> Line:
+    async def _on_machine(self) -> Connection:
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_unix_connection(lambda: Line(self._lost), self._socket)
-        return line
+        _, connection = await loop.create_unix_connection(
+            lambda: Connection(self._lost), self._socket
+        )
+        return connection
 
-    async def _over_network(self) -> Line:
+    async def _over_network(self) -> Connection:
         loop = asyncio.get_running_loop()
         host = self._address.hostname
         port = self._address.port or (80 if self._tls is None else 443)
@@ -304,20 +306,20 @@ class Lines:
                 reached = await start_connection(
                     found, happy_eyeballs_delay=IPV4_TOO_AFTER, interleave=1
                 )
-                _, line = await loop.create_connection(
-                    lambda: Line(self._lost),
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._lost),
                     sock=reached,
                     ssl=self._tls,
                     server_hostname=None if self._tls is None else host,
                 )
         except TimeoutError as error:
             raise TimeoutError(f"no connection within {CONNECT_SECONDS:g} s") from error
-        return line
+        return connection
 
-    def _lost(self, line: Line) -> None:
-        self._all.discard(line)
-        if line in self._idle:
-            self._idle.remove(line)
+    def _lost(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
 
     def _host(self) -> str:
         """The host without user and password; names in other scripts in their DNS spelling."""

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from noetl.api.client import Connected, Connection, error_of
+from noetl.api.client import Connected, Servers, error_of
 from noetl.api.connection import ANSWER_SECONDS
 from noetl.engine.program import Program
 from noetl.errors import NoetlError, NotFound, StoreError, TooMany, Unreachable
@@ -98,8 +98,8 @@ class _Bundles:
     The cost is per request: ten reports in one request cost a server little more than one.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
         self._gathered: dict[str, deque[tuple[bytes, asyncio.Future[_Judged]]]] = {}
         self._senders = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,7 +174,7 @@ class _Bundles:
     async def _send(self, path: str, reports: list[bytes]) -> list[_Judged]:
         """One answer per report. Raises ValueError if the server sent more or fewer."""
         body = b"[" + b",".join(reports) + b"]"
-        answer = await self._connection.ask("POST", path, body=body, seconds=WORK_SECONDS)
+        answer = await self._servers.ask("POST", path, body=body, seconds=WORK_SECONDS)
         answers = self._decode(answer).answers
         if len(answers) != len(reports):
             raise ValueError(f"{len(answers)} answers came to {len(reports)} reports.")
@@ -198,7 +198,7 @@ class HttpControl(Connected):
         self._worker_id = ""
         self._kinds = kinds
         self._decode = msgspec.json.Decoder(LeasedCommands).decode
-        self._bundles = _Bundles(self._connection)
+        self._bundles = _Bundles(self._servers)
 
     async def _persist(
         self,
@@ -210,7 +210,7 @@ class HttpControl(Connected):
         **request: Any,
     ) -> bytes:
         return await _persist(
-            lambda: self._connection.ask(method, path, seconds=seconds, **request), despite
+            lambda: self._servers.ask(method, path, seconds=seconds, **request), despite
         )
 
     async def register(self, me: Presence) -> None:
@@ -221,7 +221,7 @@ class HttpControl(Connected):
     async def heartbeat(self, me: Presence) -> bool:
         """Send a heartbeat. Returns whether an operator asked this worker to end."""
         body = msgspec.json.encode(me)
-        answer = await self._connection.ask(
+        answer = await self._servers.ask(
             "POST", "/api/worker/pool/heartbeat", body=body, seconds=QUICK_SECONDS
         )
         return bool(msgspec.json.decode(answer)["drain"])
@@ -229,7 +229,7 @@ class HttpControl(Connected):
     async def deregister(self, worker_id: str) -> None:
         """Say goodbye: leased commands without a report go to other workers."""
         body = msgspec.json.encode({"worker_id": worker_id})
-        await self._connection.ask(
+        await self._servers.ask(
             "POST", "/api/worker/pool/deregister", body=body, seconds=QUICK_SECONDS
         )
 
@@ -260,7 +260,7 @@ class HttpControl(Connected):
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         body = msgspec.json.encode({"leases": list(tokens.values())})
-        answer = await self._connection.ask(
+        answer = await self._servers.ask(
             "POST", "/api/commands/renew", body=body, seconds=QUICK_SECONDS
         )
         return set(msgspec.json.decode(answer, type=LeasesRenewed).lost)

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import pytest
 
-from noetl.api import connection
+from noetl.api import connection as module
 from noetl.api.client import Client
-from noetl.api.connection import Answer, Line, Lines
+from noetl.api.connection import Answer, Connection, Connections
 from noetl.errors import NoetlError
 from tests.server.stage import SMALL, Caller, Part, answer, echo, playing
 from tests.stopwatch import PATIENCE
@@ -24,14 +24,14 @@ from tests.tools.test_http_tls import Authority
 T = TypeVar("T")
 
 
-def told(url: str, story: Callable[[Lines], Awaitable[T]], *, repeats: bool = False) -> T:
+def told(url: str, story: Callable[[Connections], Awaitable[T]], *, repeats: bool = False) -> T:
     async def tell() -> T:
-        lines = Lines(url, "secret", repeats=repeats)
+        connections = Connections(url, "secret", repeats=repeats)
         try:
             async with asyncio.timeout(PATIENCE):
-                return await story(lines)
+                return await story(connections)
         finally:
-            lines.close()
+            connections.close()
 
     return asyncio.run(tell())
 
@@ -47,12 +47,12 @@ def saying(*pieces: bytes) -> Part:
     return play
 
 
-async def get(lines: Lines) -> Answer:
-    return await lines.ask("GET", "/")
+async def get(connections: Connections) -> Answer:
+    return await connections.ask("GET", "/")
 
 
-async def post_twice(lines: Lines) -> list[Answer]:
-    return [await lines.ask("POST", "/", b"{}"), await lines.ask("POST", "/", b"{}")]
+async def post_twice(connections: Connections) -> list[Answer]:
+    return [await connections.ask("POST", "/", b"{}"), await connections.ask("POST", "/", b"{}")]
 
 
 # --- What is said ---
@@ -79,11 +79,11 @@ def test_a_question_that_waits_for_long_holds_up_no_other():
         assert others_are_done.wait(PATIENCE)
         caller.say(answer(b"late"))
 
-    async def story(lines: Lines) -> list[bytes]:
-        late = asyncio.create_task(get(lines))
+    async def story(connections: Connections) -> list[bytes]:
+        late = asyncio.create_task(get(connections))
         while not stage.asked:
             await asyncio.sleep(0.01)
-        quick = [(await get(lines)).body for _ in range(3)]
+        quick = [(await get(connections)).body for _ in range(3)]
         others_are_done.set()
         return [*quick, (await late).body]
 
@@ -94,11 +94,11 @@ def test_a_question_that_waits_for_long_holds_up_no_other():
 
 def test_a_password_in_the_address_is_shown_and_a_line_break_in_a_header_is_not_sent():
     async def story() -> None:
-        lines = Lines(stage.url.replace("//", "//me:p%40ss@"))
-        await get(lines)
+        connections = Connections(stage.url.replace("//", "//me:p%40ss@"))
+        await get(connections)
         with pytest.raises(ValueError, match="line break in one of the headers Key"):
-            await lines.ask("GET", "/", headers={"Key": "a\r\nHost: elsewhere"})
-        lines.close()
+            await connections.ask("GET", "/", headers={"Key": "a\r\nHost: elsewhere"})
+        connections.close()
 
     with playing(echo) as stage:
         asyncio.run(asyncio.wait_for(story(), PATIENCE))
@@ -171,10 +171,10 @@ def test_answers_may_come_a_byte_at_a_time(form: str):
 def test_half_an_answer_is_none_and_the_next_question_has_another_connection(
     written: bytes, why: str
 ):
-    async def story(lines: Lines) -> Answer:
+    async def story(connections: Connections) -> Answer:
         with pytest.raises(ConnectionError, match=why):
-            await get(lines)
-        return await get(lines)
+            await get(connections)
+        return await get(connections)
 
     with playing(saying(written), echo) as stage:
         assert told(stage.url, story).body == b"2"
@@ -218,8 +218,8 @@ def resets_the_second(caller: Caller) -> None:
 
 @pytest.mark.parametrize("part", [hangs_up_on_the_second, resets_the_second])
 def test_a_kept_connection_that_breaks_is_replaced_if_the_question_may_be_asked_twice(part: Part):
-    async def get_twice(lines: Lines) -> list[Answer]:
-        return [await get(lines), await get(lines)]
+    async def get_twice(connections: Connections) -> list[Answer]:
+        return [await get(connections), await get(connections)]
 
     with playing(part, echo) as stage:
         assert [one.body for one in told(stage.url, get_twice)] == [b"first", b"3"]
@@ -243,7 +243,7 @@ def test_no_question_is_asked_twice_once_its_answer_has_begun():
 
 
 def test_a_connection_that_was_not_used_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connection, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
     with playing(echo) as stage:
         assert [one.body for one in told(stage.url, post_twice)] == [b"1", b"2"]
         assert stage.connections == 2
@@ -257,15 +257,15 @@ def test_whoever_gives_up_waiting_takes_the_connection_along():
         assert caller.has_hung_up()
         gone.set()
 
-    async def story(lines: Lines) -> Answer:
-        waiting = asyncio.create_task(get(lines))
+    async def story(connections: Connections) -> Answer:
+        waiting = asyncio.create_task(get(connections))
         while not stage.asked:
             await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         assert await asyncio.to_thread(gone.wait, PATIENCE)
-        return await get(lines)
+        return await get(connections)
 
     with playing(play, echo) as stage:
         assert told(stage.url, story).body == b"2"
@@ -276,15 +276,15 @@ def test_at_the_end_whoever_waits_is_told_and_nobody_connects_any_more():
         caller.hear()
         caller.has_hung_up()
 
-    async def story(lines: Lines) -> None:
-        waiting = asyncio.create_task(get(lines))
+    async def story(connections: Connections) -> None:
+        waiting = asyncio.create_task(get(connections))
         while not stage.asked:
             await asyncio.sleep(0.01)
-        lines.close()
+        connections.close()
         with pytest.raises(ConnectionError):
             await waiting
         with pytest.raises(ConnectionError, match="closed by us"):
-            await get(lines)
+            await get(connections)
 
     with playing(play) as stage:
         told(stage.url, story)
@@ -302,32 +302,32 @@ class Hurrying(asyncio.SelectorEventLoop):
         return time.monotonic() + self.ahead
 
 
-def asked_in_a_hurry(story: Callable[[Hurrying, Line], Awaitable[T]], url: str) -> T:
+def asked_in_a_hurry(story: Callable[[Hurrying, Connection], Awaitable[T]], url: str) -> T:
     async def tell() -> T:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Hurrying)
         host, _, port = url.removeprefix("http://").partition(":")
         sock = socket.create_connection((host, int(port)))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
-        _, line = await loop.create_connection(lambda: Line(lambda _: None), sock=sock)
+        _, connection = await loop.create_connection(lambda: Connection(lambda _: None), sock=sock)
         try:
-            return await story(loop, line)
+            return await story(loop, connection)
         finally:
-            line.close()
+            connection.close()
 
     with asyncio.Runner(loop_factory=Hurrying) as runner:
         return runner.run(tell())
 
 
 def test_a_server_that_says_nothing_is_given_up():
-    async def story(loop: Hurrying, line: Line) -> str:
-        asking = asyncio.create_task(line.ask(b"GET / HTTP/1.1\r\n\r\n"))
+    async def story(loop: Hurrying, connection: Connection) -> str:
+        asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n"))
         while not stage.asked:
             await asyncio.sleep(0.01)
-        loop.ahead += connection.ANSWER_SECONDS
+        loop.ahead += module.ANSWER_SECONDS
         with pytest.raises(TimeoutError) as caught:
             await asking
-        assert not line.is_usable()
+        assert not connection.is_usable()
         return str(caught.value)
 
     with playing(lambda caller: caller.hear() and caller.has_hung_up()) as stage:
@@ -343,15 +343,15 @@ def test_an_answer_may_take_its_time_as_long_as_it_goes_on():
             assert more.acquire(timeout=PATIENCE)
             caller.say(bytes([one]))
 
-    async def story(loop: Hurrying, line: Line) -> Answer:
-        asking = asyncio.create_task(line.ask(b"GET / HTTP/1.1\r\n\r\n"))
+    async def story(loop: Hurrying, connection: Connection) -> Answer:
+        asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n"))
         await asyncio.sleep(0)
         while not asking.done():
-            before = line.last_heard
+            before = connection.last_heard
             more.release()
-            while line.last_heard == before and not asking.done():
+            while connection.last_heard == before and not asking.done():
                 await asyncio.sleep(0.001)
-            loop.ahead += connection.ANSWER_SECONDS / 2
+            loop.ahead += module.ANSWER_SECONDS / 2
         return await asking
 
     with playing(play) as stage:
@@ -369,15 +369,15 @@ def test_a_question_may_take_its_time_as_long_as_it_is_taken():
             taken += caller.take()
         caller.say(answer(b"thanks"))
 
-    async def story(loop: Hurrying, line: Line) -> Answer:
-        asking = asyncio.create_task(line.ask(b"x" * size))
+    async def story(loop: Hurrying, connection: Connection) -> Answer:
+        asking = asyncio.create_task(connection.ask(b"x" * size))
         await asyncio.sleep(0)
-        while left := line.unsent():
-            while line.unsent() == left:
+        while left := connection.unsent():
+            while connection.unsent() == left:
                 more.release()
                 await asyncio.sleep(0.001)
-            loop.ahead += connection.ANSWER_SECONDS / 3
-        assert loop.ahead > 2 * connection.ANSWER_SECONDS
+            loop.ahead += module.ANSWER_SECONDS / 3
+        assert loop.ahead > 2 * module.ANSWER_SECONDS
         more.release(size)
         return await asking
 
