@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from noetl.cli.views.description import Span, summary
-from noetl.cli.views.drawing import ASCII, DEPTH_MAX, LINES, Drawn, draw
-from noetl.cli.views.paint import coloured, plain
+from noetl.cli.views.description import summary
+from noetl.cli.views.drawing import ASCII, DEPTH_MAX, LINES, draw
+from noetl.cli.views.paint import Drawn, Span, coloured, plain
 from noetl.engine.graph import dominators, graph_of
 from noetl.model.net import Arc, Block, CaseSettings, Net, Patch, Route, Rule, Target, Timer
 from tests.cli.nets import ORDERS, net, nets, step, task

@@ -1,13 +1,19 @@
-"""The `noetl` command. Data goes to stdout, everything else to stderr.
-
-Exit codes: 0 success, 1 the command failed, 2 the command line or a playbook is wrong.
-"""
+"""The `noetl` command. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from typing import NoReturn
+
+# The exit codes, which scripts rely on.
+OK = 0
+FAILED = 1
+"""The command failed, or `--check` found something to do."""
+WRONG = 2
+"""The input is wrong: the command line, a setting, a file or a playbook."""
+INTERRUPTED = 130
+"""Ctrl-C, as shells report it."""
 
 
 def main() -> NoReturn:
@@ -16,7 +22,7 @@ def main() -> NoReturn:
     # when the interpreter ends has to be: libraries report what it leaves as leaked.
     gc.set_threshold(50_000, 20, 20)
     from noetl.cli.commands import noetl
-    from noetl.errors import NoetlError
+    from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected
 
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot encode must not end the command.
@@ -25,9 +31,9 @@ def main() -> NoReturn:
     try:
         noetl.main(prog_name="noetl")
     except NoetlError as error:
-        from noetl.cli.exits import exit_code
         from noetl.cli.output import say
 
         say(str(error))
-        sys.exit(exit_code(error))
-    sys.exit(0)
+        is_wrong = isinstance(error, BadRequest | BadSetting | PlaybookRejected)
+        sys.exit(WRONG if is_wrong else FAILED)
+    sys.exit(OK)

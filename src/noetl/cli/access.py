@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from noetl.cli.calls import acting, acts, adds, looks
-from noetl.cli.options import json_option
+from noetl.cli.options import ask_secret, json_option
 from noetl.cli.output import local_time, print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
@@ -74,7 +73,8 @@ async def add_user(settings: Settings, name: str, roles: tuple[str, ...], email:
     """
     from noetl.api.routes.access import PUT_USER, NewUser
 
-    new = NewUser(name=name, roles=roles, email=email, password=_password())
+    password = ask_secret("password", "there is no password on standard input.", confirm=True)
+    new = NewUser(name=name, roles=roles, email=email, password=password)
     async with acting(settings) as api:
         await api.call(PUT_USER, body=new)
     say(f'user "{name}" may sign in as {", ".join(roles)}')
@@ -84,15 +84,6 @@ async def add_user(settings: Settings, name: str, roles: tuple[str, ...], email:
             " for one (POST /api/auth/login), or create one on its database while it is stopped:"
             " `noetl access token create NAME --role admin`."
         )
-
-
-def _password() -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt("password", hide_input=True, confirmation_prompt=True, err=True))
-    line = sys.stdin.readline().rstrip("\r\n")
-    if not line:
-        raise click.BadParameter("there is no password on standard input.")
-    return line
 
 
 @user.command("list")

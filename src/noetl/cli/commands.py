@@ -100,7 +100,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            from noetl.cli.exits import INTERRUPTED
+            from noetl.cli import INTERRUPTED
 
             click.echo(err=True)  # start a new line after the terminal's ^C
             ctx.exit(INTERRUPTED)

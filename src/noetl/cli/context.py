@@ -1,65 +1,21 @@
-"""`noetl context`: names for servers, so that commands need no --server.
-
-They are stored, with addresses and tokens, in a file that only the user can read.
-"""
+"""`noetl context`: names for servers, so that commands need no --server."""
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from pathlib import Path
 
 import click
 import msgspec
 
-from noetl.cli.options import json_option
+from noetl.cli.options import (
+    Contexts,
+    NamedServer,
+    ask_secret,
+    contexts,
+    json_option,
+    settings_for,
+)
 from noetl.cli.output import print_json, print_line, printable, say
-from noetl.errors import BadSetting
-
-
-class Server(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The address of a server, and the token for it."""
-
-    url: str
-    token: str | None = None
-
-
-class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All named servers, and the one in use."""
-
-    current: str | None = None
-    servers: dict[str, Server] = {}
-
-    @property
-    def chosen(self) -> Server | None:
-        return self.servers.get(self.current) if self.current is not None else None
-
-
-def place() -> Path:
-    """The path of the file, in the user's configuration folder."""
-    base = os.environ.get("XDG_CONFIG_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".config") / "noetl" / "contexts.json"
-
-
-def contexts() -> Contexts:
-    """The content of the file; empty if there is none."""
-    try:
-        return msgspec.json.decode(place().read_bytes(), type=Contexts)
-    except (FileNotFoundError, NotADirectoryError, RuntimeError):
-        return Contexts()  # none were added, or there is no home directory
-    except (OSError, msgspec.MsgspecError) as error:
-        raise BadSetting(f"{place()} cannot be read: {error}. Correct or remove it.") from None
-
-
-def keep(found: Contexts) -> None:
-    """Write the file atomically."""
-    path = place()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with open(handle, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(found), indent=2))
-    os.replace(temporary, path)
 
 
 @click.group()
@@ -100,18 +56,10 @@ def add_command(name: str, url: str, token: bool) -> None:
     except ValueError:
         raise click.BadParameter(f"URL is {HTTP.expected}.") from None
     known = contexts()
-    servers = {**known.servers, name: Server(url=parsed, token=_asked() if token else None)}
-    keep(msgspec.structs.replace(known, servers=servers))
+    asked = ask_secret("token", "there is no token on standard input.").strip() if token else None
+    servers = {**known.servers, name: NamedServer(url=parsed, token=asked)}
+    msgspec.structs.replace(known, servers=servers).save()
     say(f'"{name}" is {url}; `noetl context use {name}` uses it')
-
-
-def _asked() -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt("token", hide_input=True, err=True))
-    line = sys.stdin.readline().strip()
-    if not line:
-        raise click.BadParameter("there is no token on standard input.")
-    return line
 
 
 @command.command("use")
@@ -130,7 +78,7 @@ def use_command(name: str | None, none: bool) -> None:
         raise click.UsageError("name a server, or give --none.")
     if name is not None:
         _must_be_known(name, known)
-    keep(msgspec.structs.replace(known, current=name))
+    msgspec.structs.replace(known, current=name).save()
     say(f'commands talk to "{name}"' if name else "commands use the database in this directory")
 
 
@@ -147,7 +95,7 @@ def remove_command(name: str) -> None:
     _must_be_known(name, known)
     servers = {other: one for other, one in known.servers.items() if other != name}
     current = None if known.current == name else known.current
-    keep(msgspec.structs.replace(known, servers=servers, current=current))
+    msgspec.structs.replace(known, servers=servers, current=current).save()
     unused = "; commands use the database in this directory" if known.current == name else ""
     say(f'"{name}" is forgotten{unused}')
 
@@ -200,8 +148,6 @@ def current_command(as_json: bool) -> None:
     Example:
       noetl context current
     """
-    from noetl.cli.options import settings_for
-
     url = settings_for(None).server_url
     if as_json:
         print_json({"server": url})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noetl.cli.calls import acting, acts, adds, looks
-from noetl.cli.options import json_option
+from noetl.cli.options import SECRET_MAX, ask_secret, json_option
 from noetl.cli.output import print_json, print_line, print_list, printable, say
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
 
 HIDDEN = "********"
-BYTES_MAX = 1024 * 1024
 
 
 @click.group()
@@ -99,17 +98,9 @@ def _fields(written: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(
                 f'"{key or "=…"}": each field needs a name and may appear once.'
             )
-        found[key] = value if equals else _asked(key)
+        missing = f'"{key}" has no value: write {key}=…, or give it on stdin.'
+        found[key] = value if equals else ask_secret(key, missing, may_be_empty=True)
     return found
-
-
-def _asked(key: str) -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt(key, hide_input=True, err=True))
-    line = sys.stdin.readline(BYTES_MAX)
-    if not line:
-        raise click.BadParameter(f'"{key}" has no value: write {key}=…, or give it on stdin.')
-    return line.rstrip("\r\n")
 
 
 def _from_file(name: str) -> dict[str, Any]:
@@ -118,10 +109,10 @@ def _from_file(name: str) -> dict[str, Any]:
 
     try:
         if name == "-":
-            body = sys.stdin.buffer.read(BYTES_MAX)
+            body = sys.stdin.buffer.read(SECRET_MAX)
         else:
             with open(name, "rb") as file:
-                body = file.read(BYTES_MAX)
+                body = file.read(SECRET_MAX)
         found = msgspec.json.decode(body)
     except OSError as error:
         raise click.BadParameter(f"--from-file {name}: {error.strerror}.") from None

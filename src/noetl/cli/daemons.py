@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from noetl.cli.exits import FAILED, OK
+from noetl.cli import FAILED, OK
 from noetl.cli.output import print_json, print_line, say
 
 FOLDER = Path(".noetl")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli.exits import FAILED
+from noetl.cli import FAILED
 from noetl.cli.options import db_option, local_settings
 from noetl.cli.output import counted, print_line, printable, say
 

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.exits import OK, WRONG
+from noetl.cli import OK, WRONG
 from noetl.cli.options import (
     db_option,
     json_option,
     label_option,
     labels_of,
     payload_option,
+    say_bad_inputs,
     server_option,
     set_option,
     settings_for,
     settings_for_server,
+    with_inputs,
+    workload,
 )
 from noetl.cli.output import print_json, print_line, say
 
@@ -61,7 +64,6 @@ def command(
       noetl execute shop/orders --version 2 --wait
     """
     from noetl.api.routes.executions import StartExecution
-    from noetl.cli.values import workload
 
     settings = settings_for(db, server) if db is not None else settings_for_server(server)
     body = StartExecution(
@@ -85,7 +87,6 @@ async def _execute(
     from noetl.cli.calls import acting
     from noetl.cli.follow import to_end
     from noetl.cli.run import registered
-    from noetl.cli.values import asked_for, say_all, typed
     from noetl.errors import BadInputs
 
     async with acting(settings) as api:
@@ -94,13 +95,13 @@ async def _execute(
             assert body.path is not None
             version = body.version if isinstance(body.version, int) else None
             chosen = await registered(api, body.path, version)
-            given = asked_for(typed(given, sets, chosen.inputs), chosen.inputs, chosen.workload)
+            given = with_inputs(given, sets, chosen.inputs, chosen.workload)
         body = msgspec.structs.replace(body, workload=given)
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
             started = await api.call(START, body=body, headers=headers)
         except BadInputs as error:
-            say_all(error)
+            say_bad_inputs(error)
             return WRONG
         execution_id = started.execution_id
         if wait:

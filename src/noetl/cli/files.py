@@ -1,4 +1,4 @@
-"""Reads the files named on the command line, and replaces files atomically."""
+"""The files named on the command line: how they are read, reported on and rewritten."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
+
+from noetl.cli import FAILED, OK, WRONG
+from noetl.cli.output import counted, print_text, printable, say
+from noetl.errors import PlaybookRejected
+
+if TYPE_CHECKING:
+    from noetl.model.problems import Problem
 
 BYTES_MAX = 16 * 1024 * 1024
 """Far more than a playbook may have; keeps a device or a dump from filling the memory."""
@@ -21,6 +28,10 @@ STDIN = "-"
 _PLAYBOOK = re.compile(
     rb"""(?:^|\A(?:\s|\#.*\n|---)*\{\s*)["']?apiVersion["']?\s*:\s*["']?noetl\.io/""", re.MULTILINE
 )
+
+
+OLDER_DIALECT = frozenset({"older-form", "removed-key", "unsupported-version", "root-hoisted"})
+"""Problems that are typical for a playbook in an older dialect."""
 
 
 class Source(NamedTuple):
@@ -38,6 +49,9 @@ class Unreadable(NamedTuple):
 
     name: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}."
 
 
 def sources(names: Sequence[str]) -> Iterator[Source | Unreadable]:
@@ -141,6 +155,90 @@ def _reason(error: OSError) -> str:
             return "permission denied"
         case _:
             return f"it cannot be read: {error.strerror or error}"
+
+
+# --- Problems ----------------------------------------------------------------------------------
+
+
+class ProblemLine(NamedTuple):
+    """A problem in the format of the GNU coding standards, which editors understand."""
+
+    where: str
+    severity: str
+    message: str
+    code: str
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+
+def problem_line(name: str, problem: Problem) -> ProblemLine:
+    """`file:line:column: message [code]`; a warning says so before the message."""
+    return ProblemLine(
+        where=f"{printable(name)}:{problem.line}:{problem.column}: ",
+        severity="" if problem.severity == "error" else f"{problem.severity}: ",
+        message=printable(problem.message),
+        code=f" [{problem.code}]",
+    )
+
+
+def print_problems(name: str, problems: Iterable[Problem]) -> None:
+    """Print the problems of a file on stderr."""
+    for problem in problems:
+        click.echo(str(problem_line(name, problem)), err=True)
+
+
+def suggest_migrate(name: str, text: str, problems: tuple[Problem, ...]) -> None:
+    """Say that a playbook is in an older dialect, if `noetl migrate` would rewrite it."""
+    if not any(problem.code in OLDER_DIALECT for problem in problems):
+        return
+    from noetl.wiring import migrator
+
+    try:
+        changes = migrator()(text).changes
+    except PlaybookRejected:
+        return
+    if changes:
+        say(f"{name} is written in an older dialect: `noetl migrate {name}` rewrites it.")
+
+
+# --- Rewriting ---------------------------------------------------------------------------------
+
+
+def rewrite_each(
+    found: Iterable[Source | Unreadable], rewrite: Callable[[Source], int], *, check: bool
+) -> NoReturn:
+    """Rewrite every file, and exit with the worst of the codes that `rewrite` returned."""
+    codes = [OK]
+    for one in found:
+        try:
+            if isinstance(one, Source):
+                codes.append(rewrite(one))
+                continue
+            say(str(one))
+        except PlaybookRejected as error:
+            print_problems(one.name, error.problems)
+            say(f"{one.name} was not changed, because it cannot be parsed.")
+        codes.append(WRONG)
+    if check:
+        say(f"{counted(codes.count(FAILED), 'file')} would be rewritten, of {len(codes) - 1}")
+    sys.exit(max(codes))
+
+
+def put_back(source: Source, text: str) -> int:
+    """Write a text to its file, or to stdout if it came from stdin. Returns the exit code."""
+    if source.path is None:
+        print_text(text)
+        return OK
+    if text == source.text:
+        return OK
+    try:
+        replace(source.path, text)
+    except OSError as error:
+        say(f"{source.name} was not changed: {error.strerror or error}.")
+        return FAILED
+    say(f"rewrote {source.name}")
+    return OK
 
 
 def replace(path: Path, text: str) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from io import StringIO
 
 import click
 
-from noetl.cli.exits import FAILED, OK, WRONG
-from noetl.cli.files import Source, sources
-from noetl.cli.output import say
-from noetl.cli.rewrites import each, print_diff, put_back, report_rejected
-from noetl.errors import PlaybookRejected
+from noetl.cli import FAILED, OK
+from noetl.cli.files import Source, put_back, rewrite_each, sources
+from noetl.cli.output import print_text, printable, say
 
 
 @click.command()
@@ -32,21 +31,28 @@ def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
     from noetl.wiring import formatter
 
     format_text = formatter()
-    each(sources(files), lambda one: _format(one, format_text, check=check, diff=diff), check=check)
 
-
-def _format(source: Source, format_text: Callable[[str], str], *, check: bool, diff: bool) -> int:
-    try:
+    def rewrite(source: Source) -> int:
         formatted = format_text(source.text)
-    except PlaybookRejected as error:
-        report_rejected(source, error)
-        return WRONG
-    if not check and not diff:
-        return put_back(source, formatted)
-    if formatted == source.text:
-        return OK
-    if diff:
-        print_diff(source, formatted)
-    else:
-        say(f"would rewrite {source.name}")
-    return FAILED if check else OK
+        if not check and not diff:
+            return put_back(source, formatted)
+        if formatted == source.text:
+            return OK
+        if diff:
+            _print_diff(source, formatted)
+        else:
+            say(f"would rewrite {source.name}")
+        return FAILED if check else OK
+
+    rewrite_each(sources(files), rewrite, check=check)
+
+
+def _print_diff(source: Source, text: str) -> None:
+    """Print the change as a unified diff that `patch` understands."""
+    # Not splitlines(): it also breaks at characters that patch does not take for a line end.
+    old, new = list(StringIO(source.text, newline="\n")), list(StringIO(text, newline="\n"))
+    name = printable(source.name)
+    for line in difflib.unified_diff(old, new, name, name):
+        # The mark that diff and patch use for a missing newline at the end of a file.
+        end = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+        print_text(line + end)

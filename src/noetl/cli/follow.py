@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from noetl.cli.exits import FAILED, INTERRUPTED, OK
+from noetl.cli import FAILED, INTERRUPTED, OK
 from noetl.cli.output import one_line, say
 from noetl.cli.views.lines import NEWS, Telling, failed_iterations, length, more_about
 from noetl.cli.views.paint import is_rich

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import click
 
-from noetl.cli.exits import FAILED, OK, WRONG
-from noetl.cli.files import Source, sources
+from noetl.cli import FAILED, OK
+from noetl.cli.files import Source, put_back, rewrite_each, sources
 from noetl.cli.output import print_text, printable
-from noetl.cli.rewrites import each, put_back, report_rejected
-from noetl.errors import PlaybookRejected
-
-if TYPE_CHECKING:
-    from noetl.model.rewrites import Migration
 
 
 @click.command()
@@ -45,28 +37,18 @@ def command(files: tuple[str, ...], write: bool, check: bool) -> None:
             " Choose --write to rewrite them in place, or --check."
         )
     migrate_text = migrator()
-    each(texts, lambda one: _migrate(one, migrate_text, write=write, check=check), check=check)
 
-
-def _migrate(
-    source: Source, migrate_text: Callable[[str], Migration], *, write: bool, check: bool
-) -> int:
-    try:
+    def rewrite(source: Source) -> int:
         migration = migrate_text(source.text)
-    except PlaybookRejected as error:
-        report_rejected(source, error)
-        return WRONG
-    _report(source, migration)
-    if check:
-        return FAILED if migration.text != source.text else OK
-    if write:
-        return put_back(source, migration.text)
-    print_text(migration.text)
-    return OK
+        for word, remarks in (("changed", migration.changes), ("stays", migration.remarks)):
+            for remark in remarks:
+                where = printable(f"{source.name}:{remark.line}")
+                click.echo(f"{where}: {word}: {printable(remark.message)}", err=True)
+        if check:
+            return FAILED if migration.text != source.text else OK
+        if write:
+            return put_back(source, migration.text)
+        print_text(migration.text)
+        return OK
 
-
-def _report(source: Source, migration: Migration) -> None:
-    for word, remarks in (("changed", migration.changes), ("stays", migration.remarks)):
-        for remark in remarks:
-            where = printable(f"{source.name}:{remark.line}")
-            click.echo(f"{where}: {word}: {printable(remark.message)}", err=True)
+    rewrite_each(texts, rewrite, check=check)

@@ -1,21 +1,66 @@
-"""Options that several commands share, and the settings they lead to: which server or database."""
+"""Options that several commands share, and what people mean by them: which server or database,
+which labels, which values for a workload.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from noetl.cli.completion import executions_beginning_with
-from noetl.cli.output import printable, say
+from noetl.cli.output import one_line, printable, say
 from noetl.errors import BadSetting
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from noetl.errors import BadInputs
+    from noetl.model.net import FormField
     from noetl.settings import Settings
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
+COMPLETION_SECONDS = 2.0
+"""How long a server may take to complete an id; a person is waiting at the terminal."""
+COMPLETIONS_SHOWN = 50
+SECRET_MAX = 1024 * 1024
+TYPED = frozenset({"text", "choice", "date", "datetime", "secret", "file"})
+"""Types of inputs whose values are the text that people type."""
+
+
+def executions_beginning_with(
+    context: click.Context, parameter: click.Parameter, beginning: str
+) -> list[CompletionItem]:
+    """The newest executions, each with its playbook and status; and the word `last`.
+
+    Shells call this at every press of the tab key, so it is quick and quiet: if executions cannot
+    be looked up, none are offered, and the command itself reports why when it runs.
+    """
+    from click.shell_completion import CompletionItem
+
+    from noetl.errors import NoetlError
+
+    async def newest() -> list[tuple[str, str]]:
+        from noetl.api.routes.executions import LIST, Which
+        from noetl.cli.calls import looking
+
+        settings = settings_for(context.params.get("db"), context.params.get("server"))
+        async with asyncio.timeout(COMPLETION_SECONDS), looking(settings) as api:
+            page = await api.call(LIST, query=Which(limit=COMPLETIONS_SHOWN))
+        return [(row.execution_id, f"{row.path} {row.status.lower()}") for row in page.executions]
+
+    found = [("last", "the newest one")]
+    try:
+        found += asyncio.run(newest())
+    except (NoetlError, OSError, TimeoutError):
+        found = found[:1]
+    return [CompletionItem(name, help=said) for name, said in found if name.startswith(beginning)]
+
 
 db_option = click.option(
     "--db", metavar="URL", help="The database: a file or postgresql://… Default .noetl/noetl.db."
@@ -46,19 +91,7 @@ execution_argument = click.argument(
 )
 
 
-def labels_of(written: tuple[str, ...]) -> dict[str, str]:
-    """Parse `--label NAME=VALUE`, given any number of times."""
-    from noetl.model.labels import problems
-
-    found: dict[str, str] = {}
-    for item in written:
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f'"{item}" is not NAME=VALUE, e.g. --label team=sales.')
-        found[name.strip()] = value
-    if wrong := problems(found):
-        raise click.BadParameter(" ".join(wrong))
-    return found
+# --- Which server or database ------------------------------------------------------------------
 
 
 def current_settings() -> Settings:
@@ -70,15 +103,38 @@ def current_settings() -> Settings:
     return Settings.from_environment(os.environ)
 
 
-def with_server(settings: Settings, *, server: str | None, db: str | None) -> Settings:
+def settings_for(db: str | None, server: str | None = None) -> Settings:
+    """The current settings, with `--db` and `--server` over the environment.
+
+    They name a server if the command acts on one, otherwise a database.
+    """
+    if db is not None and server is not None:
+        raise click.UsageError("--db is a database, --server a server: give only one of them.")
+    settings = _with_server(current_settings(), server=server, db=db)
+    return settings if settings.server_url is not None else _on_database(settings, db)
+
+
+def local_settings(db: str | None) -> Settings:
+    """The current settings, for a command that always works on a database."""
+    return _on_database(msgspec.structs.replace(current_settings(), server_url=None), db)
+
+
+def settings_for_server(server: str | None) -> Settings:
+    """The current settings, for a command that needs a server; by default one on this machine."""
+    settings = _with_server(current_settings(), server=server, db=None)
+    if settings.server_url is None:
+        settings = msgspec.structs.replace(settings, server_url=DEFAULT_SERVER)
+    return settings
+
+
+def _with_server(settings: Settings, *, server: str | None, db: str | None) -> Settings:
     """The same settings with the server to talk to, or with none for a database.
 
     Precedence: an option, then the environment, then `noetl context use`.
     """
-    from noetl.cli.context import contexts
-    from noetl.settings import HTTP
-
     if server is not None:
+        from noetl.settings import HTTP
+
         try:
             url = HTTP.parse(server)
         except ValueError:
@@ -99,30 +155,6 @@ def with_server(settings: Settings, *, server: str | None, db: str | None) -> Se
     )
 
 
-def settings_for(db: str | None, server: str | None = None) -> Settings:
-    """The current settings, with `--db` and `--server` over the environment.
-
-    They name a server if the command acts on one, otherwise a database.
-    """
-    if db is not None and server is not None:
-        raise click.UsageError("--db is a database, --server a server: give only one of them.")
-    settings = with_server(current_settings(), server=server, db=db)
-    return settings if settings.server_url is not None else _on_database(settings, db)
-
-
-def local_settings(db: str | None) -> Settings:
-    """The current settings, for a command that always works on a database."""
-    return _on_database(msgspec.structs.replace(current_settings(), server_url=None), db)
-
-
-def settings_for_server(server: str | None) -> Settings:
-    """The current settings, for a command that needs a server; by default one on this machine."""
-    settings = with_server(current_settings(), server=server, db=None)
-    if settings.server_url is None:
-        settings = msgspec.structs.replace(settings, server_url=DEFAULT_SERVER)
-    return settings
-
-
 def _on_database(settings: Settings, db: str | None) -> Settings:
     if db is not None:
         settings = msgspec.structs.replace(settings, database_url=db)
@@ -133,3 +165,191 @@ def _on_database(settings: Settings, db: str | None) -> Settings:
             " (--db noetl.db) or a database (--db postgresql://user:password@host/database)."
         )
     return settings
+
+
+class NamedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The address of a server, and the token for it."""
+
+    url: str
+    token: str | None = None
+
+
+class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The servers that have names (`noetl context`), and the one in use.
+
+    They are stored, with addresses and tokens, in a file that only the user can read.
+    """
+
+    current: str | None = None
+    servers: dict[str, NamedServer] = {}
+
+    @property
+    def chosen(self) -> NamedServer | None:
+        return self.servers.get(self.current) if self.current is not None else None
+
+    def save(self) -> None:
+        """Write the file atomically."""
+        import tempfile
+
+        path = _contexts_file()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with open(handle, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(self), indent=2))
+        os.replace(temporary, path)
+
+
+def contexts() -> Contexts:
+    """The content of the file; empty if there is none."""
+    try:
+        return msgspec.json.decode(_contexts_file().read_bytes(), type=Contexts)
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):
+        return Contexts()  # none were added, or there is no home directory
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadSetting(
+            f"{_contexts_file()} cannot be read: {error}. Correct or remove it."
+        ) from None
+
+
+def _contexts_file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".config") / "noetl" / "contexts.json"
+
+
+# --- Values ------------------------------------------------------------------------------------
+
+
+def _pairs(written: tuple[str, ...], form: str, example: str) -> Iterator[tuple[str, str]]:
+    """Name and text of each `NAME=TEXT`."""
+    for item in written:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f'"{item}" is not {form}, e.g. {example}.')
+        yield name.strip(), text
+
+
+def labels_of(written: tuple[str, ...]) -> dict[str, str]:
+    """The labels of `--label NAME=VALUE`."""
+    from noetl.model.labels import problems
+
+    found = dict(_pairs(written, "NAME=VALUE", "--label team=sales"))
+    if wrong := problems(found):
+        raise click.BadParameter(" ".join(wrong))
+    return found
+
+
+def values_of(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """The dotted path and value of each `--set KEY=VALUE`."""
+    from noetl import wiring
+
+    found = []
+    for key, text in _pairs(sets, "KEY=VALUE", "--set days=3"):
+        try:
+            found.append((key, wiring.plain_value(text)))
+        except ValueError as error:
+            raise click.BadParameter(f'the value of "{key}={text}" is not YAML: {error}') from None
+    return found
+
+
+def workload(sets: tuple[str, ...], payload: str | None) -> dict[str, Any]:
+    """The values to merge over the playbook's own workload; `--set` wins over `--payload`."""
+    found = json_text(payload, "--payload") if payload is not None else {}
+    if not isinstance(found, dict):
+        raise click.BadParameter('--payload is a JSON object, e.g. {"days": 3}.')
+    for path, value in values_of(sets):
+        *parents, last = path.split(".")
+        inner = found
+        for key in parents:
+            below = inner.get(key)
+            inner[key] = dict(below) if isinstance(below, dict) else {}
+            inner = inner[key]
+        inner[last] = value
+    return found
+
+
+def field_values(form: tuple[FormField, ...], written: tuple[str, ...]) -> dict[str, Any]:
+    """`FIELD=VALUE`, converted by the type of the field; JSON for json."""
+    types = {field.name: field.type for field in form}
+    return {
+        name: json_text(text, f"the value of {name}") if types.get(name) == "json" else text
+        for name, text in _pairs(written, "FIELD=VALUE", "approved=yes")
+    }
+
+
+def json_text(text: str, what: str) -> Any:
+    """A JSON value as people type it, or @FILE with JSON in it."""
+    if text.startswith("@"):
+        try:
+            is_stdin = text == "@-"
+            text = sys.stdin.read() if is_stdin else Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise click.BadParameter(f"{what} {text}: {error}") from None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"{what} is not JSON: {error}") from None
+
+
+# --- Questions ---------------------------------------------------------------------------------
+
+
+def with_inputs(
+    given: dict[str, Any], sets: tuple[str, ...], inputs: tuple[FormField, ...], own: dict[str, Any]
+) -> dict[str, Any]:
+    """The given workload, ready for a playbook with these inputs and this workload of its own.
+
+    `--set` values of typed inputs are taken as they were typed: a text input keeps `1.10` and
+    `true` as text. If there is a terminal, it asks for missing inputs.
+    """
+    from noetl.model.fields import missing
+
+    as_typed = {one.name for one in inputs if one.type in TYPED}
+    texts = {key.strip(): text for key, _, text in (item.partition("=") for item in sets)}
+    given = {**given, **{key: text for key, text in texts.items() if key in as_typed}}
+    wanted = missing(inputs, {**own, **given})
+    if not wanted or not sys.stdin.isatty():
+        return given
+    say("this playbook needs:")
+    return {**given, **{one.name: ask(one) for one in wanted}}
+
+
+def ask(question: FormField) -> Any:
+    """Ask a question until the answer fits."""
+    from noetl.model.fields import Unfit, fitted, wanted
+
+    if question.help:
+        click.echo(f"  {one_line(question.help)}", err=True)
+    label = one_line(question.label or question.name)
+    default = "" if question.default is None else question.default
+    while True:
+        text = click.prompt(
+            f"  {label} ({one_line(wanted(question))})",
+            default=default if isinstance(default, str) else msgspec.json.encode(default).decode(),
+            show_default=question.default is not None,
+            err=True,
+        )
+        try:
+            is_json = question.type == "json" and text
+            return fitted(question, msgspec.json.decode(text) if is_json else text)
+        except (Unfit, msgspec.DecodeError) as error:
+            click.echo(f"  it {one_line(str(error))}", err=True)
+
+
+def say_bad_inputs(error: BadInputs) -> None:
+    """Print every missing or unsuitable input, one per line."""
+    say("nothing was started:")
+    for problem in error.problems or (str(error),):
+        click.echo(f"  {one_line(problem)}", err=True)
+
+
+def ask_secret(
+    label: str, missing: str, *, confirm: bool = False, may_be_empty: bool = False
+) -> str:
+    """A secret that is not shown while it is typed; without a terminal, the next line of stdin."""
+    if sys.stdin.isatty():
+        return str(click.prompt(label, hide_input=True, confirmation_prompt=confirm, err=True))
+    line = sys.stdin.readline(SECRET_MAX)
+    secret = line.rstrip("\r\n")
+    if not (line if may_be_empty else secret):
+        raise click.BadParameter(missing)
+    return secret

@@ -6,12 +6,9 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from noetl.model.problems import Problem
 
 T = TypeVar("T")
 
@@ -57,28 +54,6 @@ def say(message: str) -> None:
 def print_line(line: str) -> None:
     """Print a line of data, on stdout."""
     click.echo(line)
-
-
-class ProblemLine(NamedTuple):
-    """A problem in the format of the GNU coding standards, which editors understand."""
-
-    where: str
-    severity: str
-    message: str
-    code: str
-
-    def __str__(self) -> str:
-        return "".join(self)
-
-
-def problem_line(name: str, problem: Problem) -> ProblemLine:
-    """`file:line:column: message [code]`; a warning says so before the message."""
-    return ProblemLine(
-        where=f"{printable(name)}:{problem.line}:{problem.column}: ",
-        severity="" if problem.severity == "error" else f"{problem.severity}: ",
-        message=printable(problem.message),
-        code=f" [{problem.code}]",
-    )
 
 
 def print_text(text: str) -> None:

@@ -8,13 +8,13 @@ from typing import Literal
 
 import click
 
-from noetl.cli.exits import WRONG
-from noetl.cli.files import Unreadable, source
+from noetl.cli import WRONG
+from noetl.cli.files import Unreadable, print_problems, source
 from noetl.cli.options import current_settings
-from noetl.cli.output import counted, print_json, print_line, print_text, problem_line, say
+from noetl.cli.output import counted, print_json, print_text, say
 from noetl.cli.views.diagrams import document, dot, mermaid
 from noetl.cli.views.drawing import ASCII, LINES, draw
-from noetl.cli.views.paint import coloured, is_rich, plain, terminal
+from noetl.cli.views.paint import is_rich, show
 from noetl.model.net import Net
 
 Form = Literal["dot", "mermaid", "json"]
@@ -51,15 +51,7 @@ def command(file: str, as_dot: bool, as_mermaid: bool, as_json: bool) -> None:
     elif as_json:
         print_json(document(net, digest))
     else:
-        _draw(net, digest)
-
-
-def _draw(net: Net, digest: str) -> None:
-    if is_rich(sys.stdout):
-        lines = coloured(draw(net, digest, LINES), terminal())
-    else:
-        lines = plain(draw(net, digest, ASCII))
-    print_line("\n".join(lines))
+        show(draw(net, digest, LINES if is_rich(sys.stdout) else ASCII))
 
 
 def _compiled(name: str) -> tuple[Net, str]:
@@ -67,13 +59,12 @@ def _compiled(name: str) -> tuple[Net, str]:
 
     text = source(name)
     if isinstance(text, Unreadable):
-        say(f"{text.name}: {text.reason}.")
+        say(str(text))
         sys.exit(WRONG)
     compiled = compiler(current_settings())(text.text)
     errors = [problem for problem in compiled.problems if problem.severity == "error"]
     if compiled.net is None or errors:
-        for problem in errors:
-            click.echo(str(problem_line(text.name, problem)), err=True)
+        print_problems(text.name, errors)
         say(f"{text.name} has {counted(len(errors), 'error')}, so it cannot be planned.")
         sys.exit(WRONG)
     if compiled.problems:

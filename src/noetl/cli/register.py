@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli import OK, WRONG
 from noetl.cli.calls import acting, adds
-from noetl.cli.exits import OK, WRONG
-from noetl.cli.files import Source, Unreadable, sources
+from noetl.cli.files import Source, Unreadable, print_problems, sources, suggest_migrate
 from noetl.cli.options import json_option
-from noetl.cli.output import print_json, problem_line, say
-from noetl.cli.rewrites import older_dialect
+from noetl.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from noetl.api.routes.credentials import NewCredential
@@ -79,7 +78,7 @@ def _would_make_a_database_for_nothing(
         problems.append((found, compiled.problems))
     for found in every:
         if isinstance(found, Unreadable):
-            say(f"{found.name}: {found.reason}.")
+            say(str(found))
         elif _is_credential(found):
             say(f"{found.name}: {_credential(found)}")
     for source, told in problems:
@@ -112,7 +111,7 @@ def _said(one: dict[str, Any]) -> str:
 async def _keep(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
     """Register one file. Prints why and returns None if that fails."""
     if isinstance(found, Unreadable):
-        say(f"{found.name}: {found.reason}.")
+        say(str(found))
         return None
     if _is_credential(found):
         return await _keep_credential(api, found)
@@ -124,10 +123,8 @@ def _is_credential(found: Source) -> bool:
 
 
 def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
-    if hint := older_dialect(found.name, found.text, problems):
-        say(hint)
-    for problem in problems:
-        click.echo(str(problem_line(found.name, problem)), err=True)
+    suggest_migrate(found.name, found.text, problems)
+    print_problems(found.name, problems)
 
 
 async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
@@ -142,8 +139,7 @@ async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
     except PlaybookRejected as error:
         _refuse(found, error.problems)
         return None
-    for problem in entry.problems:
-        click.echo(str(problem_line(found.name, problem)), err=True)
+    print_problems(found.name, entry.problems)
     wanted = ("kind", "path", "version", "catalog_id", "lacks")
     return {name: getattr(entry, name) for name in wanted}
 

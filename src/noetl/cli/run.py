@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from noetl.cli.exits import WRONG
+from noetl.cli import WRONG
 from noetl.cli.options import (
     db_option,
     json_option,
     label_option,
     labels_of,
     payload_option,
+    say_bad_inputs,
     server_option,
     set_option,
     settings_for,
+    with_inputs,
+    workload,
 )
-from noetl.cli.output import problem_line, say
+from noetl.cli.output import say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -88,8 +91,6 @@ def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
-    from noetl.cli.values import workload
-
     given = workload(sets, payload)
     named = labels_of(labels)
     settings = settings_for(db, server)
@@ -111,7 +112,6 @@ async def _run(
     from noetl import wiring
     from noetl.cli.calls import acting, holding
     from noetl.cli.follow import to_end
-    from noetl.cli.values import asked_for, say_all, typed
     from noetl.cli.views.source_lines import SourceLines
     from noetl.errors import BadInputs, NotFound
 
@@ -131,12 +131,12 @@ async def _run(
             chosen = await _chosen(api, target, found)
             execution_id = await _interrupted(api, chosen, resume) if is_here else None
             if execution_id is None:
-                given = asked_for(typed(given, sets, chosen.inputs), chosen.inputs, chosen.workload)
+                given = with_inputs(given, sets, chosen.inputs, chosen.workload)
                 execution_id = await _started(api, chosen, found, given, labels)
             elif given:
                 say("continuing with the workload it was started with; --new starts with another")
         except BadInputs as error:
-            say_all(error)
+            say_bad_inputs(error)
             return WRONG
         except (NotFound, _Edited) as error:
             say(str(error))
@@ -180,22 +180,20 @@ def is_file(target: str) -> bool:
 def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file. Prints why and returns None if it cannot be run."""
     from noetl import wiring
-    from noetl.cli.files import Unreadable, source
-    from noetl.cli.rewrites import older_dialect
+    from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
     from noetl.dsl.triggers import compile_beside
 
     text = source(target)
     if isinstance(text, Unreadable):
-        say(f"{text.name}: {text.reason}.")
+        say(str(text))
         return None
     neighbours = beside(text.path.parent) if text.path is not None else {}
     compiled = compile_beside(text.text, wiring.compiler(settings), neighbours)
-    shown = compiled.net is None or sys.stderr.isatty()
-    if shown and (hint := older_dialect(text.name, text.text, compiled.problems)):
-        say(hint)
-    for problem in compiled.problems:
-        if problem.severity == "error" or sys.stderr.isatty():
-            click.echo(str(problem_line(text.name, problem)), err=True)
+    is_seen = sys.stderr.isatty()
+    shown = [one for one in compiled.problems if is_seen or one.severity == "error"]
+    if shown:
+        suggest_migrate(text.name, text.text, compiled.problems)
+        print_problems(text.name, shown)
     if compiled.net is None:
         say(f"{text.name} has errors, so nothing was run.")
         return None

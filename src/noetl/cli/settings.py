@@ -9,17 +9,16 @@ from typing import Any
 
 import click
 
-from noetl.cli.exits import OK, WRONG
-from noetl.cli.output import one_line, print_json, print_line, say
-from noetl.cli.views.description import Span
-from noetl.cli.views.drawing import Drawn
-from noetl.cli.views.paint import coloured, is_rich, plain, terminal
+from noetl.cli import OK, WRONG
+from noetl.cli.options import json_option
+from noetl.cli.output import one_line, print_json, say
+from noetl.cli.views.paint import Drawn, Span, show
 from noetl.errors import BadSetting
 from noetl.settings import TABLE, Setting, unknown_variables
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def command(as_json: bool) -> None:
     """Print every setting with its value, default and meaning.
 
@@ -33,10 +32,8 @@ def command(as_json: bool) -> None:
     rows = [_as_data(setting) for setting in TABLE]
     if as_json:
         print_json({"settings": rows})
-    elif is_rich(sys.stdout):
-        print_line("\n".join(coloured(_drawn(rows), terminal())))
     else:
-        print_line("\n".join(plain(_drawn(rows))))
+        show(_drawn(rows))
     for remark in unknown_variables(os.environ):
         say(f"warning: {remark}")
     wrong = [row["problem"] for row in rows if row["problem"] is not None]

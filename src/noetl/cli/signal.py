@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noetl.cli.calls import acts
-from noetl.cli.completion import executions_beginning_with
-from noetl.cli.options import labels_of
+from noetl.cli.options import executions_beginning_with, json_text, labels_of
 from noetl.cli.output import counted, print_line, say
-from noetl.cli.values import json_text
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api

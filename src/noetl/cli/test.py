@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from noetl.cli.exits import FAILED, OK, WRONG
+from noetl.cli import FAILED, OK, WRONG
 from noetl.cli.options import db_option, json_option, server_option
-from noetl.cli.output import counted, print_json, print_line, printable, problem_line, say
+from noetl.cli.output import counted, print_json, print_line, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import SourceLines
@@ -131,7 +131,7 @@ async def _against(settings: Settings, name: str, against: str, last: int, *, as
 
     text = source(name)
     if isinstance(text, Unreadable):
-        say(f"{text.name}: {text.reason}.")
+        say(str(text))
         return WRONG
     words = against.replace(",", " ").split()
     ids: list[str] | None = None
@@ -225,7 +225,7 @@ def _write(target: Path, text: str) -> None:
 def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | None:
     """The tests by file. Prints why and returns None if something is wrong with any of them."""
     from noetl import wiring
-    from noetl.cli.files import Unreadable, source
+    from noetl.cli.files import Unreadable, print_problems, source
     from noetl.cli.run import beside
     from noetl.trials.files import Loaded, load
 
@@ -235,7 +235,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
     for name in _files(names):
         text = source(name)
         if isinstance(text, Unreadable):
-            say(f"{text.name}: {text.reason}.")
+            say(str(text))
             is_right = False
             continue
         one = load(name, text.text, compile_text, beside)
@@ -250,7 +250,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
             )
             continue
         for file, problem in one:
-            click.echo(str(problem_line(file, problem)), err=True)
+            print_problems(file, [problem])
     return found if is_right else None
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noetl.cli.completion import kinds_beginning_with
-from noetl.cli.exits import FAILED
+from noetl.cli import FAILED
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, print_line, say
 from noetl.model.net import OWN_KINDS
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from noetl.tools.registry import Known
 
 
@@ -56,6 +57,21 @@ def list_command(as_json: bool) -> None:
     for kind, (tool, origin) in known.items():
         note = "" if origin == OURS else f"  [{origin}]"
         print_line(f"{kind:<{width}}  {tool.summary}{note}")
+
+
+def kinds_beginning_with(
+    context: click.Context, parameter: click.Parameter, beginning: str
+) -> list[CompletionItem]:
+    """Tool kinds, each with its summary."""
+    from click.shell_completion import CompletionItem
+
+    from noetl import wiring
+
+    return [
+        CompletionItem(kind, help=tool.summary)
+        for kind, (tool, _) in sorted(wiring.tool_kinds().items())
+        if kind.startswith(beginning)
+    ]
 
 
 @command.command("show")

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from noetl.cli.exits import OK, WRONG
-from noetl.cli.files import Source, Unreadable, sources
-from noetl.cli.options import current_settings
-from noetl.cli.output import counted, print_json, print_line, problem_line, say
-from noetl.cli.rewrites import older_dialect
-from noetl.cli.views.paint import Brush, coloured, is_rich, terminal
+from noetl.cli import OK, WRONG
+from noetl.cli.files import Source, Unreadable, problem_line, sources, suggest_migrate
+from noetl.cli.options import current_settings, json_option
+from noetl.cli.output import counted, print_json, print_line, printable, say
+from noetl.cli.views.paint import Brush, Drawn, Span, coloured, is_rich, terminal
 from noetl.model.problems import Problem
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 # Line ends as the YAML reader counts them; Python knows more.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_WORD = re.compile(r"[\w.-]+|.", re.DOTALL)
+TAB = 4
 
 
 class Checked(NamedTuple):
@@ -38,7 +39,7 @@ class Checked(NamedTuple):
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
     """Report every problem of playbooks, with line and column.
@@ -81,7 +82,7 @@ def _check(names: tuple[str, ...]) -> Iterator[Checked]:
                 compiled = compile_beside(source.text, compile_text, neighbours)
                 yield Checked(source.name, source.text, compiled.problems)
             case Unreadable():
-                say(f"{source.name}: {source.reason}.")
+                say(str(source))
                 yield Checked(source.name, None, (_unreadable(source),))
 
 
@@ -106,27 +107,66 @@ def _as_data(file: Checked, strict: bool) -> dict[str, Any]:
 def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
     console = terminal() if is_rich(sys.stdout) else None
     for file in checked:
-        if file.text is not None and (hint := older_dialect(file.name, file.text, file.problems)):
-            say(hint)
-        if file.text is None:
-            pass  # reported on stderr; there is no line to point at
-        elif console is not None:
-            _show(file.name, file.text, file.problems, console)
-        else:
+        if file.text is not None:  # else there is no line to point at; stderr says why
+            suggest_migrate(file.name, file.text, file.problems)
             for problem in file.problems:
-                print_line(str(problem_line(file.name, problem)))
+                if console is not None:
+                    _show(file.name, file.text, problem, console)
+                else:
+                    print_line(str(problem_line(file.name, problem)))
         yield file
 
 
-def _show(name: str, text: str, problems: tuple[Problem, ...], console: Console) -> None:
-    """Print problems with the lines they refer to."""
-    from noetl.cli.views.excerpt import excerpt
-
+def _show(name: str, text: str, problem: Problem, console: Console) -> None:
+    """Print a problem with the line it refers to."""
     paint = Brush(console)
+    where, severity, message, code = problem_line(name, problem)
+    print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
+    for row in coloured(excerpt(text, problem.line, problem.column, console.width), console):
+        print_line(row)
+    print_line("")
+
+
+def excerpt(text: str, line: int, column: int, width: int) -> Iterator[Drawn]:
+    """The line of a problem and a caret under its column; empty if there is no such line."""
+    from rich.cells import cell_len
+
     lines = _LINE_END.split(text)
-    for problem in problems:
-        where, severity, message, code = problem_line(name, problem)
-        print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
-        for row in coloured(excerpt(lines, problem.line, problem.column, console.width), console):
-            print_line(row)
-        print_line("")
+    if not 1 <= line <= len(lines):
+        return
+    number = str(line)
+    gutter = f"{'':{len(number)}} │ "
+    written = lines[line - 1]
+    at = min(column - 1, len(written))
+    word = _WORD.match(written, at)
+    before, marked = _shown(written[:at]), _shown(word[0]) if word else ""
+    after = _shown(written[at + len(word[0]) :]) if word else ""
+    room = max(width - len(gutter), 20)
+    before, marked, after = _window(before, marked, after, room)
+    yield Drawn(f"{number} │ ", gutter, (Span(before), Span(marked, "error"), Span(after)))
+    carets = "^" * max(cell_len(marked), 1)
+    yield Drawn(gutter, gutter, (Span(" " * cell_len(before)), Span(carets, "error")))
+
+
+def _shown(text: str) -> str:
+    return printable(text.replace("\t", " " * TAB))
+
+
+def _window(before: str, marked: str, after: str, room: int) -> tuple[str, str, str]:
+    """Cut a long line so that the marked place stays visible."""
+    from rich.cells import cell_len
+
+    while cell_len(marked) > room:
+        marked = marked[:-1]
+    space = room - max(cell_len(marked), 1)
+    if cell_len(before) > max(space * 2 // 3, space - cell_len(after)):
+        keep = max(space * 2 // 3 - 1, 0)
+        while cell_len(before) > keep:
+            before = before[1:]
+        before = f"…{before}" if space else ""
+    space -= cell_len(before)
+    if cell_len(after) > space:
+        while after and cell_len(after) > space - 1:
+            after = after[:-1]
+        after = f"{after}…" if space > 0 else ""
+    return before, marked, after

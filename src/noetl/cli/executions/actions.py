@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli import INTERRUPTED, OK
 from noetl.cli.calls import PAGE, acts, holding
-from noetl.cli.exits import INTERRUPTED, OK
 from noetl.cli.options import (
+    ask,
     db_option,
     execution_argument,
+    field_values,
     json_option,
     local_settings,
     payload_option,
     set_option,
+    values_of,
+    workload,
 )
 from noetl.cli.output import counted, one_line, print_json, print_line, say
 
@@ -103,7 +107,6 @@ async def answer_command(
     import msgspec
 
     from noetl.cli.signal import deliver
-    from noetl.cli.values import ask, field_values
     from noetl.model.net import FormField
 
     execution_id = await api.find(execution)
@@ -275,7 +278,6 @@ async def fork_command(
     """
     from noetl.api.routes.executions import FORK, Fork
     from noetl.cli.follow import to_end
-    from noetl.cli.values import pairs
 
     is_loop = failed or iteration is not None
     if failed and iteration is not None:
@@ -290,7 +292,7 @@ async def fork_command(
             " (`noetl executions events ID` lists them), or --failed, the failed iterations of a"
             " loop."
         )
-    ctx = {key.removeprefix("ctx."): value for key, value in pairs(sets)}
+    ctx = {key.removeprefix("ctx."): value for key, value in values_of(sets)}
     source = await api.find(execution)
     if seq is None:
         seq = await _loop_event(api, source, step, failed=failed)
@@ -394,7 +396,6 @@ async def rerun_command(
     """
     from noetl.api.routes.executions import RERUN, Rerun
     from noetl.cli.follow import to_end
-    from noetl.cli.values import workload
 
     wish = Rerun(step=step, workload=workload(sets, payload))
     old = await api.find(execution)

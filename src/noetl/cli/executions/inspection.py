@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
-from noetl.cli.exits import FAILED, OK
 from noetl.cli.options import (
     execution_argument,
     json_option,
@@ -108,7 +108,8 @@ async def list_command(
       noetl executions list 'path:shop/* -status:completed since:2d'
     """
     from noetl.api.routes.executions import LIST, Which
-    from noetl.cli.views.executions import list_rows, show
+    from noetl.cli.views.executions import list_rows
+    from noetl.cli.views.paint import show
     from noetl.model.answers import ExecutionPage
     from noetl.model.execution_query import quoted
 
@@ -176,7 +177,8 @@ async def show_command(api: Api, execution: str, critical: bool, as_json: bool) 
     """
     from noetl import wiring
     from noetl.cli.follow import print_output
-    from noetl.cli.views.executions import execution_rows, shortened, show
+    from noetl.cli.views.executions import execution_rows, shortened
+    from noetl.cli.views.paint import show
     from noetl.cli.views.results import print_document
     from noetl.cli.views.source_lines import of_execution
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from noetl.cli.output import one_line
+from noetl.cli.views.paint import Row, Span
 from noetl.model.net import (
     Amount,
     AnyAction,
@@ -41,14 +42,6 @@ if TYPE_CHECKING:
     from noetl.model.toolshape import ToolShape
 
 
-class Span(NamedTuple):
-    """A piece of a row, with the role that determines its colour."""
-
-    text: str
-    role: str = ""
-
-
-Row = tuple[Span, ...]
 INDENT = Span("  ")
 _ONE_EXPRESSION = re.compile(r"\{\{((?:(?!\}\}).)*)\}\}", re.DOTALL)
 VALUE_CHARACTERS_MAX = 60

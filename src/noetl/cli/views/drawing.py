@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from noetl.cli.output import counted, one_line
 from noetl.cli.views.credentials import Need, credentials_of
-from noetl.cli.views.description import INDENT, Row, Span, block_rows, expression, guard, step_rows
+from noetl.cli.views.description import INDENT, block_rows, expression, guard, step_rows
+from noetl.cli.views.paint import Drawn, Row, Span
 from noetl.engine.graph import Edge, Graph, dominators, graph_of
 from noetl.model.fields import wanted
 from noetl.model.net import Net
@@ -38,14 +39,6 @@ class Glyphs(NamedTuple):
 
 LINES = Glyphs("●  ", "○  ", "│  ", "├─ ", "╰─ ", "─▶ ", "↺ ")
 ASCII = Glyphs("*  ", "o  ", "|  ", "+- ", "`- ", "-> ", "^ ")
-
-
-class Drawn(NamedTuple):
-    """A row with its gutter, and the gutter of its continuation lines."""
-
-    lead: str
-    hang: str
-    spans: Row = ()
 
 
 def draw(net: Net, digest: str, glyphs: Glyphs = LINES) -> Iterator[Drawn]:

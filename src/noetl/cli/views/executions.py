@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.cli.output import one_line, print_line
-from noetl.cli.views.description import Span
-from noetl.cli.views.drawing import Drawn
+from noetl.cli.output import one_line
 from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
-from noetl.cli.views.paint import coloured, is_rich, plain, terminal
+from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
 from noetl.control.documents import at
 from noetl.model import refs
@@ -34,13 +31,6 @@ ACTIONS = {
     "vars.set": "variables",
 }
 VALUE_MAX = 500
-
-
-def show(rows: Iterator[Drawn]) -> None:
-    """Print rows, in colour on a terminal."""
-    lines = coloured(rows, terminal()) if is_rich(sys.stdout) else plain(rows)
-    for line in lines:
-        print_line(line)
 
 
 def list_rows(found: list[ExecutionSummary], *, in_use: bool) -> Iterator[Drawn]:

@@ -1,14 +1,15 @@
-"""Turns drawn rows into characters: colours and line breaks on a terminal, plain text elsewhere."""
+"""Rows of text with roles, and how they are printed: with colours and line breaks on a terminal,
+as plain text elsewhere.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from noetl.cli.views.description import Row, Span
-from noetl.cli.views.drawing import Drawn
+from noetl.cli.output import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,30 @@ STYLES = {
 }
 WIDTH_MIN = 20
 """The minimum width of the text beside a gutter; in a narrower window lines overflow."""
+
+
+class Span(NamedTuple):
+    """A piece of a row, with the role that determines its colour."""
+
+    text: str
+    role: str = ""
+
+
+Row = tuple[Span, ...]
+
+
+class Drawn(NamedTuple):
+    """A row with its gutter, and the gutter of its continuation lines."""
+
+    lead: str
+    hang: str
+    spans: Row = ()
+
+
+def show(rows: Iterable[Drawn]) -> None:
+    """Print rows on stdout, in colour on a terminal."""
+    for line in coloured(rows, terminal()) if is_rich(sys.stdout) else plain(rows):
+        print_line(line)
 
 
 def is_rich(stream: TextIO) -> bool:
