@@ -10,8 +10,9 @@ import pytest
 
 from noetl.cli.commands import COMMANDS
 from noetl.control.zones import SystemZones
-from noetl.dsl import compile_document, compile_text
+from noetl.dsl import compile_text
 from noetl.dsl.grammar import Record
+from noetl.dsl.triggers import compile_document
 from noetl.tools.registry import shapes
 from tests.dsl.records import all_records
 

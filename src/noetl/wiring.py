@@ -75,7 +75,7 @@ def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Co
 def document_compiler(settings: Settings) -> Callable[..., Compiled]:
     """The same for documents of any kind."""
     from noetl.control.zones import SystemZones
-    from noetl.dsl import compile_document
+    from noetl.dsl.triggers import compile_document
     from noetl.tools.registry import shapes
 
     tools, zones = shapes(), SystemZones()

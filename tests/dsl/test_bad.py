@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from noetl.control.zones import SystemZones
-from noetl.dsl import Compiled, compile_document, compile_text
+from noetl.dsl import Compiled, compile_text
 from noetl.dsl.codes import CODES, TRIGGERS
+from noetl.dsl.triggers import compile_document
 from noetl.model.problems import Problem
 from noetl.tools.registry import shapes
 

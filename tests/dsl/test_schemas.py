@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from noetl.dsl import compile_document, compile_text
+from noetl.dsl import compile_beside, compile_text
 from noetl.dsl.assist import offers
 from noetl.dsl.building import Known
-from noetl.dsl.triggers import compile_beside, trigger_schema
+from noetl.dsl.triggers import compile_document, trigger_schema
 from noetl.errors import PlaybookRejected
 from noetl.model import schemas
 from noetl.rewrite.fmt import format_text, read_data

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from noetl.control.zones import SystemZones
-from noetl.dsl import Compiled, compile_document, compile_text
+from noetl.dsl import Compiled, compile_text
 from noetl.dsl.grammar import Record, Shape
-from noetl.dsl.triggers import KINDS, PRESETS, trigger_schema
+from noetl.dsl.triggers import KINDS, PRESETS, compile_document, trigger_schema
 from noetl.model import triggers
 from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, StartTarget
 from noetl.rewrite.fmt import format_text, read_data

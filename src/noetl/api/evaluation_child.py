@@ -18,8 +18,8 @@ import msgspec
 from noetl.control.explanation import Inquiry, answered
 from noetl.control.preview import Seen, evaluated
 from noetl.control.zones import SystemZones
-from noetl.dsl import compile_document
 from noetl.dsl.building import Known
+from noetl.dsl.triggers import compile_document
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, PlaybookRejected
 from noetl.model import net as nets
 from noetl.model.net import Limits

@@ -207,11 +207,14 @@ class Route(Generic[Q, B, A]):
     """The answer may wait for news, so its duration says nothing about the server."""
     parameters: tuple[str, ...] = field(init=False)
     """The names of its path parameters, in order."""
-    reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", tuple(_PARAMETER.findall(self.path)))
-        object.__setattr__(self, "reader", Reader(self))
+
+    @cached_property
+    def reader(self) -> Reader:
+        # Made by the first call: a command makes few of all calls.
+        return Reader(self)
 
     @property
     def paths(self) -> tuple[str, ...]:

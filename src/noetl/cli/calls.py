@@ -9,6 +9,7 @@ calls the process that holds it, or is done here if none does. Both need a datab
 from __future__ import annotations
 
 import asyncio
+import gc
 import getpass
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -199,6 +200,8 @@ async def holding(settings: Settings) -> AsyncIterator[Api]:
     """
     from noetl import wiring
 
+    # What was loaded so far stays until the end: no search for cycles has to go through it.
+    gc.freeze()
     async with wiring.embedded(settings, work=False) as system:
         client, _ = wiring.here(system, user_name())
         yield Api(settings, client, system, lambda: True)

@@ -181,7 +181,7 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file. Prints why and returns None if it cannot be run."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
-    from noetl.dsl.triggers import compile_beside
+    from noetl.dsl import compile_beside
 
     text = source(target)
     if isinstance(text, Unreadable):

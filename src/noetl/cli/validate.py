@@ -71,7 +71,7 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
 
 def _check(names: tuple[str, ...]) -> Iterator[Checked]:
     from noetl.cli.run import beside
-    from noetl.dsl.triggers import compile_beside
+    from noetl.dsl import compile_beside
     from noetl.wiring import document_compiler
 
     compile_text = document_compiler(current_settings())

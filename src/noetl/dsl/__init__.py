@@ -1,6 +1,8 @@
-"""The language: YAML text in, a checked, immutable net out; or what another document says."""
+"""The language: YAML text in, a checked, immutable net out.
 
-from noetl.dsl.compile import Compiled, compile_text, step_lines
-from noetl.dsl.triggers import compile_document
+Documents of other kinds are compiled by `noetl.dsl.triggers`, which few commands load.
+"""
 
-__all__ = ["Compiled", "compile_document", "compile_text", "step_lines"]
+from noetl.dsl.compile import Compiled, compile_beside, compile_text, step_lines
+
+__all__ = ["Compiled", "compile_beside", "compile_text", "step_lines"]

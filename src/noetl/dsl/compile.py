@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import msgspec
 
@@ -17,11 +17,12 @@ from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.scoping import check_names
 from noetl.dsl.shapes import PLAYBOOK
+from noetl.dsl.walk import called_playbooks
 from noetl.errors import PlaybookRejected
-from noetl.model.net import Limits, Net, digest
+from noetl.model.net import Limits, Net, ResultSchema, digest
 from noetl.model.problems import Place, Problem
 from noetl.model.toolshape import ToolShape
-from noetl.model.triggers import Trigger
+from noetl.model.triggers import Schema, Trigger
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +118,33 @@ def step_lines(text: str) -> dict[str, int]:
         if isinstance(name, nodes.Scalar):
             found.setdefault(name.text, step.place.line)
     return found
+
+
+def compile_beside(
+    written: str, compiler: Callable[..., Compiled], neighbours: Mapping[str, str]
+) -> Compiled:
+    """Compile a document with what it names of its `neighbours`: texts by the path of each."""
+    compiled = compiler(written)
+    wanted = called_playbooks(compiled.net) if compiled.net is not None else set()
+    playbooks = {
+        path: found
+        for path in sorted(wanted & neighbours.keys())
+        if (found := compiler(neighbours[path]).net) is not None
+    }
+    schemas = _schemas(neighbours, compiled.unresolved.keys() & neighbours.keys())
+    if not playbooks and not schemas:
+        return compiled
+    return compiler(written, known=Known(playbooks=playbooks, schemas=schemas))
+
+
+def _schemas(neighbours: Mapping[str, str], paths: Set[str]) -> dict[str, ResultSchema]:
+    if not paths:
+        return {}
+    # Most playbooks name no document of another kind, and `noetl run` starts sooner without them.
+    from noetl.dsl.triggers import compile_document
+
+    return {
+        path: ResultSchema(schema=document.schema, name=path)
+        for path in sorted(paths)
+        if isinstance(document := compile_document(neighbours[path], tools={}).trigger, Schema)
+    }

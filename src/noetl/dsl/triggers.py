@@ -49,11 +49,10 @@ from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
 from noetl.dsl.schemas import InlineSchema
 from noetl.dsl.shapes import API_VERSION, METADATA
-from noetl.dsl.walk import called_playbooks
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import seconds
-from noetl.model.net import Limits, ResultSchema
+from noetl.model.net import Limits
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
     STORES,
@@ -812,29 +811,6 @@ SCHEMA_SPEC = Record(
         ),
     },
 )
-
-
-def compile_beside(
-    written: str, compiler: Callable[..., Compiled], neighbours: Mapping[str, str]
-) -> Compiled:
-    """Compile a document with what it names of its `neighbours`: texts by the path of each."""
-    compiled = compiler(written)
-    wanted = called_playbooks(compiled.net) if compiled.net is not None else set()
-    playbooks = {
-        path: found
-        for path in sorted(wanted & neighbours.keys())
-        if (found := compiler(neighbours[path]).net) is not None
-    }
-    named = {
-        path: ResultSchema(schema=document.schema, name=path)
-        for path in sorted(compiled.unresolved.keys() & neighbours.keys())
-        if isinstance(
-            document := compile_document(neighbours[path], tools={}).trigger, triggers.Schema
-        )
-    }
-    if not playbooks and not named:
-        return compiled
-    return compiler(written, known=Known(playbooks=playbooks, schemas=named))
 
 
 KINDS: dict[str, Kind] = {

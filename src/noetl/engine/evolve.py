@@ -81,11 +81,10 @@ TAKEN_OVER = (
     "cancelling",
 )
 """Fields that a fork takes over; its tokens are placed by facts of their own."""
-_state = msgspec.json.Decoder(ExecutionState).decode
 
 
 def _forked(state: ExecutionState, fact: events.ExecutionForked) -> None:
-    taken = _state(msgspec.json.encode(fact.state))
+    taken = msgspec.json.decode(msgspec.json.encode(fact.state), type=ExecutionState)
     for name in TAKEN_OVER:
         setattr(state, name, getattr(taken, name))
 

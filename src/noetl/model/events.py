@@ -8,6 +8,7 @@ State is the fold of these facts (`engine.evolve`); nothing else is remembered.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -777,6 +778,15 @@ Event = (
 )
 
 encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder(Event).decode
 NAMES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Event))
 """All event names."""
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Event]:
+    # Reading the annotations of all events takes longer than loading them, and few commands read.
+    return msgspec.json.Decoder(Event)
+
+
+def decode(data: bytes | str) -> Event:
+    return _decoder().decode(data)

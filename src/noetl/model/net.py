@@ -13,6 +13,7 @@ key order are the same net.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -574,7 +575,12 @@ class Net(Record, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder = msgspec.json.Decoder(Net)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Net]:
+    # Made when the first net is read: a process that compiles its playbook needs none.
+    return msgspec.json.Decoder(Net)
 
 
 def encode(net: Net) -> bytes:
@@ -584,7 +590,7 @@ def encode(net: Net) -> bytes:
 
 def decode(data: bytes) -> Net:
     """The net whose canonical bytes these are."""
-    return _decoder.decode(data)
+    return _decoder().decode(data)
 
 
 def digest(net: Net) -> str:

@@ -8,6 +8,7 @@ digest, as the net of a playbook does.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -209,7 +210,10 @@ class Schema(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
 Trigger = Schedule | Hook | Consumer | Notification | Schema
 KINDS = ("Playbook", "Schedule", "Hook", "Consumer", "Notification", "Schema")
 
-_decoder: msgspec.json.Decoder[Trigger] = msgspec.json.Decoder(Trigger)
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Trigger]:
+    return msgspec.json.Decoder(Trigger)
 
 
 def encode(trigger: Trigger) -> bytes:
@@ -226,7 +230,7 @@ def _written(trigger: Trigger) -> bytes:
 
 
 def decode(data: bytes) -> Trigger:
-    return _decoder.decode(data)
+    return _decoder().decode(data)
 
 
 def digest(trigger: Trigger) -> str:

@@ -6,6 +6,7 @@ not against people.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -15,7 +16,10 @@ from noetl.errors import Corrupted
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
 
-_decode_command = msgspec.json.Decoder(Command).decode
+
+@cache
+def _commands() -> msgspec.json.Decoder[Command]:
+    return msgspec.json.Decoder(Command)
 
 
 class Head(NamedTuple):
@@ -56,7 +60,7 @@ def verified_command(body: bytes, checksum: int) -> Command | None:
     if not agrees(body, checksum):
         return None
     try:
-        return _decode_command(body)
+        return _commands().decode(body)
     except msgspec.DecodeError:
         return None  # Written by a version of NoETL with other commands.
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from noetl.dsl import Compiled
+from noetl.dsl import Compiled, compile_beside
 from noetl.dsl.grammar import (
     Anything,
     Duration,
@@ -40,7 +40,6 @@ from noetl.dsl.nodes import Sequence as ListNode
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
-from noetl.dsl.triggers import compile_beside
 from noetl.dsl.walk import bodies, called_playbooks
 from noetl.errors import NotFound
 from noetl.model.duration import DURATION_PATTERN
