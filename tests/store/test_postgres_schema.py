@@ -15,9 +15,7 @@ from noetl.model.execution_query import Field, parse
 from noetl.store import records
 from noetl.store.migrations import Migration
 from noetl.store.postgres import PostgresStore
-from noetl.store.postgres.database import connect
-from noetl.store.postgres.queries import QUERIES
-from noetl.store.postgres.records import DIALECT
+from noetl.store.postgres.database import QUERIES, WRITTEN, connect, translated
 from noetl.store.postgres.schema import MIGRATIONS, migrate, schema_version
 from noetl.store.records import ENDS, LOOKED_UP, composed, looked_up, page
 from tests.store.making import ONE, events, start
@@ -96,7 +94,7 @@ def test_no_query_walks_a_whole_table(database_url: str):
     with psycopg.connect(database_url) as db:
         db.execute("SET enable_seqscan = off")
         for name in STATEMENTS:
-            query = QUERIES[name]
+            query = QUERIES[name].decode()
             if not name.startswith("check_") and name not in READS_EVERYTHING:
                 values = dict.fromkeys(re.findall(r"%\((\w+)\)s", query))
                 plan = db.execute(f"EXPLAIN {query}".encode(), values).fetchall()
@@ -163,8 +161,8 @@ def test_a_page_of_a_query_touches_hardly_more_rows_than_it_shows(
     wanted = parse(query, 0.0)
     with psycopg.connect(database_url) as db:
 
-        async def column(name: str, values: dict[str, Any]) -> list[Any]:
-            return [one for (one,) in db.execute(QUERIES[name].encode(), values)]
+        async def column(name: str, /, **values: Any) -> list[Any]:
+            return [one for (one,) in db.execute(QUERIES[name], values)]
 
         db.execute("SET enable_seqscan = off")
         db.execute(
@@ -186,9 +184,9 @@ def test_a_page_of_a_query_touches_hardly_more_rows_than_it_shows(
             " FROM noetl.execution WHERE labels IS NOT NULL"
         )
         db.execute("ANALYZE noetl.execution, noetl.label")
-        ways = asyncio.run(looked_up(DIALECT, wanted, column))
-        statement, values = composed(DIALECT, "summaries", wanted, 0.0, ways)
-        explained = f"EXPLAIN (ANALYZE, TIMING off, FORMAT JSON) {statement}".encode()
+        ways = asyncio.run(looked_up(wanted, column))
+        statement, values = composed(WRITTEN, "summaries", wanted, 0.0, ways)
+        explained = f"EXPLAIN (ANALYZE, TIMING off, FORMAT JSON) {translated(statement)}".encode()
         [[[found]]] = db.execute(explained, values | page(wanted, None, 51)).fetchall()
         db.rollback()
 

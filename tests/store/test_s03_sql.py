@@ -97,8 +97,8 @@ def test_s03_statements_without_a_name_come_from_our_own_files():
         "store/sqlite/connections.py",
         "store/postgres/commit_connection.py",
         # Put together by `store/records.py` from named conditions of our own files.
-        "store/postgres/records.py",
-        "store/sqlite/records.py",
+        "store/postgres/database.py",
+        "store/sqlite/database.py",
     }
 
 

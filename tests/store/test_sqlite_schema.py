@@ -11,13 +11,12 @@ import pytest
 
 from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
+from noetl.store.database import named
 from noetl.store.migrations import Migration
-from noetl.store.queries import named
 from noetl.store.records import ENDS, LOOKED_UP, composed
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
-from noetl.store.sqlite.queries import QUERIES
-from noetl.store.sqlite.records import DIALECT
+from noetl.store.sqlite.database import QUERIES
 from noetl.store.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.store.making import ONE, events, start
 
@@ -246,7 +245,7 @@ def test_two_queries_of_one_name_are_refused():
     ],
 )
 def test_a_page_of_a_query_walks_the_index_made_for_it(query: str, index: str):
-    statement, _ = composed(DIALECT, "summaries", parse(query, 0.0), 0.0)
+    statement, _ = composed(QUERIES, "summaries", parse(query, 0.0), 0.0)
     plan = plan_of(statement)
 
     assert any(f"noetl_execution_{index} " in line for line in plan), plan

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from noetl.model.ids import ExecutionId
+from noetl.store.database import Database, Transaction, columns_of
 
 SESSION_SECONDS = 24 * 3600.0
 """How long a session is valid after its last use."""
@@ -83,44 +84,95 @@ class Sessions(Protocol):
         """Delete it. Returns whether it existed."""
 
 
-class Access(Protocol):
-    """What every store promises about users, API tokens and the audit log."""
+class DatabaseSessions:
+    """Sessions in the database. See `Sessions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, session: StoredSession) -> None:
+        await self._database.change("put_session", **columns_of(session))
+
+    async def touch(self, session: StoredSession) -> bool:
+        return await self._database.change("touch_session", **columns_of(session)) > 0
+
+    async def get(self, digest: str) -> StoredSession | None:
+        return await self._database.row("session", StoredSession, digest=digest)
+
+    async def of_user(self, user: str) -> list[StoredSession]:
+        return await self._database.rows("sessions", StoredSession, user=user)
+
+    async def delete(self, session_id: str) -> bool:
+        return await self._database.change("delete_session", session_id=session_id) > 0
+
+
+class Access:
+    """Users, API tokens and the audit log."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     # --- Users ---
 
     async def put_user(self, user: StoredUser) -> None:
         """Create the user, or replace everything but `created_at`. Ends the user's sessions."""
 
+        async def put(db: Transaction) -> None:
+            await db.change("delete_sessions_of", name=user.name)
+            await db.change("put_user", **columns_of(user))
+
+        await self._database.together(put)
+
     async def user(self, name: str) -> StoredUser | None:
         """By name."""
+        return await self._database.row("user", StoredUser, name=name)
 
     async def users(self) -> list[StoredUser]:
         """All, by name."""
+        return await self._database.rows("users", StoredUser)
 
     async def delete_user(self, name: str) -> bool:
         """Delete the user and end their sessions. Returns whether there was one."""
+
+        async def delete(db: Transaction) -> bool:
+            await db.change("delete_sessions_of", name=name)
+            return await db.change("delete_user", name=name) > 0
+
+        return await self._database.together(delete)
 
     # --- API tokens ---
 
     async def put_token(self, token: StoredToken) -> bool:
         """Store a token. Returns False, and changes nothing, if its name is taken."""
+        return await self._database.change("put_token", **columns_of(token)) > 0
 
     async def token(self, digest: str) -> StoredToken | None:
         """By digest, expired or not."""
+        return await self._database.row("token", StoredToken, digest=digest)
 
     async def tokens(self) -> list[StoredToken]:
         """All, by name."""
+        return await self._database.rows("tokens", StoredToken)
 
     async def delete_token(self, name: str) -> bool:
         """Delete it. Returns whether it existed."""
+        return await self._database.change("delete_token", name=name) > 0
 
     async def delete_expired(self, now: float) -> None:
         """Delete expired sessions and cached secrets."""
+
+        async def delete(db: Transaction) -> None:
+            await db.change("delete_expired_sessions", now=now)
+            await db.change("delete_expired_secrets", now=now)
+
+        await self._database.together(delete)
 
     # --- The audit log ---
 
     async def put_audit(self, entry: AuditEntry) -> None:
         """Append an entry; entries are never changed or removed."""
+        await self._database.change("put_audit", **columns_of(entry))
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """The newest entries, newest first."""
+        return await self._database.rows("audit", AuditEntry, limit=limit)

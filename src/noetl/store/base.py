@@ -1,23 +1,26 @@
 """A database with executions: its parts, its clock, and the processes that share it.
 
-Each part has a protocol in a file of its own, written for the author of the next store. A store
-holds bytes and a few columns to find them by; it decides nothing. Everything that belongs together
-is written in one transaction by `Log.commit`. Times are seconds since 1970, passed in by the
-caller: a store decides nothing by a clock of its own. Ids are texts. `tests/store` is the test
-suite of these protocols; a new store joins it by one fixture.
+Each part has a file of its own, written for the author of the next store: what it promises, and the
+code, where every store does the same with its own statements. A store holds bytes and a few columns
+to find them by; it decides nothing. Everything that belongs together is written in one transaction
+by `Log.commit`. Times are seconds since 1970, passed in by the caller: a store decides nothing by a
+clock of its own. Ids are texts. `tests/store` is the test suite of these promises; a new store
+joins it by one fixture.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from noetl.store.access import Access, Sessions
+from noetl.store.access import Access, DatabaseSessions, Sessions
 from noetl.store.bodies import Bodies
 from noetl.store.catalog import Catalog
 from noetl.store.credentials import Credentials
+from noetl.store.database import Database, columns_of
 from noetl.store.limits import Limits
 from noetl.store.log import Log
 from noetl.store.queue import Queue
@@ -53,21 +56,14 @@ class Channel(Protocol):
         """What others send from now on. Raises StoreError when the connection breaks."""
 
 
-class Store(Protocol):
+class Store(ABC):
     """One database. Open it with its `open(url)`, close it with `close()`."""
 
     log: Log
     queue: Queue
-    records: Records
     bodies: Bodies
-    catalog: Catalog
     triggers: Triggers
-    messages: Messages
-    limits: Limits
     retention: Retention
-    credentials: Credentials
-    access: Access
-    sessions: Sessions
 
     exclusive: bool
     """No other process writes while this one has it open. `wiring` asks, and hands out what
@@ -75,21 +71,37 @@ class Store(Protocol):
     channel: Channel | None
     """Notifies the others that something was written; None if there are none."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.records = Records(database)
+        self.catalog = Catalog(database)
+        self.messages = Messages(database)
+        self.limits = Limits(database)
+        self.credentials = Credentials(database)
+        self.access = Access(database)
+        self.sessions: Sessions = DatabaseSessions(database)
+
+    @abstractmethod
     async def time(self) -> float:
         """Seconds since 1970 by the clock that all users of this database share."""
 
     async def installation(self) -> str:
         """The identity of this database: generated when it was created, and never changed."""
+        [found] = await self._database.column("installation")
+        return str(found)
 
+    @abstractmethod
     async def probe(self) -> None:
         """Raise StoreError with the reason if, as far as is known, nothing can be written now.
 
         StoreBusy: it does not answer; StoreFull: there is no room.
         """
 
+    @abstractmethod
     async def close(self) -> None:
         """Finish writes under way, then close the database."""
 
+    @abstractmethod
     async def check(self) -> list[str]:
         """All damage, one sentence each; reads everything."""
 
@@ -97,11 +109,18 @@ class Store(Protocol):
 
     async def beat(self, runtime: Runtime) -> None:
         """A heartbeat of this process, with its current state. Its start time never changes."""
+        await self._database.change("beat", **columns_of(runtime))
 
     async def runtimes(
         self, *, kind: str | None = None, since: float | None = None
     ) -> list[Runtime]:
         """Processes by name; optionally of one kind, or seen at or after a moment."""
+        return await self._database.rows("runtimes", _runtime_of, kind=kind, since=since)
 
     async def leave(self, name: str) -> bool:
         """This process ends. Returns whether it was known."""
+        return await self._database.change("leave", name=name) > 0
+
+
+def _runtime_of(draining: int, **fields: Any) -> Runtime:
+    return Runtime(draining=bool(draining), **fields)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from noetl.model.ids import ExecutionId
+from noetl.store.database import Database
 
 
 class Slot(NamedTuple):
@@ -38,18 +39,32 @@ class Admissions(Protocol):
         """Executions that have to make room, and the newer one that replaces each."""
 
 
-class Limits(Admissions, Protocol):
-    """What every store promises about limits. A slot is taken and freed by a commit."""
+class Limits(Admissions):
+    """Slots and rates. A slot is taken and freed by a commit."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def admissible(self, *, limit: int = 100) -> list[ExecutionId]:
+        return await self._database.column("admissible", limit=limit)
+
+    async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
+        return await self._database.tuples("displaced", limit=limit)
 
     async def slot_uses(self, names: Collection[str]) -> list[SlotUse]:
         """The executions that hold a slot of these limits, and those that wait, in the order they
         will run: the first hundred.
         """
+        found = await self._database.tuples("slot_holders", names=list(names))
+        return [SlotUse(one, name, most, bool(held), path) for one, name, most, held, path in found]
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
         """Take the next free slot of a rate for one caller: slots of one key are at least `apart`
         seconds apart, for all callers together.
         """
+        [(after,)] = await self._database.returned("take_moment", key=key, apart=apart, now=now)
+        return float(after) - apart
 
     async def forget_moments(self, *, before: float) -> None:
         """Delete rates whose next free slot has passed by then."""
+        await self._database.change("forget_moments", before=before)

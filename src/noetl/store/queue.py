@@ -6,6 +6,7 @@ listed here.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
@@ -13,6 +14,8 @@ import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.store.checksums import verified_command
+from noetl.store.database import Database
 
 
 class NewCommand(NamedTuple):
@@ -97,9 +100,13 @@ class Work(Protocol):
         """When the earliest timer fires."""
 
 
-class Queue(Work, Protocol):
-    """What every store promises about work: to lease it, and to show it."""
+class Queue(Work):
+    """All the work of a database: to lease it, and to show it."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @abstractmethod
     async def claim_of(
         self,
         worker_id: str,
@@ -111,22 +118,60 @@ class Queue(Work, Protocol):
     ) -> list[Lease]:
         """Like `claim`, for these commands only."""
 
+    async def renew(
+        self, commands: Collection[CommandId], *, now: float, expires_at: float
+    ) -> set[CommandId]:
+        found = await self._database.returned(
+            "renew_leases", commands=list(commands), now=now, expires_at=expires_at
+        )
+        return {one for (one,) in found}
+
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+        """Those of damaged commands are left out."""
+        rows = await self._database.tuples("lapsed", now=now, limit=limit)
+        found = [(verified_command(body, checksum), *rest) for body, checksum, *rest in rows]
+        return [Lapsed(command, *rest) for command, *rest in found if command is not None]
+
+    async def free_pools(self) -> dict[str, int]:
+        return dict(await self._database.tuples("free_pools"))
+
+    async def due_timers(
+        self, *, now: float, limit: int = 100
+    ) -> list[tuple[ExecutionId, str, float]]:
+        return await self._database.tuples("due_timers", now=now, limit=limit)
+
+    async def next_timer(self) -> float | None:
+        [fires_at] = await self._database.column("next_timer")
+        return None if fires_at is None else float(fires_at)
+
     async def free(self, pool: str, *, limit: int) -> list[Free]:
         """The first commands of a pool that `claim` would lease, in its order."""
+        return [Free(*row) for row in await self._database.tuples("free", pool=pool, limit=limit)]
 
     async def holders(self, commands: Collection[CommandId]) -> dict[CommandId, Holder]:
         """The holder of each of these that is leased, whether the lease has lapsed or not."""
+        found = await self._database.tuples("holders", commands=list(commands))
+        return {command_id: Holder(*rest) for command_id, *rest in found}
 
     async def sizes(self) -> dict[str, tuple[int, int]]:
         """For each pool with commands: how many wait for a worker, and how many are leased."""
+        rows = await self._database.tuples("queue_sizes")
+        return {pool: (free, leased) for pool, free, leased in rows}
 
+    @abstractmethod
     async def open_commands(
         self, execution_id: ExecutionId | None = None
     ) -> list[tuple[Command, str | None, float | None]]:
-        """Open commands, with worker and expiry if leased; of one execution, or all."""
+        """Open commands, with worker and expiry if leased: of one execution, where a damaged one
+        is an error, or of all, where it is left out.
+        """
 
     async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
         """Commands that no worker has, oldest first; without damaged ones."""
+        rows = await self._database.tuples("waiting_commands", limit=limit)
+        found = [verified_command(body, checksum) for body, checksum in rows]
+        return [command for command in found if command is not None]
 
     async def timers(self, execution_id: ExecutionId) -> dict[str, float]:
         """The timers of an execution, and when each fires."""
+        return dict(await self._database.tuples("timers_of", execution_id=execution_id))

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl.model.execution_query import Condition, Wanted
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
+from noetl.store.database import Database, columns_of
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,84 +55,13 @@ class SavedView(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
 
 
-class Records(Protocol):
-    """What every store promises about lists."""
-
-    async def summary(self, execution_id: ExecutionId) -> Summary | None:
-        """The list row of one execution."""
-
-    async def by_key(self, key: str) -> Summary | None:
-        """The execution that was started under this idempotency key."""
-
-    async def summaries(
-        self,
-        wanted: Wanted = (),
-        *,
-        now: float = 0.0,
-        before: tuple[float, ExecutionId] | None = None,
-        limit: int = 50,
-    ) -> list[Summary]:
-        """Executions that match, newest first; `before` is where the last page ended (requested_at,
-        id). `now` is used for the duration of those that have not ended.
-        """
-
-    async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
-        """How many executions match."""
-
-    async def span(self) -> tuple[float, float] | None:
-        """When the first and the last execution were requested; None if there is none."""
-
-    async def histogram(
-        self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
-    ) -> list[tuple[int, str, int]]:
-        """How many executions match by time and status, from `begin` to before `end`: bucket
-        number, status and count, in order, without empty ones.
-        """
-
-    async def label_counts(
-        self, label: str, *, since: float | None = None, limit: int = 100
-    ) -> list[tuple[str, int]]:
-        """The values of a label and how many executions have each, most frequent first."""
-
-    async def unfinished(self) -> list[ExecutionId]:
-        """Every execution that has not ended."""
-
-    async def ended(
-        self, *, after: tuple[float, ExecutionId], before: float, limit: int
-    ) -> list[tuple[float, ExecutionId]]:
-        """When executions ended, and their ids, oldest first: of those that ended before a moment,
-        called ones included. `after` is where the last page ended. Reads all executions."""
-
-    async def views(self) -> list[SavedView]:
-        """All, by name."""
-
-    async def put_view(self, view: SavedView) -> None:
-        """Create or replace it."""
-
-    async def delete_view(self, name: str) -> bool:
-        """Delete it. Returns whether it existed."""
-
-
 PLACE = "/* conditions */"
 """Marks the place of the conditions in a statement."""
+_OWN_PARAMETER = re.compile(r"(?<!:):(?!now\b)(\w+)")
+"""A parameter of one condition; `now` is the same for all."""
 _decode_steps = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class Dialect(NamedTuple):
-    """What differs between stores, beside their SQL files."""
-
-    queries: Mapping[str, str]
-    parameter: re.Pattern[str]
-    """A parameter in a condition; its group is the name."""
-    named: str
-    """A parameter of that name, for `str.format`."""
-    glob: Callable[[str], str]
-    """Translates a pattern with `*` and `?` for the store."""
-    listed: Callable[[tuple[str, ...]], Any]
-    """Several texts as one parameter."""
-
 
 PATHS_MAX = 5000
 """How many distinct paths are compared with a pattern; beyond that, executions are."""
@@ -160,11 +90,11 @@ ENDS = {status: status.lower() for status in TERMINAL}
 
 
 async def looked_up(
-    dialect: Dialect, wanted: Wanted, column: Callable[[str, dict[str, Any]], Awaitable[list[Any]]]
+    wanted: Wanted, column: Callable[..., Awaitable[list[Any]]]
 ) -> dict[Condition, Lookup]:
     """Better forms of the conditions of a query, if there are any.
 
-    `column` runs a statement of the store and returns its only column.
+    `column` is that of the database.
     """
     found: dict[Condition, Lookup] = {}
     for term in wanted:
@@ -172,25 +102,17 @@ async def looked_up(
             if condition.field not in LOOKED_UP:
                 continue
             statement, fragment = LOOKED_UP[condition.field]
-            values = _values(condition, dialect)
             if condition.field in ("path_like", "text"):
-                names = {"glob": values["glob"], "within": values["within"], "max": PATHS_MAX}
-                paths = await column(statement, names)
+                paths = await column(statement, **_values(condition), max=PATHS_MAX)
                 # A null at the end means that there are no more.
                 if None in paths:
                     matching = tuple(path for path in paths if path is not None)
                     found[condition] = Lookup(fragment, matching)
             elif not term.negated:
-                names = {"key": condition.key, "value": condition.value, "max": FEW + 1}
-                [count] = await column(statement, names)
+                [count] = await column(statement, **_values(condition), max=FEW + 1)
                 if count <= FEW:
                     found[condition] = Lookup(fragment)
     return found
-
-
-def like_glob(pattern: str) -> str:
-    """For LIKE."""
-    return like(pattern).replace("*", "%").replace("?", "_")
 
 
 def like(text: str) -> str:
@@ -199,7 +121,7 @@ def like(text: str) -> str:
 
 
 def composed(
-    dialect: Dialect,
+    queries: Mapping[str, str],
     name: str,
     wanted: Wanted,
     now: float,
@@ -211,17 +133,17 @@ def composed(
     for term in wanted:
         parts = []
         for condition in term.conditions:
-            number = len(values)
+            suffix = f"_{len(values)}"
             lookup = (lookups or {}).get(condition) or Lookup(_fragment(condition))
-            given = _values(condition, dialect) | {"paths": dialect.listed(lookup.paths)}
-            fragment = dialect.queries[f"where_{lookup.fragment}"]
-            for found in {*dialect.parameter.findall(fragment)} - {"now"}:
-                values[f"{found}_{number}"] = given[found]
-            parts.append(dialect.parameter.sub(_numbered(dialect, number), fragment))
+            given = {**_values(condition), "paths": list(lookup.paths)}
+            fragment = queries[f"where_{lookup.fragment}"]
+            for found in {*_OWN_PARAMETER.findall(fragment)}:
+                values[found + suffix] = given[found]
+            parts.append(_OWN_PARAMETER.sub(rf":\1{suffix}", fragment))
         joined = " OR ".join(parts)
         terms.append(f"({joined}) IS NOT TRUE" if term.negated else f"({joined})")
     said = "".join(f"\n   AND {term}" for term in terms)
-    return dialect.queries[name].replace(PLACE, said), values
+    return queries[name].replace(PLACE, said), values
 
 
 def _fragment(condition: Condition) -> str:
@@ -231,13 +153,8 @@ def _fragment(condition: Condition) -> str:
     return condition.field
 
 
-def _numbered(dialect: Dialect, number: int) -> Callable[[re.Match[str]], str]:
-    return lambda found: (
-        found[0] if found[1] == "now" else dialect.named.format(f"{found[1]}_{number}")
-    )
-
-
-def _values(condition: Condition, dialect: Dialect) -> dict[str, Any]:
+def _values(condition: Condition) -> dict[str, Any]:
+    """All forms of its value; a statement takes the one that it needs."""
     text = str(condition.value)
     in_json = _encode(text).decode() if condition.field == "step" else text
     return {
@@ -246,7 +163,8 @@ def _values(condition: Condition, dialect: Dialect) -> dict[str, Any]:
         "begin": f"{like(text)}%",
         "end": f"%{like(text)}",
         "within": f"%{like(in_json)}%",
-        "glob": dialect.glob(text),
+        "glob": text.replace("[", "[[]"),
+        "like": like(text).replace("*", "%").replace("?", "_"),
         "name": f"{_encode(condition.key).decode()}:",
         "pair": f"{_encode(condition.key).decode()}:{_encode(text).decode()}",
     }
@@ -274,11 +192,6 @@ def _latest(wanted: Wanted) -> float:
     )
 
 
-def counts(label: str, since: float | None, limit: int) -> dict[str, Any]:
-    """The values of `label_counts`."""
-    return {"label": label, "since": -math.inf if since is None else since, "limit": limit}
-
-
 def encode_labels(labels: Mapping[str, str]) -> str | None:
     """Labels as stored in their column: null if there are none."""
     return msgspec.json.encode(labels, order="sorted").decode() if labels else None
@@ -300,3 +213,92 @@ def _labels(written: str) -> dict[str, str]:
         return _decode_labels(written)
     except msgspec.DecodeError:
         return {"": written}  # Damaged, and shown as it is.
+
+
+class Records:
+    """Lists of executions, and saved queries of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def summary(self, execution_id: ExecutionId) -> Summary | None:
+        """The list row of one execution."""
+        return await self._database.row("summary", summary_of, execution_id=execution_id)
+
+    async def by_key(self, key: str) -> Summary | None:
+        """The execution that was started under this idempotency key."""
+        return await self._database.row("summary_by_key", summary_of, key=key)
+
+    async def summaries(
+        self,
+        wanted: Wanted = (),
+        *,
+        now: float = 0.0,
+        before: tuple[float, ExecutionId] | None = None,
+        limit: int = 50,
+    ) -> list[Summary]:
+        """Executions that match, newest first; `before` is where the last page ended (requested_at,
+        id). `now` is used for the duration of those that have not ended.
+        """
+        found = await self._found("summaries", wanted, now, **page(wanted, before, limit))
+        fields = Summary.__struct_fields__
+        return [summary_of(**dict(zip(fields, row, strict=True))) for row in found]
+
+    async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
+        """How many executions match."""
+        [(count,)] = await self._found("executions_count", wanted, now)
+        return int(count)
+
+    async def span(self) -> tuple[float, float] | None:
+        """When the first and the last execution were requested; None if there is none."""
+        [(first, last)] = await self._database.tuples("executions_span")
+        return None if first is None else (first, last)
+
+    async def histogram(
+        self, wanted: Wanted = (), *, now: float = 0.0, begin: float, width: float, end: float
+    ) -> list[tuple[int, str, int]]:
+        """How many executions match by time and status, from `begin` to before `end`: bucket
+        number, status and count, in order, without empty ones.
+        """
+        chosen = {"begin": begin, "width": width, "end": end}
+        return sorted(await self._found("executions_histogram", wanted, now, **chosen))
+
+    async def _found(self, name: str, wanted: Wanted, now: float, **values: Any) -> list[Any]:
+        """Every row of a statement with the conditions of a query."""
+        lookups = await looked_up(wanted, self._database.column)
+        statement, chosen = composed(self._database.queries, name, wanted, now, lookups)
+        return await self._database.composed(statement, chosen | values)
+
+    async def label_counts(
+        self, label: str, *, since: float | None = None, limit: int = 100
+    ) -> list[tuple[str, int]]:
+        """The values of a label and how many executions have each, most frequent first."""
+        return await self._database.tuples(
+            "label_counts", label=label, since=-math.inf if since is None else since, limit=limit
+        )
+
+    async def unfinished(self) -> list[ExecutionId]:
+        """Every execution that has not ended."""
+        return await self._database.column("unfinished")
+
+    async def ended(
+        self, *, after: tuple[float, ExecutionId], before: float, limit: int
+    ) -> list[tuple[float, ExecutionId]]:
+        """When executions ended, and their ids, oldest first: of those that ended before a moment,
+        called ones included. `after` is where the last page ended. Reads all executions."""
+        at, execution_id = after
+        return await self._database.tuples(
+            "ended_since", at=at, execution_id=execution_id, before=before, limit=limit
+        )
+
+    async def views(self) -> list[SavedView]:
+        """All, by name."""
+        return await self._database.rows("views", SavedView)
+
+    async def put_view(self, view: SavedView) -> None:
+        """Create or replace it."""
+        await self._database.change("put_view", **columns_of(view))
+
+    async def delete_view(self, name: str) -> bool:
+        """Delete it. Returns whether it existed."""
+        return await self._database.change("delete_view", name=name) > 0

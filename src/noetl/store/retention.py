@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
+from noetl.store.database import Database
 
 
 class Ended(NamedTuple):
@@ -61,11 +63,14 @@ class Hold(NamedTuple):
     at: float
 
 
-class Retention(Protocol):
-    """What every store promises about forgetting."""
+class Retention(ABC):
+    """What may be forgotten, and what must be kept."""
 
-    has_spans: bool
+    has_spans = False
     """Whether it can free the space of a whole time span at once (`spans`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def ended(
         self,
@@ -79,10 +84,27 @@ class Retention(Protocol):
         """Executions that nobody called and that ended between these moments, oldest first: by
         their request or by their end, as the store finds them. `after` is the last one of the page
         before."""
+        return await self._database.rows(
+            "ended",
+            Ended,
+            before=before,
+            since=since,
+            prefix=prefix,
+            requested_after=after.requested_at if after else 0.0,
+            ended_after=after.ended_at if after else since,
+            after_id=after.execution_id if after else "",
+            limit=limit,
+        )
 
     async def tree(self, execution_id: ExecutionId) -> list[Member]:
         """An execution and everything it called, the called ones first; empty if it is unknown."""
+        found = await self._database.tuples("tree", execution_id=execution_id)
+        return [
+            Member(one, bool(has_ended), bool(is_held), bool(is_reused), seq)
+            for one, has_ended, is_held, is_reused, seq in found
+        ]
 
+    @abstractmethod
     async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
         """Remove these with everything that belongs to them, and count them. Returns how many were
         removed.
@@ -92,28 +114,36 @@ class Retention(Protocol):
 
     async def forget_files(self) -> int:
         """Remove body files that no execution refers to any more. Returns how many bytes."""
+        return 0
 
     async def spans(self, *, before: float, now: float) -> list[str]:
         """Names of past time spans in which all executions ended before a moment and may be
         removed.
         """
+        return []
 
     async def forget_span(self, name: str, *, limit: int = 500) -> list[Gone]:
         """Remove executions of a span, and count them. If none is left, the rest of the span is
         dropped, and the answer is empty.
         """
+        return []
 
     async def forgotten(self, *, since_day: int = 0) -> list[Forgotten]:
         """Counts of removed executions, by day, path and status."""
+        return await self._database.rows("forgotten", Forgotten, since_day=since_day)
 
     async def reuse(self, execution_id: ExecutionId, source: ExecutionId) -> None:
         """One execution reuses results of another, which must be kept as long as it is."""
+        await self._database.change("reuse", execution_id=execution_id, source=source)
 
     async def hold(self, hold: Hold) -> bool:
         """Hold an execution until it is released. Returns False if there is no such execution."""
+        return await self._database.change("hold", **hold._asdict()) > 0
 
     async def release(self, execution_id: ExecutionId) -> bool:
         """Release it. Returns whether it was on hold."""
+        return await self._database.change("release", execution_id=execution_id) > 0
 
     async def holds(self) -> list[Hold]:
         """All holds, newest first."""
+        return await self._database.rows("holds", Hold)

@@ -3,7 +3,7 @@
 -- put_user --
 -- The moment of creation stays what it was.
 INSERT INTO noetl."user" (name, password_hash, roles, email, display_name, created_at)
-VALUES (%(name)s, %(password_hash)s, %(roles)s, %(email)s, %(display_name)s, %(created_at)s)
+VALUES (:name, :password_hash, :roles, :email, :display_name, :created_at)
 ON CONFLICT (name) DO UPDATE
    SET password_hash = excluded.password_hash,
        roles = excluded.roles,
@@ -13,7 +13,7 @@ ON CONFLICT (name) DO UPDATE
 -- user --
 SELECT name, password_hash, roles, email, display_name, created_at
   FROM noetl."user"
- WHERE name = %(name)s
+ WHERE name = :name
 
 -- users --
 SELECT name, password_hash, roles, email, display_name, created_at
@@ -21,77 +21,77 @@ SELECT name, password_hash, roles, email, display_name, created_at
  ORDER BY name
 
 -- delete_user --
-DELETE FROM noetl."user" WHERE name = %(name)s
+DELETE FROM noetl."user" WHERE name = :name
 
 -- delete_sessions_of --
-DELETE FROM noetl.session WHERE "user" = %(name)s
+DELETE FROM noetl.session WHERE "user" = :name
 
 -- put_token --
 INSERT INTO noetl.token (name, digest, roles, pools, created_at, expires_at)
-VALUES (%(name)s, %(digest)s, %(roles)s, %(pools)s, %(created_at)s, %(expires_at)s)
+VALUES (:name, :digest, :roles, :pools, :created_at, :expires_at)
 ON CONFLICT (name) DO NOTHING
 
 -- token --
-SELECT name, digest, roles, pools, created_at, expires_at FROM noetl.token WHERE digest = %(digest)s
+SELECT name, digest, roles, pools, created_at, expires_at FROM noetl.token WHERE digest = :digest
 
 -- tokens --
 SELECT name, digest, roles, pools, created_at, expires_at FROM noetl.token ORDER BY name
 
 -- delete_token --
-DELETE FROM noetl.token WHERE name = %(name)s
+DELETE FROM noetl.token WHERE name = :name
 
 -- put_session --
 INSERT INTO noetl.session
        (session_id, digest, "user", created_at, expires_at, last_activity_at, client_ip)
-VALUES (%(session_id)s, %(digest)s, %(user)s, %(created_at)s, %(expires_at)s, %(last_activity_at)s, %(client_ip)s)
+VALUES (:session_id, :digest, :user, :created_at, :expires_at, :last_activity_at, :client_ip)
 ON CONFLICT (session_id) DO NOTHING
 
 -- touch_session --
 UPDATE noetl.session
-   SET expires_at = %(expires_at)s,
-       last_activity_at = %(last_activity_at)s
- WHERE session_id = %(session_id)s
+   SET expires_at = :expires_at,
+       last_activity_at = :last_activity_at
+ WHERE session_id = :session_id
 
 -- session --
 SELECT session_id, digest, "user", created_at, expires_at, last_activity_at, client_ip
   FROM noetl.session
- WHERE digest = %(digest)s
+ WHERE digest = :digest
 
 -- sessions --
 SELECT session_id, digest, "user", created_at, expires_at, last_activity_at, client_ip
   FROM noetl.session
- WHERE "user" = %(user)s
+ WHERE "user" = :user
  ORDER BY created_at DESC, session_id DESC
 
 -- delete_session --
-DELETE FROM noetl.session WHERE session_id = %(session_id)s
+DELETE FROM noetl.session WHERE session_id = :session_id
 
 -- delete_expired_sessions --
-DELETE FROM noetl.session WHERE expires_at <= %(now)s
+DELETE FROM noetl.session WHERE expires_at <= :now
 
 -- delete_expired_secrets --
-DELETE FROM noetl.auth_cache WHERE expires_at <= %(now)s
+DELETE FROM noetl.auth_cache WHERE expires_at <= :now
 
 -- forget_cached_secrets --
 DELETE FROM noetl.auth_cache
 
 -- put_audit --
 INSERT INTO noetl.audit (at, who, action, target, execution_id, details)
-VALUES (%(at)s, %(who)s, %(action)s, %(target)s, %(execution_id)s, %(details)s)
+VALUES (:at, :who, :action, :target, :execution_id, :details)
 
 -- audit --
 SELECT at, who, action, target, execution_id, details
   FROM noetl.audit
  ORDER BY position DESC
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- put_cached_secret --
 INSERT INTO noetl.auth_cache
        (cache_key, credential_name, credential_type, cache_type, scope_type, execution_id,
         parent_execution_id, data_encrypted, expires_at, created_at, accessed_at, access_count)
-VALUES (%(cache_key)s, %(credential_name)s, %(credential_type)s, %(cache_type)s, %(scope_type)s, %(execution_id)s,
-        %(parent_execution_id)s, %(data_encrypted)s, %(expires_at)s, %(created_at)s, %(accessed_at)s,
-        %(access_count)s)
+VALUES (:cache_key, :credential_name, :credential_type, :cache_type, :scope_type, :execution_id,
+        :parent_execution_id, :data_encrypted, :expires_at, :created_at, :accessed_at,
+        :access_count)
 ON CONFLICT (cache_key) DO UPDATE
    SET data_encrypted = excluded.data_encrypted,
        expires_at = excluded.expires_at,
@@ -102,14 +102,14 @@ ON CONFLICT (cache_key) DO UPDATE
 SELECT cache_key, credential_name, credential_type, cache_type, scope_type, execution_id,
        parent_execution_id, data_encrypted, expires_at, created_at, accessed_at, access_count
   FROM noetl.auth_cache
- WHERE cache_key = %(cache_key)s
-   AND expires_at > %(now)s
+ WHERE cache_key = :cache_key
+   AND expires_at > :now
 
 -- put_credential --
 INSERT INTO noetl.credential (name, type, data, description, tags, playbooks, created_at, updated_at)
 VALUES (
-    %(name)s, %(type)s, %(data)s, %(description)s, %(tags)s, %(playbooks)s, %(created_at)s,
-    %(updated_at)s
+    :name, :type, :data, :description, :tags, :playbooks, :created_at,
+    :updated_at
 )
     ON CONFLICT (name) DO UPDATE SET type = excluded.type, data = excluded.data,
        description = excluded.description, tags = excluded.tags, playbooks = excluded.playbooks,
@@ -118,7 +118,7 @@ VALUES (
 -- credential --
 SELECT name, type, data, description, tags, playbooks, created_at, updated_at
   FROM noetl.credential
- WHERE name = %(name)s
+ WHERE name = :name
 
 -- credentials --
 SELECT name, type, data, description, tags, playbooks, created_at, updated_at
@@ -126,7 +126,7 @@ SELECT name, type, data, description, tags, playbooks, created_at, updated_at
  ORDER BY name
 
 -- reseal_credential --
-UPDATE noetl.credential SET data = %(new)s WHERE name = %(name)s AND data = %(old)s
+UPDATE noetl.credential SET data = :new WHERE name = :name AND data = :old
 
 -- delete_credential --
-DELETE FROM noetl.credential WHERE name = %(name)s
+DELETE FROM noetl.credential WHERE name = :name

@@ -10,7 +10,7 @@ from noetl.errors import TooLarge
 from noetl.model.ids import ExecutionId
 from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, one_piece
 from noetl.store.checksums import damaged_result
-from noetl.store.postgres.database import BODY_SECONDS, Database
+from noetl.store.postgres.database import PostgresDatabase
 
 BODY_MAX = 256 << 20
 """Larger results would take several times their size of memory on both sides."""
@@ -21,17 +21,16 @@ COPIED_MAX = 32 * 1024 * 1024
 class PostgresBodies:
     """See `noetl.store.bodies.Bodies`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self.copies: BodyCopies | None = None
 
     async def put(self, execution_id: ExecutionId, key: str, body: bytes) -> str:
-        new = result_row(execution_id, key, body)
-        await self._database.change("put_result", new, BODY_SECONDS)
-        chosen = {"execution_id": execution_id, "key": key}
-        row = await self._database.one("result_checksum", chosen)
-        assert row is not None, "it is there now, and results are never removed"
-        return str(row["sha256"])
+        await self._database.change("put_result", **result_row(execution_id, key, body))
+        [(checksum, _)] = await self._database.tuples(
+            "result_checksum", execution_id=execution_id, key=key
+        )
+        return str(checksum)
 
     async def put_pieces(
         self,
@@ -49,7 +48,7 @@ class PostgresBodies:
 
     async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
         chosen = {"execution_id": execution_id, "key": key}
-        row = await self._database.one("result_checksum", chosen)
+        row = await self._database.one("result_checksum", **chosen)
         if row is None:
             return None
         size = row["size"]
@@ -57,31 +56,31 @@ class PostgresBodies:
             body = await self.get(execution_id, key)
             assert body is not None, "it was there, and results are never removed"
             return Pieces(size, one_piece(body))
-        whole = await self._database.one("result_is_whole", chosen, BODY_SECONDS)
+        whole = await self._database.one("result_is_whole", **chosen)
         if whole is None or not whole["is_whole"]:
             raise damaged_result(execution_id, key, row["sha256"])
         return Pieces(size, self._read_on(chosen, size))
 
     async def _read_on(self, chosen: dict[str, str], size: int) -> AsyncIterator[bytes]:
         for first in range(0, size, PIECE):
-            place = {"first": first + 1, "count": PIECE}
-            row = await self._database.one("result_piece", chosen | place, BODY_SECONDS)
-            assert row is not None, "it was there, and results are never removed"
-            yield bytes(row["piece"])
+            [piece] = await self._database.column(
+                "result_piece", **chosen, first=first + 1, count=PIECE
+            )
+            yield piece
 
     async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
         chosen = {"execution_id": execution_id, "key": key}
         if self.copies is not None:
-            row = await self._database.one("result_checksum", chosen)
+            row = await self._database.one("result_checksum", **chosen)
             if row is None:
                 return None
             copy = await self.copies.get(row["sha256"], row["size"])
             if copy is not None and sha256(copy).hexdigest() == row["sha256"]:
                 return copy
-        row = await self._database.one("result", chosen, BODY_SECONDS)
+        row = await self._database.one("result", **chosen)
         if row is None:
             return None
-        body = bytes(row["body"])
+        body: bytes = row["body"]
         if sha256(body).hexdigest() != row["sha256"]:
             raise damaged_result(execution_id, key, row["sha256"])
         if self.copies is not None:

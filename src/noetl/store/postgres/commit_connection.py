@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from noetl.store.postgres.queries import QUERIES
+from noetl.store.database import PARAMETER
 
 Value = bytes | None
 """A parameter as sent: UTF-8 text, or bytes that are stored as they are."""
@@ -29,8 +28,6 @@ Value = bytes | None
 BINARY, TEXT = pq.Format.BINARY, pq.Format.TEXT
 BYTES = frozenset({"events", "body"})
 """Parameters that are bytes, not text."""
-_PARAMETER = re.compile(r"%\((\w+)\)s")
-
 
 STATEMENT_SECONDS = 10.0
 """Timeout of a statement. A commit takes milliseconds."""
@@ -105,9 +102,9 @@ class Statement(NamedTuple):
     """Which of the parameters are text."""
 
     @classmethod
-    def of(cls, query: str, parameters: tuple[str, ...]) -> Statement:
-        """The query of that name, with its parameters in this order."""
-        numbered = _PARAMETER.sub(lambda at: f"${parameters.index(at[1]) + 1}", QUERIES[query])
+    def of(cls, query: str, text: str, parameters: tuple[str, ...]) -> Statement:
+        """The query of that name and text, with its parameters in this order."""
+        numbered = PARAMETER.sub(lambda at: f"${parameters.index(at[1]) + 1}", text)
         formats = tuple(BINARY if name in BYTES else TEXT for name in parameters)
         texts = tuple(n for n, name in enumerate(parameters) if name not in BYTES)
         preparing = f"PREPARE {query} AS {numbered}".encode()

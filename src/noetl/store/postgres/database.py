@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noetl.errors import NoetlError, StoreBusy, StoreError, StoreFull
+from noetl.store.database import PARAMETER, Database, Transaction, fields_of, read_queries
 from noetl.store.postgres.commit_connection import (
     CONNECT_SECONDS,
     STATEMENT_SECONDS,
@@ -31,18 +32,38 @@ from noetl.store.postgres.commit_connection import (
     limited,
 )
 from noetl.store.postgres.faults import CLOSED, FORESEEN, fault, is_passing
-from noetl.store.postgres.queries import QUERIES
-from noetl.store.queries import fields_of
 
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[DictRow]
 Job = Callable[[Connection], Awaitable[T]]
 
+WRITTEN = read_queries(__package__)
+"""The statements of this store by name, as its files have them."""
+
+
+def translated(statement: str) -> str:
+    """A statement with its parameters as psycopg takes them."""
+    return PARAMETER.sub(r"%(\1)s", statement)
+
+
+QUERIES = {name: translated(statement).encode() for name, statement in WRITTEN.items()}
+"""The same for psycopg."""
+
 CONNECTIONS_MAX = 10
 PATIENCE_SECONDS = 15.0
 """How long a statement that met a broken connection is retried."""
 BODY_SECONDS = 60.0
-"""Timeout of a statement that may carry large data: a result, a whole log."""
+"""Timeout of a statement that may carry large data or read much: a result, a whole log."""
+TABLE_SECONDS = 600.0
+"""Timeout of a statement that reads a whole table."""
+SECONDS = dict.fromkeys(
+    (
+        *("put_result", "result", "result_is_whole", "result_piece"),
+        *("load", "log_between", "tree", "spans", "add_partitions"),
+    ),
+    BODY_SECONDS,
+) | {name: TABLE_SECONDS for name in QUERIES if name.startswith("check_")}
+"""Statements that may take longer than the others."""
 CHECK_SECONDS = 2.0
 """Timeout of the check of a pooled connection."""
 CLOSE_SECONDS = 3.0
@@ -62,7 +83,7 @@ SETTINGS = {
 
 
 COMMITS = {
-    query: Statement.of(query, parameters)
+    query: Statement.of(query, WRITTEN[query], parameters)
     for query, parameters in {
         "commit": (
             *("executions", "log", "commands", "closed", "timers", "timers_cleared", "audit"),
@@ -118,8 +139,10 @@ class _Pool(AsyncConnectionPool[Connection]):
             await AsyncConnectionPool.check_connection(conn)
 
 
-class Database:
+class PostgresDatabase(Database):
     """All access to the tables. Every call is answered in time, or fails."""
+
+    queries = WRITTEN
 
     def __init__(self, conninfo: str) -> None:
         self.place = place_of(conninfo)
@@ -225,7 +248,7 @@ class Database:
             self._has_failed = True
         return found
 
-    async def column(self, query: str, values: Sequence[Value]) -> list[str]:
+    async def commit(self, query: str, values: Sequence[Value]) -> list[str]:
         """The first column of the answer to a commit, which has a connection of its own."""
         if self._commits.is_free and not self._closed:
             began = asyncio.get_running_loop().time()
@@ -240,7 +263,7 @@ class Database:
                 self._has_failed = False
                 return found
         # It is in use, or broke: use the pool, with its retries.
-        return first_column(await self.all(query, COMMITS[query].named(values)))
+        return await self.run(lambda db: commit(db, query, values))
 
     async def probe(self) -> None:
         """Raise StoreError if the database cannot be reached, or written since that last failed.
@@ -248,81 +271,120 @@ class Database:
         PostgreSQL does not report free space, so this writes a body and rolls it back.
         """
         if not self._has_failed:
-            await self.one("time")
+            await self.tuples("time")
             return
 
-        async def write(db: Connection) -> None:
+        async def write(db: Transaction) -> None:
             body = os.urandom(PROBE_BYTES)
             row = {"execution_id": "", "key": "probe", "sha256": sha256(body).hexdigest()}
-            async with db.transaction() as transaction:
-                await change(db, "put_result", row | {"size": len(body), "body": body})
-                raise psycopg.Rollback(transaction)
+            await db.change("put_result", **row, size=len(body), body=body)
+            raise Undo(None)
 
-        await self.run(write)
+        await self.together(write)
         self._has_failed = False
 
-    async def all(
+    async def tuples(self, query: str, /, **values: Any) -> list[Any]:
+        return await self.run(lambda db: tuples(db, query, values), _seconds(query))
+
+    async def all(self, query: str, /, **values: Any) -> list[DictRow]:
+        """The rows of the answer, each as a dict."""
+        return await self.run(lambda db: rows(db, query, values), _seconds(query))
+
+    async def one(self, query: str, /, **values: Any) -> DictRow | None:
+        """The first row of the answer."""
+        return next(iter(await self.all(query, **values)), None)
+
+    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+        return [kind(**fields_of(row)) for row in await self.all(query, **values)]
+
+    async def change(self, query: str, /, **values: Any) -> int:
+        return await self.run(lambda db: change(db, query, values), _seconds(query))
+
+    async def returned(self, query: str, /, **values: Any) -> list[Any]:
+        return await self.tuples(query, **values)
+
+    async def composed(self, statement: str, values: dict[str, Any]) -> list[Any]:
+        statement = translated(statement)
+
+        async def ask(db: Connection) -> list[TupleRow]:
+            cursor = db.cursor(binary=True, row_factory=tuple_row)
+            # Not prepared: the plan for one query is a poor one for another.
+            await cursor.execute(statement.encode(), values, prepare=False)
+            return await cursor.fetchall()
+
+        return await self.run(ask)
+
+    async def together(
         self,
-        query: str,
-        values: Mapping[str, Any] | None = None,
+        job: Callable[[PostgresTransaction], Coroutine[Any, Any, T]],
         seconds: float = STATEMENT_SECONDS,
-    ) -> list[DictRow]:
-        """Every row of one statement's answer."""
-        return await self.run(lambda db: rows(db, query, values), seconds)
-
-    async def rows(
-        self,
-        query: str,
-        kind: Callable[..., T],
-        values: Mapping[str, Any] | None = None,
-        seconds: float = STATEMENT_SECONDS,
-    ) -> list[T]:
-        """The rows of a statement, each as one of this kind."""
-        return [kind(**fields_of(row)) for row in await self.all(query, values, seconds)]
-
-    async def row(
-        self, query: str, kind: Callable[..., T], values: Mapping[str, Any] | None = None
-    ) -> T | None:
-        return next(iter(await self.rows(query, kind, values)), None)
-
-    async def one(
-        self,
-        query: str,
-        values: Mapping[str, Any] | None = None,
-        seconds: float = STATEMENT_SECONDS,
-    ) -> DictRow | None:
-        found = await self.all(query, values, seconds)
-        return found[0] if found else None
-
-    async def change(
-        self,
-        query: str,
-        values: Mapping[str, Any] | None = None,
-        seconds: float = STATEMENT_SECONDS,
-    ) -> int:
-        """Run a statement without an answer. Returns how many rows it changed."""
-        return await self.run(lambda db: change(db, query, values), seconds)
-
-    async def together(self, job: Job[T]) -> T:
-        """Several statements in one transaction."""
-
+    ) -> T:
         async def whole(db: Connection) -> T:
-            async with db.transaction():
-                return await job(db)
+            try:
+                async with db.transaction():
+                    return await job(PostgresTransaction(db, self.home))
+            except Undo as undo:
+                result: T = undo.result
+                return result
 
-        return await self.run(whole)
+        return await self.run(whole, seconds)
 
 
-async def rows(
-    db: Connection, query: str, values: Mapping[str, Any] | None = None
-) -> list[DictRow]:
-    cursor = await db.execute(QUERIES[query].encode(), values, binary=True)
+class Undo(Exception):
+    """Raised within `together`: roll the transaction back, and return this."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
+class PostgresTransaction(Transaction):
+    """Runs statements on one connection."""
+
+    def __init__(self, db: Connection, home: str) -> None:
+        self._db = db
+        self.home = home
+        self.pipeline = db.pipeline
+        """Within it, statements are sent without waiting for answers."""
+
+    async def tuples(self, query: str, /, **values: Any) -> list[Any]:
+        return await tuples(self._db, query, values)
+
+    async def all(self, query: str, /, **values: Any) -> list[DictRow]:
+        """The rows of the answer, each as a dict."""
+        return await rows(self._db, query, values)
+
+    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+        return [kind(**fields_of(row)) for row in await self.all(query, **values)]
+
+    async def change(self, query: str, /, **values: Any) -> int:
+        return await change(self._db, query, values)
+
+    async def lock(self, query: str, /, **values: Any) -> None:
+        await self.tuples(query, **values)
+
+    async def commit(self, query: str, values: Sequence[Value]) -> list[str]:
+        """The first column of the answer to a commit."""
+        return await commit(self._db, query, values)
+
+
+def _seconds(query: str) -> float:
+    return SECONDS.get(query, STATEMENT_SECONDS)
+
+
+async def tuples(db: Connection, query: str, values: Mapping[str, Any]) -> list[TupleRow]:
+    cursor = db.cursor(binary=True, row_factory=tuple_row)
+    await cursor.execute(QUERIES[query], values)
     return await cursor.fetchall()
 
 
-def first_column(found: list[DictRow]) -> list[Any]:
-    return [next(iter(row.values())) for row in found]
+async def rows(db: Connection, query: str, values: Mapping[str, Any]) -> list[DictRow]:
+    cursor = await db.execute(QUERIES[query], values, binary=True)
+    return await cursor.fetchall()
 
 
-async def change(db: Connection, query: str, values: Mapping[str, Any] | None = None) -> int:
-    return (await db.execute(QUERIES[query].encode(), values)).rowcount
+async def change(db: Connection, query: str, values: Mapping[str, Any]) -> int:
+    return (await db.execute(QUERIES[query], values)).rowcount
+
+
+async def commit(db: Connection, query: str, values: Sequence[Value]) -> list[str]:
+    return [one for (one, *_) in await tuples(db, query, COMMITS[query].named(values))]

@@ -5,7 +5,7 @@
 SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
   FROM noetl.slot AS slot
   JOIN noetl.execution AS execution USING (execution_id)
- WHERE slot.name = ANY(%(names)s) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
+ WHERE slot.name = ANY(:names) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
  LIMIT 100
 
@@ -37,7 +37,7 @@ SELECT execution_id
  WHERE place <= room
  GROUP BY execution_id, priority, requested_at
  ORDER BY priority DESC, requested_at, execution_id
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- displaced --
 -- Those that a newer one replaces: more than the limit allows are newer, and one of these waits.
@@ -52,15 +52,15 @@ SELECT older.execution_id, min(newer.execution_id) AS by
  WHERE NOT newest.held AND newest.replaces
  GROUP BY older.execution_id, older.name, older.capacity
 HAVING count(DISTINCT newer.execution_id) >= older.capacity
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- take_moment --
 INSERT INTO noetl.rate AS stored (key, next_at)
-VALUES (%(key)s, %(now)s::double precision + %(apart)s::double precision)
+VALUES (:key, :now::double precision + :apart::double precision)
     ON CONFLICT (key) DO UPDATE
-   SET next_at = greatest(stored.next_at, %(now)s::double precision)
-               + %(apart)s::double precision
+   SET next_at = greatest(stored.next_at, :now::double precision)
+               + :apart::double precision
 RETURNING next_at
 
 -- forget_moments --
-DELETE FROM noetl.rate WHERE next_at < %(before)s
+DELETE FROM noetl.rate WHERE next_at < :before

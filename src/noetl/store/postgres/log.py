@@ -6,11 +6,9 @@ verified when it is read. The protocol is `noetl.store.log`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 from zlib import crc32
 
-import psycopg
 from psycopg.rows import DictRow
 
 from noetl.errors import StoreError
@@ -27,16 +25,7 @@ from noetl.store.checksums import (
 from noetl.store.log import EventRow, Heads, Loaded, Write
 from noetl.store.postgres import commit_rows
 from noetl.store.postgres.bodies import result_row
-from noetl.store.postgres.commit_connection import Value
-from noetl.store.postgres.database import (
-    BODY_SECONDS,
-    COMMITS,
-    Connection,
-    Database,
-    change,
-    first_column,
-    rows,
-)
+from noetl.store.postgres.database import BODY_SECONDS, PostgresDatabase, PostgresTransaction, Undo
 from noetl.store.postgres.faults import FORESEEN
 from noetl.store.postgres.triggers import write_change
 from noetl.store.queue import Claim
@@ -49,7 +38,7 @@ RUNS = frozenset({"RUNNING", "PAUSED"})
 class PostgresLog:
     """See `noetl.store.log.Log`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._heads: Heads[Head] = Heads()
 
@@ -69,8 +58,7 @@ class PostgresLog:
 
     async def load(self, execution_id: ExecutionId) -> Loaded | None:
         """Snapshot and events after it, checked against each other and the end of the log."""
-        chosen = {"execution_id": execution_id}
-        found = await self._database.all("load", chosen, BODY_SECONDS)
+        found = await self._database.all("load", execution_id=execution_id)
         last = next((row for row in found if row["part"] == "end"), None)
         if last is None:
             return None
@@ -102,13 +90,13 @@ class PostgresLog:
     ) -> list[EventRow]:
         """Selected events, verified together with those before them."""
         database, wanted = self._database, log.Selection(after, limit, types, step, size)
-        chosen = {"execution_id": execution_id, "after": after, "rows": ROWS_AT_ONCE}
-        before = await database.one("log_before", chosen) if after else None
+        chosen = {"execution_id": execution_id, "rows": ROWS_AT_ONCE}
+        before = await database.one("log_before", **chosen, after=after) if after else None
         last = Head(**before) if before else Head(0, chain_start(execution_id))
         found: list[EventRow] = []
         taken = 0
         while len(found) < limit and (size is None or taken < size):
-            page = await database.all("log_page", chosen | {"after": last.seq})
+            page = await database.all("log_page", **chosen, after=last.seq)
             verified = log.follow((log.LogRow(**row) for row in page), execution_id, last)
             left = None if size is None else size - taken
             more = log.selected(verified, wanted._replace(limit=limit - len(found), size=left))
@@ -120,25 +108,24 @@ class PostgresLog:
         return found
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
-        found = await self._database.all("heads_to_chain", {"executions": list(execution_ids)})
-        return {row["execution_id"]: row["seq"] for row in found}
+        found = await self._database.tuples("heads_to_chain", executions=list(execution_ids))
+        return {execution_id: seq for execution_id, seq, _ in found}
 
     async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
-        found = await self._database.all("openings", {"executions": list(execution_ids)})
-        return {row["execution_id"]: row["events"] for row in found}
+        return dict(await self._database.tuples("openings", executions=list(execution_ids)))
 
     async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
-        found = await self._database.all("vars", {"execution_id": execution_id})
-        return {read_name(row["name"]): row["value"] for row in found}
+        found = await self._database.tuples("vars", execution_id=execution_id)
+        return {read_name(name): value for name, value in found}
 
 
 async def events_between(
-    database: Database, execution_id: ExecutionId, start: Head, end: Head
+    database: PostgresDatabase, execution_id: ExecutionId, start: Head, end: Head
 ) -> list[bytes]:
     """The events of a part of the log, in arrays. Raises Corrupted if the chain breaks."""
-    chosen = {"execution_id": execution_id, "after": start.seq, "until": end.seq}
-    found = await database.all("log_between", chosen, BODY_SECONDS)
-    written = [log.LogRow(**row) for row in found]
+    written = await database.rows(
+        "log_between", log.LogRow, execution_id=execution_id, after=start.seq, until=end.seq
+    )
     return list(log.whole(written, execution_id, start, end))
 
 
@@ -150,7 +137,7 @@ def verify_commands(found: Iterable[DictRow], execution_id: ExecutionId) -> None
 
 
 async def commit(
-    database: Database,
+    database: PostgresDatabase,
     writes: Sequence[Write],
     heads: Heads[Head],
     tied: Sequence[Collection[ExecutionId]] = (),
@@ -160,7 +147,7 @@ async def commit(
         # The usual case: one statement, and nothing to read before it.
         [write] = writes
         end, values = commit_rows.one(write, head, database.home)
-        if not await database.column("commit_one", values):
+        if not await database.commit("commit_one", values):
             return [write.execution_id]
         heads.remember(write.execution_id, end)
         return []
@@ -193,7 +180,11 @@ def _head_of_step(write: Write, heads: Heads[Head]) -> Head | None:
 
 
 async def _commit(
-    database: Database, writes: Sequence[Write], heads: Heads[Head], *, all_or_none: bool = False
+    database: PostgresDatabase,
+    writes: Sequence[Write],
+    heads: Heads[Head],
+    *,
+    all_or_none: bool = False,
 ) -> list[ExecutionId]:
     ends: dict[ExecutionId, Head] = {}
     rounds = commit_rows.rounds(writes)
@@ -201,8 +192,8 @@ async def _commit(
         # One statement is a transaction by itself.
         moved = await _round(database, rounds[0], heads, ends)
     else:
-        moved = await database.run(
-            lambda db: _together(db, database.home, rounds, heads, ends, all_or_none), BODY_SECONDS
+        moved = await database.together(
+            lambda db: _together(db, rounds, heads, ends, all_or_none), BODY_SECONDS
         )
     if moved and all_or_none:
         return [write.execution_id for write in writes]
@@ -211,23 +202,8 @@ async def _commit(
     return moved
 
 
-class _Transaction:
-    """Runs within one transaction the queries that `Database` runs each in its own."""
-
-    def __init__(self, db: Connection, home: str) -> None:
-        self._db = db
-        self.home = home
-
-    async def all(self, query: str, values: Mapping[str, Any]) -> list[DictRow]:
-        return await rows(self._db, query, values)
-
-    async def column(self, query: str, values: Sequence[Value]) -> list[str]:
-        return first_column(await self.all(query, COMMITS[query].named(values)))
-
-
 async def _together(
-    db: Connection,
-    home: str,
+    db: PostgresTransaction,
     rounds: list[list[Write]],
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
@@ -235,35 +211,30 @@ async def _together(
 ) -> list[ExecutionId]:
     moved: list[ExecutionId] = []
     ends.clear()  # This may be a repeat after a broken connection.
-    async with db.transaction() as transaction:
-        asking = _Transaction(db, home)
-        await _lock_slots(db, rounds)
-        for round_ in rounds:
-            for write in round_:
-                if write.trigger is not None and not await write_change(db, write.trigger):
-                    moved.append(write.execution_id)
-                    raise psycopg.Rollback(transaction)
-            moved += await _round(asking, [one for one in round_ if not one.slots], heads, ends)
-            for write in round_:
-                # One by one: each counts for the next.
-                if write.slots:
-                    write.full = await _full(db, write)
-                    moved += (
-                        [write.execution_id]
-                        if write.full
-                        else await _round(asking, [write], heads, ends)
-                    )
-                    if write.execution_id not in moved:
-                        await _use_slots(db, write)
-            for write in filter(commit_rows.has_more, round_):
+    await _lock_slots(db, rounds)
+    for round_ in rounds:
+        for write in round_:
+            if write.trigger is not None and not await write_change(db, write.trigger):
+                raise Undo([*moved, write.execution_id])
+        moved += await _round(db, [one for one in round_ if not one.slots], heads, ends)
+        for write in round_:
+            # One by one: each counts for the next.
+            if write.slots:
+                write.full = await _full(db, write)
+                moved += (
+                    [write.execution_id] if write.full else await _round(db, [write], heads, ends)
+                )
                 if write.execution_id not in moved:
-                    await _write_more(db, write, ends[write.execution_id])
-        if moved and all_or_none:
-            raise psycopg.Rollback(transaction)
+                    await _use_slots(db, write)
+        for write in filter(commit_rows.has_more, round_):
+            if write.execution_id not in moved:
+                await _write_more(db, write, ends[write.execution_id])
+    if moved and all_or_none:
+        raise Undo(moved)
     return moved
 
 
-async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
+async def _lock_slots(db: PostgresTransaction, rounds: list[list[Write]]) -> None:
     """Only one transaction at a time checks whether there is room, and takes it."""
     names = {
         slot.name
@@ -273,41 +244,42 @@ async def _lock_slots(db: Connection, rounds: list[list[Write]]) -> None:
         for slot in write.slots
     }
     for name in sorted(names):
-        await rows(db, "lock_slots", {"name": name})
+        await db.lock("lock_slots", name=name)
 
 
-async def _full(db: Connection, write: Write) -> tuple[str, ...]:
+async def _full(db: PostgresTransaction, write: Write) -> tuple[str, ...]:
     """The limits that leave an execution no room to run."""
     if write.summary is None or write.summary.status not in RUNS:
         return ()
-    asked = {
-        "names": [slot.name for slot in write.slots],
-        "capacities": [slot.capacity for slot in write.slots],
-        "execution_id": write.execution_id,
-        "is_new": write.seq_before == 0,
-        "priority": write.slots[0].priority,
-    }
-    return tuple(first_column(await rows(db, "full_slots", asked)))
+    full = await db.column(
+        "full_slots",
+        names=[slot.name for slot in write.slots],
+        capacities=[slot.capacity for slot in write.slots],
+        execution_id=write.execution_id,
+        is_new=write.seq_before == 0,
+        priority=write.slots[0].priority,
+    )
+    return tuple(full)
 
 
-async def _use_slots(db: Connection, write: Write) -> None:
+async def _use_slots(db: PostgresTransaction, write: Write) -> None:
     """It waits, runs, or has ended."""
     assert write.summary is not None
     if write.summary.ended_at is not None:
-        await change(db, "free_slots", {"execution_id": write.execution_id})
+        await db.change("free_slots", execution_id=write.execution_id)
         return
     for slot in write.slots:
-        values = {
+        await db.change(
+            "put_slot",
             **slot._asdict(),
-            "execution_id": write.execution_id,
-            "held": write.summary.status in RUNS,
-            "requested_at": write.summary.requested_at,
-        }
-        await change(db, "put_slot", values)
+            execution_id=write.execution_id,
+            held=write.summary.status in RUNS,
+            requested_at=write.summary.requested_at,
+        )
 
 
 async def _round(
-    asking: Database | _Transaction,
+    asking: PostgresDatabase | PostgresTransaction,
     writes: list[Write],
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
@@ -322,7 +294,7 @@ async def _round(
     if not continuing:
         return [write.execution_id for write in writes]
     lines = commit_rows.rows_of(continuing, known)
-    kept = set(await asking.column("commit", lines.values(asking.home)))
+    kept = set(await asking.commit("commit", lines.values(asking.home)))
     for line in lines.executions:
         if line.execution_id in kept:
             ends[line.execution_id] = Head(line.seq, line.checksum)
@@ -330,7 +302,7 @@ async def _round(
 
 
 async def _one(
-    asking: Database | _Transaction,
+    asking: PostgresDatabase | PostgresTransaction,
     writes: list[Write],
     write: Write,
     known: dict[ExecutionId, Head],
@@ -338,14 +310,14 @@ async def _one(
 ) -> list[ExecutionId]:
     """The same for a single write that continues its execution."""
     end, values = commit_rows.one(write, known[write.execution_id], asking.home)
-    if not await asking.column("commit_one", values):
+    if not await asking.commit("commit_one", values):
         return [one.execution_id for one in writes]
     ends[write.execution_id] = end
     return [one.execution_id for one in writes if one is not write]
 
 
 async def _known_heads(
-    asking: Database | _Transaction,
+    asking: PostgresDatabase | PostgresTransaction,
     writes: list[Write],
     heads: Heads[Head],
     ends: dict[ExecutionId, Head],
@@ -360,7 +332,7 @@ async def _known_heads(
         else:
             unknown.append(write.execution_id)
     if unknown:
-        for row in await asking.all("heads_to_chain", {"executions": unknown}):
+        for row in await asking.all("heads_to_chain", executions=unknown):
             known[row["execution_id"]] = Head(row["seq"], row["checksum"])
     return known
 
@@ -376,23 +348,27 @@ def _continues(write: Write, head: Head | None) -> bool:
     return write.seq_before == 0
 
 
-async def _write_more(db: Connection, write: Write, end: Head) -> None:
+async def _write_more(db: PostgresTransaction, write: Write, end: Head) -> None:
     """Write what few decisions change, sent together."""
     execution_id = write.execution_id
     async with db.pipeline():
         for name, value in write.vars.items():
             written = {"execution_id": execution_id, "name": written_name(name)}
             if value is None:
-                await change(db, "delete_var", written)
+                await db.change("delete_var", **written)
             else:
-                await change(db, "set_var", written | {"value": value})
+                await db.change("set_var", **written, value=value)
         for key, body in write.results:
-            await change(db, "put_result", result_row(execution_id, key, body))
+            await db.change("put_result", **result_row(execution_id, key, body))
         if write.snapshot is not None:
-            values: dict[str, object] = {"execution_id": execution_id, "seq": end.seq}
-            values["event_checksum"] = end.checksum
-            whole = values | {"body": write.snapshot, "checksum": crc32(write.snapshot)}
-            await change(db, "put_snapshot", whole)
+            await db.change(
+                "put_snapshot",
+                execution_id=execution_id,
+                seq=end.seq,
+                event_checksum=end.checksum,
+                body=write.snapshot,
+                checksum=crc32(write.snapshot),
+            )
 
 
 def written_name(name: str) -> str:

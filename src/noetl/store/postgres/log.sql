@@ -4,14 +4,14 @@
 -- Where logs end.
 SELECT execution_id, seq, checksum
   FROM noetl.execution
- WHERE execution_id = ANY(%(executions)s)
+ WHERE execution_id = ANY(:executions)
 
 -- commit --
 -- All that most decisions change, in one round trip. An execution is kept if its log still ends
 -- where the decision began: then, and only then, the rows that belong to it are written.
 WITH given AS MATERIALIZED (
     SELECT *
-      FROM json_to_recordset(%(executions)s::json) AS given (
+      FROM json_to_recordset(:executions::json) AS given (
         execution_id text, seq_before bigint, checksum_before bigint, seq bigint, checksum bigint,
         path text, version integer, digest text, status text, requested_at double precision,
         ended_at double precision, parent_execution_id text, idempotency_key text,
@@ -48,7 +48,7 @@ WITH given AS MATERIALIZED (
            waits = coalesce(given.waits, stored.waits)
       FROM given
      WHERE stored.execution_id = given.execution_id
-       AND stored.execution_id = ANY(%(ids)s) -- So that a plan made while the table was small
+       AND stored.execution_id = ANY(:ids) -- So that a plan made while the table was small
        AND given.seq_before > 0               -- does not read all of it when it is large.
        AND stored.seq = given.seq_before
        AND stored.checksum = given.checksum_before
@@ -58,7 +58,7 @@ WITH given AS MATERIALIZED (
 ), logged AS (
     INSERT INTO noetl.log (execution_id, seq, events, checksum)
     SELECT execution_id, seq, decode(events, 'base64'), checksum
-      FROM json_to_recordset(%(log)s::json) AS row (
+      FROM json_to_recordset(:log::json) AS row (
         execution_id text, seq bigint, events text, checksum bigint
       )
      WHERE execution_id IN (SELECT execution_id FROM kept)
@@ -67,9 +67,9 @@ WITH given AS MATERIALIZED (
         execution_id, command_id, pool, priority, turn, home, body, checksum, worker_id,
         lease_expires_at
     )
-    SELECT execution_id, command_id, pool, priority, turn, %(home)s::text, decode(body, 'base64'),
+    SELECT execution_id, command_id, pool, priority, turn, :home::text, decode(body, 'base64'),
            checksum, worker_id, lease_expires_at
-      FROM json_to_recordset(%(commands)s::json) AS command (
+      FROM json_to_recordset(:commands::json) AS command (
         number integer, execution_id text, command_id text, pool text, priority integer,
         turn bigint, body text, checksum bigint, worker_id text, lease_expires_at double precision
       )
@@ -77,28 +77,28 @@ WITH given AS MATERIALIZED (
      ORDER BY number
 ), closed AS (
     DELETE FROM noetl.queue AS stored
-     USING json_to_recordset(%(closed)s::json) AS command (execution_id text, id text)
+     USING json_to_recordset(:closed::json) AS command (execution_id text, id text)
      WHERE stored.execution_id = command.execution_id
        AND stored.command_id = command.id
        AND command.execution_id IN (SELECT execution_id FROM kept)
 ), timed AS (
     INSERT INTO noetl.timer (execution_id, timer_id, fires_at)
     SELECT execution_id, timer_id, fires_at
-      FROM json_to_recordset(%(timers)s::json) AS timer (
+      FROM json_to_recordset(:timers::json) AS timer (
         execution_id text, timer_id text, fires_at double precision
       )
      WHERE execution_id IN (SELECT execution_id FROM kept)
         ON CONFLICT (execution_id, timer_id) DO UPDATE SET fires_at = excluded.fires_at
 ), cleared AS (
     DELETE FROM noetl.timer AS stored
-     USING json_to_recordset(%(timers_cleared)s::json) AS timer (execution_id text, id text)
+     USING json_to_recordset(:timers_cleared::json) AS timer (execution_id text, id text)
      WHERE stored.execution_id = timer.execution_id
        AND stored.timer_id = timer.id
        AND timer.execution_id IN (SELECT execution_id FROM kept)
 ), audited AS (
     INSERT INTO noetl.audit (at, who, action, target, execution_id, details)
     SELECT at, who, action, target, execution_id, details
-      FROM json_to_recordset(%(audit)s::json) AS entry (
+      FROM json_to_recordset(:audit::json) AS entry (
         at double precision, who text, action text, target text, execution_id text, details text
       )
      WHERE execution_id IN (SELECT execution_id FROM kept)
@@ -110,83 +110,83 @@ SELECT execution_id FROM kept
 -- decisions are like that, and somebody waits for each: without JSON it takes half the time.
 WITH kept AS MATERIALIZED (
     UPDATE noetl.execution
-       SET seq = %(seq)s, checksum = %(checksum)s,
-           status = coalesce(%(status)s::text, status),
-           ended_at = CASE WHEN %(status)s::text IS NULL THEN ended_at
-                      ELSE %(ended_at)s::double precision END,
-           current_steps = coalesce(%(current_steps)s::text, current_steps),
-           error = CASE WHEN %(status)s::text IS NULL THEN error ELSE %(error)s::text END,
-           failed_step = coalesce(%(failed_step)s::text, failed_step),
-           waits = coalesce(%(waits)s::text, waits)
-     WHERE execution_id = %(execution_id)s
-       AND seq = %(seq_before)s
-       AND checksum = %(checksum_before)s
+       SET seq = :seq, checksum = :checksum,
+           status = coalesce(:status::text, status),
+           ended_at = CASE WHEN :status::text IS NULL THEN ended_at
+                      ELSE :ended_at::double precision END,
+           current_steps = coalesce(:current_steps::text, current_steps),
+           error = CASE WHEN :status::text IS NULL THEN error ELSE :error::text END,
+           failed_step = coalesce(:failed_step::text, failed_step),
+           waits = coalesce(:waits::text, waits)
+     WHERE execution_id = :execution_id
+       AND seq = :seq_before
+       AND checksum = :checksum_before
     RETURNING execution_id
 ), logged AS (
     INSERT INTO noetl.log (execution_id, seq, events, checksum)
-    SELECT execution_id, %(seq)s::bigint, %(events)s::bytea, %(checksum)s::bigint
+    SELECT execution_id, :seq::bigint, :events::bytea, :checksum::bigint
       FROM kept
-     WHERE %(events)s::bytea IS NOT NULL
+     WHERE :events::bytea IS NOT NULL
 ), queued AS (
     INSERT INTO noetl.queue (
         execution_id, command_id, pool, priority, turn, home, body, checksum, worker_id,
         lease_expires_at
     )
-    SELECT execution_id, %(command_id)s::text, %(pool)s::text, %(priority)s::integer,
-           %(turn)s::bigint, %(home)s::text, %(body)s::bytea, %(body_checksum)s::bigint, %(worker_id)s::text,
-           %(lease_expires_at)s::double precision
+    SELECT execution_id, :command_id::text, :pool::text, :priority::integer,
+           :turn::bigint, :home::text, :body::bytea, :body_checksum::bigint, :worker_id::text,
+           :lease_expires_at::double precision
       FROM kept
-     WHERE %(command_id)s::text IS NOT NULL
+     WHERE :command_id::text IS NOT NULL
 ), closed AS (
     DELETE FROM noetl.queue AS stored
      USING kept
      WHERE stored.execution_id = kept.execution_id
-       AND stored.command_id = %(closed)s::text
+       AND stored.command_id = :closed::text
 )
 SELECT execution_id FROM kept
 
 -- set_var --
 INSERT INTO noetl.transient (execution_id, name, value)
-VALUES (%(execution_id)s, %(name)s, %(value)s)
+VALUES (:execution_id, :name, :value)
     ON CONFLICT (execution_id, name) DO UPDATE SET value = excluded.value
 
 -- delete_var --
-DELETE FROM noetl.transient WHERE execution_id = %(execution_id)s AND name = %(name)s
+DELETE FROM noetl.transient WHERE execution_id = :execution_id AND name = :name
 
 -- vars --
-SELECT name, value FROM noetl.transient WHERE execution_id = %(execution_id)s ORDER BY name
+SELECT name, value FROM noetl.transient WHERE execution_id = :execution_id ORDER BY name
 
 -- lock_slots --
 -- Limits are taken up by one transaction at a time; held to its end. In this order everywhere.
-SELECT pg_advisory_xact_lock(hashtextextended('noetl.slot ' || %(name)s, 0))
+SELECT pg_advisory_xact_lock(hashtextextended('noetl.slot ' || :name, 0))
 
 -- full_slots --
 -- The limits of an execution that leave it no room. A new one also lets pass those that wait.
 SELECT wanted.name
-  FROM unnest(%(names)s::text[], %(capacities)s::integer[]) AS wanted (name, capacity)
+  FROM unnest(:names::text[], :capacities::integer[]) AS wanted (name, capacity)
  WHERE (SELECT count(*)
           FROM noetl.slot AS holder
           JOIN noetl.execution AS running USING (execution_id)
          WHERE holder.name = wanted.name AND holder.held
-           AND holder.execution_id <> %(execution_id)s
+           AND holder.execution_id <> :execution_id
            AND running.status IN ('RUNNING', 'PAUSED')) >= wanted.capacity
-    OR (%(is_new)s AND EXISTS (SELECT FROM noetl.slot AS waiting
+    OR (:is_new AND EXISTS (SELECT FROM noetl.slot AS waiting
                                 WHERE waiting.name = wanted.name AND NOT waiting.held
-                                  AND waiting.execution_id <> %(execution_id)s
-                                  AND waiting.priority >= %(priority)s))
+                                  AND waiting.execution_id <> :execution_id
+                                  AND waiting.priority >= :priority))
 
 -- put_slot --
 INSERT INTO noetl.slot (execution_id, name, capacity, held, replaces, priority, requested_at)
-VALUES (%(execution_id)s, %(name)s, %(capacity)s, %(held)s, %(replaces)s, %(priority)s,
-        %(requested_at)s)
+VALUES (:execution_id, :name, :capacity, :held, :replaces, :priority,
+        :requested_at)
     ON CONFLICT (execution_id, name) DO UPDATE SET held = excluded.held
 
 -- free_slots --
-DELETE FROM noetl.slot WHERE execution_id = %(execution_id)s
+DELETE FROM noetl.slot WHERE execution_id = :execution_id
 
 -- put_snapshot --
 INSERT INTO noetl.snapshot (execution_id, seq, event_checksum, body, checksum)
-VALUES (%(execution_id)s, %(seq)s, %(event_checksum)s, %(body)s, %(checksum)s)
+VALUES (:execution_id, :seq, :event_checksum, :body, :checksum)
     ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq,
        event_checksum = excluded.event_checksum, body = excluded.body,
        checksum = excluded.checksum
@@ -199,43 +199,43 @@ SELECT 'end' AS part, execution.seq, execution.checksum, snapshot.body,
        NULL::text AS command_id, false AS is_corrupted
   FROM noetl.execution AS execution
   LEFT JOIN noetl.snapshot AS snapshot USING (execution_id)
- WHERE execution_id = %(execution_id)s
+ WHERE execution_id = :execution_id
 UNION ALL
 SELECT 'log', seq, checksum, events, NULL, NULL, NULL, NULL, false
   FROM noetl.log
- WHERE execution_id = %(execution_id)s
+ WHERE execution_id = :execution_id
    AND seq > coalesce((SELECT snapshot.seq FROM noetl.snapshot AS snapshot
-                        WHERE snapshot.execution_id = %(execution_id)s), 0)
+                        WHERE snapshot.execution_id = :execution_id), 0)
 UNION ALL
 SELECT 'command', position, checksum, body, NULL, NULL, NULL, command_id, is_corrupted
   FROM noetl.queue
- WHERE execution_id = %(execution_id)s
+ WHERE execution_id = :execution_id
 
 -- log_between --
 SELECT seq, events, checksum
   FROM noetl.log
- WHERE execution_id = %(execution_id)s AND seq > %(after)s AND seq <= %(until)s
+ WHERE execution_id = :execution_id AND seq > :after AND seq <= :until
  ORDER BY seq
 
 -- log_page --
 SELECT seq, events, checksum
   FROM noetl.log
- WHERE execution_id = %(execution_id)s AND seq > %(after)s
+ WHERE execution_id = :execution_id AND seq > :after
  ORDER BY seq
- LIMIT %(rows)s
+ LIMIT :rows
 
 -- log_before --
 -- The last row whose events were all before.
 SELECT seq, checksum
   FROM noetl.log
- WHERE execution_id = %(execution_id)s AND seq <= %(after)s
+ WHERE execution_id = :execution_id AND seq <= :after
  ORDER BY seq DESC
  LIMIT 1
 
 -- openings --
 -- The first row of each log.
 SELECT asked.execution_id, first.events
-  FROM unnest(%(executions)s::text[]) AS asked (execution_id)
+  FROM unnest(:executions::text[]) AS asked (execution_id)
  CROSS JOIN LATERAL (
     SELECT events FROM noetl.log AS log
      WHERE log.execution_id = asked.execution_id

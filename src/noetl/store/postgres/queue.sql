@@ -8,7 +8,7 @@ WITH chosen AS (
       FROM noetl.queue AS command
      WHERE /* is_free */
      /* in_turn */
-     LIMIT %(limit)s
+     LIMIT :limit
        FOR UPDATE SKIP LOCKED
 )
 /* lease_chosen */
@@ -18,7 +18,7 @@ WITH chosen AS (
 WITH chosen AS (
     SELECT execution_id, command_id
       FROM noetl.queue AS command
-     WHERE home = %(home)s
+     WHERE home = :home
        AND priority >= (SELECT priority
                           FROM noetl.queue AS command
                          WHERE /* is_free */
@@ -26,7 +26,7 @@ WITH chosen AS (
                          LIMIT 1)
        AND /* is_free */
      /* in_turn */
-     LIMIT %(limit)s
+     LIMIT :limit
        FOR UPDATE SKIP LOCKED
 )
 /* lease_chosen */
@@ -36,10 +36,10 @@ WITH chosen AS (
 WITH chosen AS (
     SELECT execution_id, command_id
       FROM noetl.queue AS command
-     WHERE command_id = ANY(%(commands)s)
+     WHERE command_id = ANY(:commands)
        AND /* is_free */
      /* in_turn */
-     LIMIT %(limit)s
+     LIMIT :limit
        FOR UPDATE SKIP LOCKED
 )
 /* lease_chosen */
@@ -49,11 +49,11 @@ SELECT execution_id, command_id, turn
   FROM noetl.queue AS command
  WHERE /* is_free */
  /* in_turn */
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- is_free --
 -- What a worker of a pool may be given. Commands of paused executions wait until these are resumed.
-pool = %(pool)s AND worker_id IS NULL AND NOT is_corrupted
+pool = :pool AND worker_id IS NULL AND NOT is_corrupted
        AND NOT EXISTS (SELECT FROM noetl.execution AS paused
                         WHERE paused.execution_id = command.execution_id
                           AND paused.status = 'PAUSED')
@@ -63,7 +63,7 @@ ORDER BY priority DESC, turn, position
 
 -- lease_chosen --
 UPDATE noetl.queue AS stored
-   SET worker_id = %(worker_id)s, lease_expires_at = %(expires_at)s
+   SET worker_id = :worker_id, lease_expires_at = :expires_at
   FROM chosen
  WHERE stored.execution_id = chosen.execution_id AND stored.command_id = chosen.command_id
 RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, stored.position,
@@ -73,27 +73,27 @@ RETURNING stored.execution_id, stored.command_id, stored.priority, stored.turn, 
 -- A command that is not what was written is nobody's work, and in nobody's way.
 UPDATE noetl.queue
    SET worker_id = NULL, lease_expires_at = NULL, is_corrupted = true
- WHERE execution_id = %(execution_id)s AND command_id = %(command_id)s
+ WHERE execution_id = :execution_id AND command_id = :command_id
 
 -- renew_leases --
 -- Walks the leases that hold: they are few, and another index would cost every delivery.
 UPDATE noetl.queue
-   SET lease_expires_at = %(expires_at)s
- WHERE worker_id IS NOT NULL AND lease_expires_at > %(now)s
-   AND command_id = ANY(%(commands)s)
+   SET lease_expires_at = :expires_at
+ WHERE worker_id IS NOT NULL AND lease_expires_at > :now
+   AND command_id = ANY(:commands)
 RETURNING command_id
 
 -- holders --
 SELECT command_id, execution_id, worker_id
   FROM noetl.queue
- WHERE worker_id IS NOT NULL AND command_id = ANY(%(commands)s)
+ WHERE worker_id IS NOT NULL AND command_id = ANY(:commands)
 
 -- lapsed --
 SELECT body, checksum, worker_id, lease_expires_at
   FROM noetl.queue
- WHERE worker_id IS NOT NULL AND lease_expires_at <= %(now)s AND NOT is_corrupted
+ WHERE worker_id IS NOT NULL AND lease_expires_at <= :now AND NOT is_corrupted
  ORDER BY lease_expires_at, position
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- free_pools --
 -- One step through the index per pool, however many commands wait.
@@ -126,7 +126,7 @@ SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_
 -- open_commands_of --
 SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
   FROM noetl.queue
- WHERE execution_id = %(execution_id)s
+ WHERE execution_id = :execution_id
  ORDER BY position
 
 -- waiting_commands --
@@ -135,17 +135,17 @@ SELECT body, checksum
   FROM noetl.queue
  WHERE worker_id IS NULL AND NOT is_corrupted
  ORDER BY position
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- due_timers --
 SELECT execution_id, timer_id, fires_at
   FROM noetl.timer
- WHERE fires_at <= %(now)s
+ WHERE fires_at <= :now
  ORDER BY fires_at, execution_id, timer_id
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- timers_of --
-SELECT timer_id, fires_at FROM noetl.timer WHERE execution_id = %(execution_id)s
+SELECT timer_id, fires_at FROM noetl.timer WHERE execution_id = :execution_id
 
 -- next_timer --
 SELECT min(fires_at) AS fires_at FROM noetl.timer

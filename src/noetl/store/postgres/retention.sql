@@ -4,15 +4,15 @@
 SELECT execution_id, path, status, requested_at, ended_at
   FROM noetl.execution
  WHERE parent_execution_id IS NULL AND ended_at IS NOT NULL
-   AND ended_at < %(before)s AND (ended_at, execution_id) > (%(after_at)s, %(after_id)s)
-   AND starts_with(path, %(prefix)s)
+   AND ended_at < :before AND (ended_at, execution_id) > (:ended_after, :after_id)
+   AND starts_with(path, :prefix)
  ORDER BY ended_at, execution_id
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- tree --
 -- An execution with all that it called; those that were called last come first.
 WITH RECURSIVE tree (execution_id, depth) AS (
-    SELECT execution_id, 0 FROM noetl.execution WHERE execution_id = %(execution_id)s
+    SELECT execution_id, 0 FROM noetl.execution WHERE execution_id = :execution_id
      UNION ALL
     SELECT called.execution_id, tree.depth + 1
       FROM tree
@@ -38,7 +38,7 @@ SELECT tree.execution_id,
 -- Locked in this order by everybody, so that two servers that forget the same do not wait for each
 -- other in a circle.
 SELECT execution_id FROM noetl.execution
- WHERE execution_id = ANY(%(execution_ids)s) AND ended_at IS NOT NULL
+ WHERE execution_id = ANY(:execution_ids) AND ended_at IS NOT NULL
    AND NOT EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = execution.execution_id)
  ORDER BY execution_id
    FOR UPDATE
@@ -47,73 +47,73 @@ SELECT execution_id FROM noetl.execution
 INSERT INTO noetl.tally (day, path, status, executions)
 SELECT floor(requested_at / 86400)::integer, path, status, count(*)
   FROM noetl.execution
- WHERE execution_id = ANY(%(execution_ids)s)
+ WHERE execution_id = ANY(:execution_ids)
  GROUP BY 1, 2, 3
  ORDER BY 1, 2, 3
     ON CONFLICT (day, path, status)
     DO UPDATE SET executions = tally.executions + excluded.executions
 
 -- forget_log --
-DELETE FROM noetl.log WHERE execution_id = ANY(%(execution_ids)s)
+DELETE FROM noetl.log WHERE execution_id = ANY(:execution_ids)
 
 -- forget_results --
-DELETE FROM noetl.result WHERE execution_id = ANY(%(execution_ids)s)
+DELETE FROM noetl.result WHERE execution_id = ANY(:execution_ids)
 
 -- forget_executions --
 -- With all that is small. Nothing refers to what is left but these rows.
 WITH snapshots AS (
-    DELETE FROM noetl.snapshot WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.snapshot WHERE execution_id = ANY(:execution_ids)
 ), commands AS (
-    DELETE FROM noetl.queue WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.queue WHERE execution_id = ANY(:execution_ids)
 ), timers AS (
-    DELETE FROM noetl.timer WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.timer WHERE execution_id = ANY(:execution_ids)
 ), variables AS (
-    DELETE FROM noetl.transient WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.transient WHERE execution_id = ANY(:execution_ids)
 ), labels AS (
-    DELETE FROM noetl.label WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.label WHERE execution_id = ANY(:execution_ids)
 ), reuses AS (
-    DELETE FROM noetl.reuse WHERE execution_id = ANY(%(execution_ids)s)
+    DELETE FROM noetl.reuse WHERE execution_id = ANY(:execution_ids)
 )
-DELETE FROM noetl.execution WHERE execution_id = ANY(%(execution_ids)s)
+DELETE FROM noetl.execution WHERE execution_id = ANY(:execution_ids)
 
 -- forgotten --
 SELECT day, path, status, executions
   FROM noetl.tally
- WHERE day >= %(since_day)s
+ WHERE day >= :since_day
  ORDER BY day, path, status
 
 -- reuse --
-INSERT INTO noetl.reuse (execution_id, source) VALUES (%(execution_id)s, %(source)s)
+INSERT INTO noetl.reuse (execution_id, source) VALUES (:execution_id, :source)
     ON CONFLICT DO NOTHING
 
 -- hold --
 INSERT INTO noetl.hold (execution_id, note, who, at)
-SELECT execution_id, %(note)s, %(who)s, %(at)s
+SELECT execution_id, :note, :who, :at
   FROM noetl.execution
- WHERE execution_id = %(execution_id)s
+ WHERE execution_id = :execution_id
     ON CONFLICT (execution_id) DO UPDATE SET note = excluded.note, who = excluded.who,
        at = excluded.at
 
 -- release --
-DELETE FROM noetl.hold WHERE execution_id = %(execution_id)s
+DELETE FROM noetl.hold WHERE execution_id = :execution_id
 
 -- holds --
 SELECT execution_id, note, who, at FROM noetl.hold ORDER BY at DESC, execution_id
 
 -- add_partitions --
-SELECT noetl.add_partitions(%(day)s, %(days)s) AS made
+SELECT noetl.add_partitions(:day, :days) AS made
 
 -- spans --
 -- Days of which all executions may go: each has ended long enough ago, nobody holds it, and nothing
 -- outside of the day stands on it, called it or was called by it.
 SELECT span.name
   FROM noetl.partition AS span
- WHERE span.last <= noetl.first_id(%(day)s)
+ WHERE span.last <= noetl.first_id(:day)
    AND NOT EXISTS (
     SELECT FROM noetl.execution AS kept
      WHERE kept.execution_id >= span.first AND kept.execution_id < span.last
        AND (kept.ended_at IS NULL
-            OR kept.ended_at >= %(before)s
+            OR kept.ended_at >= :before
             OR EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = kept.execution_id)
             OR EXISTS (SELECT FROM noetl.reuse
                          JOIN noetl.execution AS other ON other.execution_id = reuse.execution_id
@@ -133,13 +133,13 @@ SELECT span.name
 -- span_executions --
 SELECT execution_id, path, parent_execution_id IS NULL AS is_root, seq
   FROM noetl.execution
- WHERE execution_id >= (SELECT first FROM noetl.partition WHERE name = %(name)s)
-   AND execution_id < (SELECT last FROM noetl.partition WHERE name = %(name)s)
+ WHERE execution_id >= (SELECT first FROM noetl.partition WHERE name = :name)
+   AND execution_id < (SELECT last FROM noetl.partition WHERE name = :name)
    AND ended_at IS NOT NULL
    AND NOT EXISTS (SELECT FROM noetl.hold WHERE hold.execution_id = execution.execution_id)
  ORDER BY execution_id
- LIMIT %(limit)s
+ LIMIT :limit
    FOR UPDATE
 
 -- drop_partition --
-SELECT noetl.drop_partition(%(name)s) AS dropped
+SELECT noetl.drop_partition(:name) AS dropped

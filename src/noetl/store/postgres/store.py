@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-from noetl.store.access import Access, Sessions
-from noetl.store.base import Channel, Runtime
-from noetl.store.bodies import Bodies
-from noetl.store.catalog import Catalog
-from noetl.store.credentials import Credentials
-from noetl.store.limits import Limits
-from noetl.store.log import Log
+from noetl.store.base import Channel, Store
 from noetl.store.postgres import check
-from noetl.store.postgres.access import PostgresAccess, PostgresCredentials, PostgresSessions
 from noetl.store.postgres.bodies import PostgresBodies
-from noetl.store.postgres.catalog import PostgresCatalog
 from noetl.store.postgres.channel import PostgresChannel
 from noetl.store.postgres.commit_connection import STATEMENT_SECONDS, limited
-from noetl.store.postgres.database import Database, connect, conninfo_of, place_of
+from noetl.store.postgres.database import PostgresDatabase, connect, conninfo_of, place_of
 from noetl.store.postgres.faults import FORESEEN, fault
-from noetl.store.postgres.limits import PostgresLimits
 from noetl.store.postgres.log import PostgresLog
 from noetl.store.postgres.queue import PostgresQueue
-from noetl.store.postgres.records import PostgresRecords
 from noetl.store.postgres.retention import PostgresRetention
 from noetl.store.postgres.schema import migrate, require_current, schema_version
-from noetl.store.postgres.triggers import PostgresMessages, PostgresTriggers
-from noetl.store.queries import columns_of
-from noetl.store.queue import Queue
-from noetl.store.records import Records
-from noetl.store.retention import Retention
-from noetl.store.triggers import Messages, Triggers
+from noetl.store.postgres.triggers import PostgresTriggers
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """See `noetl.store.base.Store`. Open it with `open`."""
 
+    _database: PostgresDatabase
     exclusive = False
 
-    def __init__(self, database: Database, channel: PostgresChannel) -> None:
-        self._database = database
+    def __init__(self, database: PostgresDatabase, channel: PostgresChannel) -> None:
+        super().__init__(database)
         self._channel = channel
         self.channel: Channel | None = channel
-        self.log: Log = PostgresLog(database)
-        self.queue: Queue = PostgresQueue(database)
-        self.records: Records = PostgresRecords(database)
-        self.bodies: Bodies = PostgresBodies(database)
-        self.catalog: Catalog = PostgresCatalog(database)
-        self.triggers: Triggers = PostgresTriggers(database)
-        self.messages: Messages = PostgresMessages(database)
-        self.limits: Limits = PostgresLimits(database)
-        self.retention: Retention = PostgresRetention(database)
-        self.credentials: Credentials = PostgresCredentials(database)
-        self.access: Access = PostgresAccess(database)
-        self.sessions: Sessions = PostgresSessions(database)
+        self.log = PostgresLog(database)
+        self.queue = PostgresQueue(database)
+        self.bodies = PostgresBodies(database)
+        self.triggers = PostgresTriggers(database)
+        self.retention = PostgresRetention(database)
 
     @classmethod
     async def open(cls, url: str, *, shared: bool = False) -> PostgresStore:
@@ -66,7 +45,7 @@ class PostgresStore:
                 await (require_current if shared else migrate)(db, place)
             except FORESEEN as error:
                 raise fault(error, place) from error
-        database = Database(conninfo)
+        database = PostgresDatabase(conninfo)
         await database.open()
         store = cls(database, PostgresChannel(conninfo))
         if not shared:
@@ -74,14 +53,8 @@ class PostgresStore:
         return store
 
     async def time(self) -> float:
-        row = await self._database.one("time")
-        assert row is not None
-        return float(row["now"])
-
-    async def installation(self) -> str:
-        row = await self._database.one("installation")
-        assert row is not None, "it was made with the table"
-        return str(row["installation_id"])
+        [now] = await self._database.column("time")
+        return float(now)
 
     async def probe(self) -> None:
         await self._database.probe()
@@ -92,14 +65,3 @@ class PostgresStore:
 
     async def check(self) -> list[str]:
         return await check.problems(self._database)
-
-    async def beat(self, runtime: Runtime) -> None:
-        await self._database.change("beat", columns_of(runtime))
-
-    async def runtimes(
-        self, *, kind: str | None = None, since: float | None = None
-    ) -> list[Runtime]:
-        return await self._database.rows("runtimes", Runtime, {"kind": kind, "since": since})
-
-    async def leave(self, name: str) -> bool:
-        return await self._database.change("leave", {"name": name}) > 0

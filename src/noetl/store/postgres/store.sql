@@ -10,8 +10,8 @@ SELECT installation_id FROM noetl.installation
 INSERT INTO noetl.runtime (
     name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
 ) VALUES (
-    %(name)s, %(kind)s, %(started_at)s, %(seen_at)s, %(pool)s, %(slots)s, %(host)s, %(version)s,
-    %(draining)s, %(sandbox)s
+    :name, :kind, :started_at, :seen_at, :pool, :slots, :host, :version,
+    :draining, :sandbox
 )
     ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, seen_at = excluded.seen_at,
        pool = excluded.pool, slots = excluded.slots, host = excluded.host,
@@ -20,18 +20,21 @@ INSERT INTO noetl.runtime (
 -- runtimes --
 SELECT name, kind, started_at, seen_at, pool, slots, host, version, draining, sandbox
   FROM noetl.runtime
- WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(since)s::double precision IS NULL OR seen_at >= %(since)s)
+ WHERE (:kind::text IS NULL OR kind = :kind)
+   AND (:since::double precision IS NULL OR seen_at >= :since)
  ORDER BY name
 
 -- leave --
-DELETE FROM noetl.runtime WHERE name = %(name)s
+DELETE FROM noetl.runtime WHERE name = :name
 
 -- check_heads --
 SELECT execution_id FROM noetl.execution ORDER BY execution_id
 
 -- check_snapshots --
 SELECT execution_id, body, checksum FROM noetl.snapshot ORDER BY execution_id
+
+-- check_commands --
+SELECT execution_id, command_id, body, checksum FROM noetl.queue ORDER BY position
 
 -- check_results --
 SELECT execution_id, key FROM noetl.result ORDER BY execution_id, key

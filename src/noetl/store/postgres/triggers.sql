@@ -3,49 +3,46 @@
 -- trigger --
 SELECT path, key, kind, revision, next_at, state
   FROM noetl.trigger
- WHERE path = %(path)s AND key = %(key)s
+ WHERE path = :path AND key = :key
 
 -- lock_trigger --
-SELECT path, key, kind, revision, next_at, state
-  FROM noetl.trigger
- WHERE path = %(path)s AND key = %(key)s
-   FOR UPDATE
+SELECT 1 FROM noetl.trigger WHERE path = :path AND key = :key FOR UPDATE
 
 -- triggers --
 SELECT path, key, kind, revision, next_at, state
   FROM noetl.trigger
- WHERE kind = %(kind)s
-   AND starts_with(path, %(prefix)s)
-   AND (path, key) > (%(path)s::text COLLATE "C", %(key)s::text COLLATE "C")
+ WHERE kind = :kind
+   AND starts_with(path, :prefix)
+   AND (path, key) > (:path::text COLLATE "C", :key::text COLLATE "C")
  ORDER BY path, key
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- due_triggers --
 SELECT path, key, kind, revision, next_at, state
   FROM noetl.trigger
- WHERE next_at <= %(now)s
+ WHERE next_at <= :now
  ORDER BY next_at, path, key
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- next_trigger --
 SELECT min(next_at) AS next_at FROM noetl.trigger WHERE next_at IS NOT NULL
 
 -- insert_trigger --
 INSERT INTO noetl.trigger (path, key, kind, revision, next_at, state)
-VALUES (%(path)s, %(key)s, %(kind)s, 1, %(next_at)s, %(state)s)
+VALUES (:path, :key, :kind, 1, :next_at, :state)
     ON CONFLICT DO NOTHING
 
 -- update_trigger --
 UPDATE noetl.trigger
-   SET revision = revision + 1, next_at = %(next_at)s, state = %(state)s
- WHERE path = %(path)s AND key = %(key)s AND revision = %(revision)s
+   SET revision = revision + 1, next_at = :next_at, state = :state
+ WHERE path = :path AND key = :key AND revision = :revision
 
 -- delete_trigger --
 DELETE FROM noetl.trigger
- WHERE path = %(path)s AND key = %(key)s AND revision = %(revision)s
+ WHERE path = :path AND key = :key AND revision = :revision
 
 -- forget_triggers --
-DELETE FROM noetl.trigger WHERE path = %(path)s AND key <> '' AND kind = %(kind)s
+DELETE FROM noetl.trigger WHERE path = :path AND key <> '' AND kind = :kind
 
 -- put_trigger_times --
 -- What was started stays so, whatever is decided about the same time later.
@@ -53,7 +50,7 @@ INSERT INTO noetl.trigger_time AS stored (
     path, time, outcome, origin, reason, execution_id, decided_at
 )
 SELECT path, time, outcome, origin, reason, execution_id, decided_at
-  FROM json_to_recordset(%(times)s::json) AS given (
+  FROM json_to_recordset(:times::json) AS given (
     path text, time double precision, outcome text, origin text, reason text, execution_id text,
     decided_at double precision
   )
@@ -65,28 +62,28 @@ SELECT path, time, outcome, origin, reason, execution_id, decided_at
 -- trigger_times --
 SELECT path, time, outcome, origin, reason, execution_id, decided_at
   FROM noetl.trigger_time
- WHERE path = %(path)s AND time < %(before)s
+ WHERE path = :path AND time < :before
  ORDER BY time DESC
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- trigger_times_between --
 SELECT path, time, outcome, origin, reason, execution_id, decided_at
   FROM noetl.trigger_time
- WHERE path = %(path)s AND time BETWEEN %(first)s AND %(last)s
+ WHERE path = :path AND time BETWEEN :first AND :last
  ORDER BY time
 
 -- buffered_times --
 SELECT path, time, outcome, origin, reason, execution_id, decided_at
   FROM noetl.trigger_time
- WHERE path = %(path)s AND outcome = 'buffered'
+ WHERE path = :path AND outcome = 'buffered'
  ORDER BY time
- LIMIT %(limit)s
+ LIMIT :limit
 
 
 -- put_trigger_messages --
 INSERT INTO noetl.trigger_message (path, id, at, outcome, reason, execution_id)
 SELECT path, id, at, outcome, reason, execution_id
-  FROM json_to_recordset(%(messages)s::json) AS given (
+  FROM json_to_recordset(:messages::json) AS given (
     path text, id text, at double precision, outcome text, reason text, execution_id text
   )
     ON CONFLICT DO NOTHING
@@ -94,23 +91,23 @@ SELECT path, id, at, outcome, reason, execution_id
 -- trigger_messages --
 SELECT path, id, at, outcome, reason, execution_id
   FROM noetl.trigger_message
- WHERE path = %(path)s AND at < %(before)s
+ WHERE path = :path AND at < :before
  ORDER BY at DESC, id DESC
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- known_messages --
-SELECT id FROM noetl.trigger_message WHERE path = %(path)s AND id = ANY(%(ids)s)
+SELECT id FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
 
 -- open_messages --
 SELECT message.execution_id
   FROM noetl.trigger_message AS message
   JOIN noetl.execution AS execution USING (execution_id)
- WHERE message.path = %(path)s AND execution.ended_at IS NULL
+ WHERE message.path = :path AND execution.ended_at IS NULL
  ORDER BY message.at, message.id
- LIMIT %(limit)s
+ LIMIT :limit
 
 -- forget_messages --
-DELETE FROM noetl.trigger_message WHERE path = %(path)s AND id = ANY(%(ids)s)
+DELETE FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
 
 -- forget_old_messages --
-DELETE FROM noetl.trigger_message WHERE path = %(path)s AND at < %(before)s
+DELETE FROM noetl.trigger_message WHERE path = :path AND at < :before

@@ -77,7 +77,7 @@ DELETE FROM noetl_auth_cache
 
 -- put_audit --
 INSERT INTO noetl_audit (at, who, action, target, execution_id, details)
-VALUES (?, ?, ?, ?, ?, ?)
+VALUES (:at, :who, :action, :target, :execution_id, :details)
 
 -- audit --
 SELECT at, who, action, target, execution_id, details

@@ -24,8 +24,7 @@ from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
 from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, gathered, one_piece
 from noetl.store.checksums import damaged_result
-from noetl.store.sqlite.database import Database
-from noetl.store.sqlite.queries import QUERIES
+from noetl.store.sqlite.database import QUERIES, SqliteDatabase
 
 ROW_MAX = 1 << 20
 """Larger bodies go to files: in rows they would pass through the WAL and the page cache."""
@@ -48,7 +47,7 @@ class SqliteBodies:
 
     copies: BodyCopies | None = None
 
-    def __init__(self, database: Database, files: BodyFiles | None) -> None:
+    def __init__(self, database: SqliteDatabase, files: BodyFiles | None) -> None:
         self._database = database
         self._files = files
 

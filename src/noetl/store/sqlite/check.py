@@ -7,12 +7,10 @@ from collections import deque
 from collections.abc import Iterator
 
 from noetl.errors import Corrupted
-from noetl.store.catalog import verified_entry, verified_net
+from noetl.store.catalog import entry_of, verified_entry, verified_net
 from noetl.store.checksums import Head, agrees, chain_start, first_sentence
-from noetl.store.sqlite.catalog import entry_of
-from noetl.store.sqlite.database import rows
+from noetl.store.sqlite.database import QUERIES, rows
 from noetl.store.sqlite.log import follow_log
-from noetl.store.sqlite.queries import QUERIES
 
 
 def structure_problems(db: sqlite3.Connection) -> Iterator[str]:
@@ -57,7 +55,7 @@ def net_problems(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def catalog_problems(db: sqlite3.Connection) -> Iterator[str]:
-    for entry in rows(db, "check_catalog", entry_of):
+    for entry in rows(db, "check_catalog", entry_of, {}):
         try:
             verified_entry(*entry)
         except Corrupted as error:

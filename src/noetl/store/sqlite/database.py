@@ -1,7 +1,7 @@
 """Where statements run: on threads of their own, or on the caller's thread in simulations, where
 the order must not vary.
 
-The parts of a store share one `Database`: a lane that writes and a lane that reads. A job is a
+The parts of the store share one database: a lane that writes and a lane that reads. A job is a
 function of the connection. It runs inside one transaction, sees one state of the database, and may
 run again if that transaction failed.
 
@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from noetl.errors import StoreError
-from noetl.store.queries import fields_of
+from noetl.store.database import Database, Transaction, fields_of, read_queries
 from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
-from noetl.store.sqlite.queries import QUERIES
+
+QUERIES = read_queries(__package__)
+"""The statements of this store by name."""
 
 GROUP_MAX = 256
 IDLE_SECONDS = 0.1
@@ -40,6 +44,8 @@ SHORT_SECONDS = 0.002
 """How long an event loop may be blocked."""
 APART_SECONDS = 0.0001
 """A call that follows another this closely is probably one of many, which should share a flush."""
+
+encode_json = msgspec.json.Encoder().encode
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -308,8 +314,10 @@ class ReadOnly:
         """It has nothing to close."""
 
 
-class Database:
+class SqliteDatabase(Database):
     """A database file, or one in memory: how calls reach it, and how its errors are reported."""
+
+    queries = QUERIES
 
     def __init__(
         self, place: str, *, writer: Lane | None, reader: Lane, threads: bool = True
@@ -348,23 +356,74 @@ class Database:
         except OSError as error:
             raise fault(error, self.place) from error
 
-    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
-        """The rows of a statement, each as one of this kind."""
-        return await self.read(lambda db: rows(db, query, kind, **values))
+    async def tuples(self, query: str, /, **values: Any) -> list[Any]:
+        return await self.read(lambda db: tuples(db, query, values))
 
-    async def row(self, query: str, kind: Callable[..., T], /, **values: Any) -> T | None:
-        return next(iter(await self.rows(query, kind, **values)), None)
+    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+        return await self.read(lambda db: rows(db, query, kind, values))
+
+    async def change(self, query: str, /, **values: Any) -> int:
+        return await self.write(lambda db: change(db, query, values))
+
+    async def returned(self, query: str, /, **values: Any) -> list[Any]:
+        return await self.write(lambda db: tuples(db, query, values))
+
+    async def composed(self, statement: str, values: dict[str, Any]) -> list[Any]:
+        return await self.read(lambda db: db.execute(statement, sent(values)).fetchall())
+
+    async def together(self, job: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        return await self.write(lambda db: finished(job(SqliteTransaction(db))))
+
+
+class SqliteTransaction(Transaction):
+    """Runs statements at once, on the thread of the lane, so nothing here waits."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
 
     async def tuples(self, query: str, /, **values: Any) -> list[Any]:
-        """The rows of a statement, each as a tuple."""
-        return await self.read(lambda db: db.execute(QUERIES[query], values).fetchall())
+        return tuples(self._db, query, values)
 
-    async def change(self, query: str, /, **values: Any) -> bool:
-        """Run a statement. Returns whether it changed something."""
-        return await self.write(lambda db: db.execute(QUERIES[query], values).rowcount > 0)
+    async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
+        return rows(self._db, query, kind, values)
+
+    async def change(self, query: str, /, **values: Any) -> int:
+        return change(self._db, query, values)
+
+    async def lock(self, query: str, /, **values: Any) -> None:
+        """Nobody else writes meanwhile."""
 
 
-def rows(db: sqlite3.Connection, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
-    cursor = db.execute(QUERIES[query], values)
+def finished(job: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing: it ends with its first step."""
+    try:
+        job.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    job.close()
+    raise RuntimeError("within a transaction, a job waits for nothing but its statements")
+
+
+def tuples(db: sqlite3.Connection, query: str, values: dict[str, Any]) -> list[Any]:
+    return db.execute(QUERIES[query], sent(values)).fetchall()
+
+
+def rows(
+    db: sqlite3.Connection, query: str, kind: Callable[..., T], values: dict[str, Any]
+) -> list[T]:
+    cursor = db.execute(QUERIES[query], sent(values))
     names = [column[0] for column in cursor.description]
     return [kind(**fields_of(dict(zip(names, row, strict=True)))) for row in cursor]
+
+
+def change(db: sqlite3.Connection, query: str, values: dict[str, Any]) -> int:
+    return db.execute(QUERIES[query], sent(values)).rowcount
+
+
+def sent(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as parameters: a list as `json_each` takes it."""
+    return {
+        name: encode_json(value).decode() if type(value) is list else value
+        for name, value in values.items()
+    }

@@ -23,12 +23,9 @@ from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary, encode_labels
 from noetl.store.sqlite import triggers
 from noetl.store.sqlite.bodies import Filed, SqliteBodies, result_row
-from noetl.store.sqlite.database import Database
+from noetl.store.sqlite.database import QUERIES, SqliteDatabase, encode_json
 from noetl.store.sqlite.faults import FORESEEN, fault
-from noetl.store.sqlite.queries import QUERIES
-from noetl.store.sqlite.queue import claim, listed, verify_commands
-
-encode_json = msgspec.json.Encoder().encode
+from noetl.store.sqlite.queue import claim, verify_commands
 
 # In this order a batch is written: an execution before what belongs to it, and setting before
 # clearing, so that what one write both sets and clears is gone afterwards.
@@ -83,7 +80,7 @@ class Outdated(Exception):
 class SqliteLog:
     """See `noetl.store.log.Log`."""
 
-    def __init__(self, database: Database, bodies: SqliteBodies) -> None:
+    def __init__(self, database: SqliteDatabase, bodies: SqliteBodies) -> None:
         self._database = database
         self._bodies = bodies
         self._heads: Heads[Standing] = Heads()
@@ -150,10 +147,10 @@ class SqliteLog:
         return await self._database.read(read)
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
-        return dict(await self._database.tuples("heads", executions=listed(execution_ids)))
+        return dict(await self._database.tuples("heads", executions=list(execution_ids)))
 
     async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
-        return dict(await self._database.tuples("openings", executions=listed(execution_ids)))
+        return dict(await self._database.tuples("openings", executions=list(execution_ids)))
 
     async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
         return dict(await self._database.tuples("vars", execution_id=execution_id))
@@ -311,7 +308,7 @@ class _Batch:
     def __init__(self, db: sqlite3.Connection, filed: Filed) -> None:
         self._db = db
         self._filed = filed
-        self._rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._rows: defaultdict[str, list[Any]] = defaultdict(list)
 
     def flush(self) -> None:
         rows, many = self._rows, self._db.cursor().executemany
@@ -353,7 +350,7 @@ class _Batch:
         if write.slots and write.summary is not None:
             self._add_slots(write, write.summary)
         if write.audit:
-            rows["put_audit"] += [msgspec.structs.astuple(entry) for entry in write.audit]
+            rows["put_audit"] += [msgspec.structs.asdict(entry) for entry in write.audit]
         return end
 
     def _add_slots(self, write: Write, summary: Summary) -> None:

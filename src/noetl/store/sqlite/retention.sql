@@ -5,7 +5,7 @@
 -- What ended before a moment was requested before it, and most of that is forgotten already.
 SELECT execution_id, path, status, requested_at, ended_at
   FROM noetl_execution
- WHERE requested_at < :before AND (requested_at, execution_id) > (:after_at, :after_id)
+ WHERE requested_at < :before AND (requested_at, execution_id) > (:requested_after, :after_id)
    AND ended_at < :before AND ended_at >= :since AND parent_execution_id IS NULL
    AND substr(path, 1, length(:prefix)) = :prefix
  ORDER BY requested_at, execution_id

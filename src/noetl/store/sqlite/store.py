@@ -6,39 +6,21 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from noetl.errors import Corrupted, StoreError
-from noetl.store.access import Access, Sessions
-from noetl.store.base import Channel, Runtime
-from noetl.store.bodies import Bodies
-from noetl.store.catalog import Catalog
+from noetl.store.base import Store
 from noetl.store.checksums import first_sentence
-from noetl.store.credentials import Credentials
-from noetl.store.limits import Limits
-from noetl.store.log import Log
-from noetl.store.queries import columns_of
-from noetl.store.queue import Queue
-from noetl.store.records import Records
-from noetl.store.retention import Retention
 from noetl.store.sqlite import check
-from noetl.store.sqlite.access import SqliteAccess, SqliteCredentials, SqliteSessions
 from noetl.store.sqlite.bodies import BodyFiles, SqliteBodies
-from noetl.store.sqlite.catalog import SqliteCatalog
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
-from noetl.store.sqlite.database import Database, Inline, Lane, Readers, Writer
+from noetl.store.sqlite.database import Inline, Lane, Readers, SqliteDatabase, Writer
 from noetl.store.sqlite.faults import FORESEEN, fault, full
-from noetl.store.sqlite.limits import SqliteLimits
 from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.log import SqliteLog
 from noetl.store.sqlite.queue import SqliteQueue
-from noetl.store.sqlite.records import SqliteRecords
 from noetl.store.sqlite.retention import SqliteRetention
 from noetl.store.sqlite.schema import migrate, require_current
-from noetl.store.sqlite.triggers import SqliteMessages, SqliteTriggers
-from noetl.store.triggers import Messages, Triggers
+from noetl.store.sqlite.triggers import SqliteTriggers
 
 READERS = 2
 ROOM_MIN = 1 << 20
@@ -51,31 +33,24 @@ def no_database(path: Path) -> StoreError:
     )
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """See `noetl.store.base.Store`. Open it with `open`."""
 
+    _database: SqliteDatabase
     exclusive = True
-    channel: Channel | None = None
+    channel = None
 
     def __init__(
-        self, database: Database, files: BodyFiles | None = None, lock: FileLock | None = None
+        self, database: SqliteDatabase, files: BodyFiles | None = None, lock: FileLock | None = None
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._has_files = files is not None
         self._lock = lock
-        bodies = SqliteBodies(database, files)
-        self.log: Log = SqliteLog(database, bodies)
-        self.queue: Queue = SqliteQueue(database)
-        self.records: Records = SqliteRecords(database)
-        self.bodies: Bodies = bodies
-        self.catalog: Catalog = SqliteCatalog(database)
-        self.triggers: Triggers = SqliteTriggers(database)
-        self.messages: Messages = SqliteMessages(database)
-        self.limits: Limits = SqliteLimits(database)
-        self.retention: Retention = SqliteRetention(database, files)
-        self.credentials: Credentials = SqliteCredentials(database)
-        self.access: Access = SqliteAccess(database)
-        self.sessions: Sessions = SqliteSessions(database)
+        self.bodies = bodies = SqliteBodies(database, files)
+        self.log = SqliteLog(database, bodies)
+        self.queue = SqliteQueue(database)
+        self.triggers = SqliteTriggers(database)
+        self.retention = SqliteRetention(database, files)
 
     @classmethod
     async def open(cls, url: str, *, shared: bool = False, threads: bool = True) -> SqliteStore:
@@ -100,7 +75,7 @@ class SqliteStore:
         migrate(db, MEMORY)
         # The database lives in its connection, so reads and writes take turns.
         lane: Lane = Writer(db) if threads else Inline(db)
-        return cls(Database(MEMORY, writer=lane, reader=lane, threads=threads))
+        return cls(SqliteDatabase(MEMORY, writer=lane, reader=lane, threads=threads))
 
     @classmethod
     def _open_file(cls, path: Path, threads: bool) -> SqliteStore:
@@ -123,7 +98,7 @@ class SqliteStore:
         except BaseException:
             lock.release()
             raise
-        database = Database(str(path), writer=lane, reader=reader, threads=threads)
+        database = SqliteDatabase(str(path), writer=lane, reader=reader, threads=threads)
         return cls(database, BodyFiles(path), lock)
 
     @classmethod
@@ -136,7 +111,7 @@ class SqliteStore:
         except BaseException:
             db.close()
             raise
-        store = cls(Database(str(path), writer=None, reader=Readers([db])), BodyFiles(path))
+        store = cls(SqliteDatabase(str(path), writer=None, reader=Readers([db])), BodyFiles(path))
         store.exclusive = False  # the process that writes may continue any execution
         return store
 
@@ -148,10 +123,6 @@ class SqliteStore:
 
     async def time(self) -> float:
         return time.time()
-
-    async def installation(self) -> str:
-        [(found,)] = await self._database.tuples("installation")
-        return str(found)
 
     async def probe(self) -> None:
         if self._has_files:
@@ -167,18 +138,6 @@ class SqliteStore:
             except Corrupted as error:
                 found.append(first_sentence(error))
         return found
-
-    async def beat(self, runtime: Runtime) -> None:
-        await self._database.change("beat", **columns_of(runtime))
-
-    async def runtimes(
-        self, *, kind: str | None = None, since: float | None = None
-    ) -> list[Runtime]:
-        found = await self._database.rows("runtimes", dict[str, Any], kind=kind, since=since)
-        return [msgspec.convert(row, Runtime, strict=False) for row in found]
-
-    async def leave(self, name: str) -> bool:
-        return await self._database.change("leave", name=name)
 
 
 def _require_room(path: Path) -> None:
