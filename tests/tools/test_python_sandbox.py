@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from noetl.tools.processes.programs import spawner
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.python.sandbox import SandboxPool
 from tests.stopwatch import PATIENCE
@@ -52,6 +53,18 @@ async def called(pool, code, log=lambda text: None, timeout=None, owner="", **in
 
 
 PID = "import os\nresult = os.getpid()"
+WHERE = "import os\nresult = os.getcwd()"
+
+
+def test_code_runs_also_after_the_directory_of_the_worker_is_gone(tmp_path, monkeypatch):
+    spawner().close()
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert in_pool(lambda pool: called(pool, WHERE)) == str(tmp_path)
+        tmp_path.rmdir()
+        assert in_pool(lambda pool: called(pool, WHERE)) == "/"
+    finally:
+        spawner().close()
 
 
 def test_a_process_is_used_again():

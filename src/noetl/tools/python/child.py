@@ -268,7 +268,12 @@ class _Surroundings:
 
     def __init__(self, private: tuple[str, ...]) -> None:
         self.private = {place: frozenset(os.listdir(place)) for place in private}
-        self.directory = os.getcwd()
+        try:
+            self.directory = os.getcwd()
+        except FileNotFoundError:
+            # The directory in which the worker was started is gone.
+            self.directory = "/"
+            os.chdir(self.directory)
         self.environment = dict(os.environ)
         self.path = list(sys.path)
         self.umask = os.umask(0o022)
