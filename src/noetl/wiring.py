@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from noetl.store.nats import Nats
     from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
+    from noetl.tools.python.sandbox import SandboxPool
     from noetl.tools.registry import Known
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
@@ -846,17 +847,19 @@ def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
 
 def tool_resources(settings: Settings, slots: int) -> ToolResources:
     """What the tools of a worker with so many slots share."""
-    from noetl.tools.python.sandbox import SandboxPool, processes_for
     from noetl.tools.resources import ToolResources
 
     rules = tool_rules(settings)
-    size = settings.python_processes or processes_for(slots)
-    return ToolResources(
-        lambda: SandboxPool(
+
+    def sandbox() -> SandboxPool:
+        from noetl.tools.python.sandbox import SandboxPool, processes_for
+
+        size = settings.python_processes or processes_for(slots)
+        return SandboxPool(
             size, bounds=rules.bounds, room=rules.room, message_max=rules.max_response_bytes
-        ),
-        rules,
-    )
+        )
+
+    return ToolResources(sandbox, rules)
 
 
 def secret_sources(settings: Settings) -> Sources:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from noetl.cli.newtool import files_of
-from noetl.tools.registry import BUILT_IN
+from noetl.tools.registry import BUILT_IN, tools
 from tests.cli.conftest import COMMAND, clean_environment
 
 
@@ -20,16 +20,16 @@ def test_every_kind_is_listed_with_its_summary(noetl):
     as_json = json.loads(noetl("tools", "list", "--json").out)["tools"]
 
     assert listed.code == 0
-    for tool in BUILT_IN:
+    for tool in tools().values():
         assert f"{tool.kind} " in listed.out
         assert tool.summary in listed.out
-    assert {one["kind"] for one in as_json} == {tool.kind for tool in BUILT_IN}
+    assert {one["kind"] for one in as_json} == set(BUILT_IN)
     assert {one["origin"] for one in as_json} == {"NoETL itself"}
 
 
 @pytest.mark.parametrize("kind", ["quantum", "http", "transfer", "noop"])
 def test_a_kind_is_shown_field_by_field(noetl, kind):
-    [tool] = [tool for tool in BUILT_IN if tool.kind == kind]
+    tool = tools()[kind]
     shown = noetl("tools", "show", kind)
     schema = json.loads(noetl("tools", "show", kind, "--json").out)["schema"]
 

@@ -335,7 +335,7 @@ class Effect(ToolConfig, frozen=True, kw_only=True):
 def _compiled(text: str) -> tuple[Net, str]:
     """A playbook as a net, and its digest."""
     effect = Tool(kind="effect", summary="", config=Effect, run=cast(Any, None))
-    compiled = compile_text(text, tools=tools() | {"effect": effect})
+    compiled = compile_text(text, tools={**tools(), "effect": effect})
     assert compiled.net is not None, [str(problem) for problem in compiled.problems]
     return compiled.net, compiled.digest
 
@@ -361,8 +361,9 @@ class World:
         self._wanted = servers
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._born = 0
-        self.tools = tools() | {
-            "effect": Tool(kind="effect", summary="", config=Effect, run=self.run)
+        self.tools = {
+            **tools(),
+            "effect": Tool(kind="effect", summary="", config=Effect, run=self.run),
         }
 
     async def credential(self, name: str) -> None:

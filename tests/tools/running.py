@@ -16,7 +16,7 @@ from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
 from noetl.tools.python.sandbox import SandboxPool
-from noetl.tools.registry import BUILT_IN
+from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.tools.rules import Rules
 
@@ -29,7 +29,7 @@ def kept(value: Any) -> dict[str, Any]:
     return refs.reference("1", KEY, refs.encode(value), value, SEAL)
 
 
-TOOLS = {tool.kind: tool for tool in BUILT_IN}
+TOOLS = tools()
 
 
 class Bench:

@@ -16,7 +16,7 @@ from noetl.dsl import compile_text
 from noetl.dsl.walk import all_tasks, bodies
 from noetl.tools import sqlalchemy
 from noetl.tools.base import Tool
-from noetl.tools.registry import BUILT_IN, shapes
+from noetl.tools.registry import BUILT_IN, shapes, tools
 from noetl.tools.testing import ToolContract
 
 # Imported for the contracts that they hold kinds to.
@@ -31,7 +31,7 @@ OTHER_NAMES = {tool.kind for tool in sqlalchemy.TOOLS[1:]}
 CUT_OFF = {"unknown-step", "unknown-task", "unknown-workbook-task", "no-entry-step"}
 """What an example on a page lacks only because it is cut out of a playbook."""
 
-every_kind = pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: tool.kind)
+every_kind = pytest.mark.parametrize("tool", list(tools().values()), ids=lambda tool: tool.kind)
 
 
 def page_of(tool: Tool) -> str:
@@ -127,5 +127,5 @@ def test_the_import_contract_keeps_every_kind_apart_from_every_other():
         if one["name"] == "Tool kinds do not know each other"
     ]
 
-    assert set(contract["modules"]) == {tool.config.__module__ for tool in BUILT_IN}
+    assert set(contract["modules"]) == {f"noetl.tools.{module}" for module in BUILT_IN.values()}
     assert "ignore_imports" not in contract

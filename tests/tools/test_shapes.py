@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import DistributionFinder, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ ERROR_KINDS = words(
     "db_connection db_constraint db_deadlock db_timeout exception cancelled lease_lost unknown"
 )
 
-every_kind = pytest.mark.parametrize("shape", BUILT_IN, ids=lambda shape: shape.kind)
+every_kind = pytest.mark.parametrize("shape", list(tools().values()), ids=lambda shape: shape.kind)
 
 
 def fields_of(shape: ToolShape) -> set[str]:
@@ -90,7 +92,7 @@ def written_config(shape: ToolShape, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_promised_kind_is_there_once_and_no_other():
-    assert sorted(shape.kind for shape in BUILT_IN) == sorted(PROMISED)
+    assert sorted(BUILT_IN) == sorted(PROMISED)
 
 
 @every_kind
@@ -229,7 +231,7 @@ def test_whoever_writes_a_wrong_value_is_told_the_right_ones(task, said):
 def test_the_index_lists_every_kind_with_its_summary():
     index = (DOCS / "README.md").read_text()
 
-    for shape in BUILT_IN:
+    for shape in tools().values():
         assert f"| [{shape.kind}]({shape.kind}.md) | {shape.summary} |" in index
 
 
@@ -418,15 +420,56 @@ def test_a_plugin_that_is_no_tool_is_refused(site):
         shapes()
 
 
-def test_importing_the_registry_loads_no_library_but_msgspec():
-    """The command line imports it on every call."""
-    program = (
-        "import sys\n"
-        "import msgspec\n"
-        "before = set(sys.modules)\n"
-        "import noetl.tools.registry\n"
-        "print(*{name.split('.')[0] for name in set(sys.modules) - before})\n"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+def test_a_plugin_in_an_archive_adds_its_kind(site, monkeypatch):
+    (packed := site / "packed").mkdir()
+    install(packed, "noetl_zipped", plugin("greet"), "greet = noetl_zipped:TOOL")
+    monkeypatch.syspath_prepend(shutil.make_archive(str(site / "zipped"), "zip", packed))
 
-    assert answer.stdout.split() == ["noetl"], answer.stderr
+    assert "greet" in shapes()
+
+
+def test_a_plugin_that_another_finder_finds_adds_its_kind(site, monkeypatch):
+    """A program that is packed into one file brings a finder of its own."""
+    (packed := site / "packed").mkdir()
+    install(packed, "noetl_frozen", plugin("greet"), "greet = noetl_frozen:TOOL")
+    (packed / "noetl_frozen.py").rename(site / "noetl_frozen.py")
+
+    class Finder(DistributionFinder):
+        def find_distributions(self, context=None):
+            return MetadataPathFinder.find_distributions(self.Context(path=[str(packed)]))
+
+        def find_spec(self, *names):
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+
+    assert "greet" in shapes()
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program imports, beside those that msgspec does."""
+    before, after = (
+        subprocess.run(
+            [sys.executable, "-c", f"import sys\n{text}\nprint(*sys.modules)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for text in ("import msgspec", program)
+    )
+    return set(after) - set(before)
+
+
+def test_a_kind_is_imported_when_it_is_asked_for():
+    found = loaded_by("from noetl.tools.registry import tools\ntools()['noop']")
+
+    kinds = {f"noetl.tools.{module}" for module in BUILT_IN.values()}
+    assert found & kinds == {"noetl.tools.noop"}
+    assert {name.split(".")[0] for name in found} == {"noetl"}
+
+
+def test_importing_every_kind_loads_no_library_but_msgspec():
+    """The compiler, the editor's schema and `noetl tools` do."""
+    found = loaded_by("from noetl.tools.registry import tools\ndict(tools())")
+
+    assert {name.split(".")[0] for name in found} == {"noetl"}

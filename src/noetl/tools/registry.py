@@ -1,38 +1,23 @@
-"""The registry of tool kinds: built-in ones, and those of installed plug-ins."""
+"""The registry of tool kinds: built-in ones, and those of installed plug-ins.
+
+A playbook uses few kinds, so the module of a built-in one is imported when somebody first asks for
+that kind.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
-from noetl.tools import (
-    artifact,
-    container,
-    duckdb,
-    http,
-    llm,
-    mcp,
-    nats,
-    noop,
-    playbook,
-    postgres,
-    python,
-    quantum,
-    secrets,
-    shell,
-    sqlalchemy,
-    sqlite,
-    store,
-    transfer,
-    workbook,
-)
 from noetl.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -41,49 +26,75 @@ if TYPE_CHECKING:
 PLUGIN_GROUP = "noetl.tools"
 OURS = "NoETL itself"
 
-BUILT_IN: tuple[Tool, ...] = (
-    noop.TOOL,
-    python.TOOL,
-    http.TOOL,
-    postgres.TOOL,
-    duckdb.TOOL,
-    sqlite.TOOL,
-    *sqlalchemy.TOOLS,
-    shell.TOOL,
-    playbook.TOOL,
-    workbook.TOOL,
-    secrets.TOOL,
-    nats.TOOL,
-    transfer.TOOL,
-    store.TOOL,
-    artifact.TOOL,
-    container.TOOL,
-    mcp.TOOL,
-    llm.TOOL,
-    quantum.TOOL,
-)
+BUILT_IN: Mapping[str, str] = {
+    "noop": "noop",
+    "python": "python",
+    "http": "http",
+    "postgres": "postgres",
+    "duckdb": "duckdb",
+    "sqlite": "sqlite",
+    "sql": "sqlalchemy",
+    "mysql": "sqlalchemy",
+    "snowflake": "sqlalchemy",
+    "clickhouse": "sqlalchemy",
+    "bigquery": "sqlalchemy",
+    "mssql": "sqlalchemy",
+    "oracle": "sqlalchemy",
+    "shell": "shell",
+    "playbook": "playbook",
+    "workbook": "workbook",
+    "secrets": "secrets",
+    "nats": "nats",
+    "transfer": "transfer",
+    "store": "store",
+    "artifact": "artifact",
+    "container": "container",
+    "mcp": "mcp",
+    "llm": "llm",
+    "quantum": "quantum",
+}
+"""Kind → the module of this package that declares it as `TOOL`, or among its `TOOLS`."""
 
 
-def shapes(added: Iterable[Tool] = ()) -> dict[str, ToolShape]:
-    """Every tool kind by name. A kind may be provided only once, so plug-ins cannot replace
-    ours.
-    """
-    return dict(tools(added))
+class Tools(Mapping[str, Tool]):
+    """Every tool kind by name; a built-in one is imported when it is asked for."""
+
+    def __init__(self, others: Mapping[str, Tool]) -> None:
+        self._tools: dict[str, Tool | None] = {**dict.fromkeys(BUILT_IN), **others}
+
+    def __getitem__(self, kind: str) -> Tool:
+        tool = self._tools[kind]
+        if tool is None:
+            module = import_module(f"noetl.tools.{BUILT_IN[kind]}")
+            declared: tuple[Tool, ...] = getattr(module, "TOOLS", ()) or (module.TOOL,)
+            tool = self._tools[kind] = next(tool for tool in declared if tool.kind == kind)
+        return tool
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
-def tools(added: Iterable[Tool] = ()) -> dict[str, Tool]:
+def tools(added: Iterable[Tool] = ()) -> Mapping[str, Tool]:
     """Every tool kind by name, runnable if this version can run it; with those `added` by the
-    embedding program.
+    embedding program. A kind may be provided only once, so nobody can replace ours.
     """
-    found = {kind: known.tool for kind, known in kinds().items()}
+    others = {kind: known.tool for kind, known in _plug_ins().items()}
     for tool in added:
-        if tool.kind in found:
+        if tool.kind in BUILT_IN or tool.kind in others:
             raise PluginRejected(
                 f'this program adds the tool kind "{tool.kind}", which exists already.'
                 " Give it another name."
             )
-        found[tool.kind] = tool
-    return found
+        others[tool.kind] = tool
+    return Tools(others)
+
+
+def shapes(added: Iterable[Tool] = ()) -> Mapping[str, ToolShape]:
+    """The same for the language, which needs nothing but their shapes."""
+    return tools(added)
 
 
 class Known(NamedTuple):
@@ -95,7 +106,17 @@ class Known(NamedTuple):
 
 def kinds() -> dict[str, Known]:
     """Every tool kind by name, with its provider."""
-    return dict(_kinds(tuple((place, _changed(place)) for place in sys.path)))
+    return {kind: Known(tool, OURS) for kind, tool in Tools({}).items()} | _plug_ins()
+
+
+# --- Plug-ins ----------------------------------------------------------------------------------
+
+
+def _plug_ins() -> dict[str, Known]:
+    """The kinds of plug-ins. A system asks for them several times, and finding them reads a file of
+    every installed package; so the search is repeated only if a package was installed or removed.
+    """
+    return _plug_ins_in(tuple((place, _changed(place)) for place in sys.path))
 
 
 def _changed(place: str) -> int:
@@ -107,24 +128,52 @@ def _changed(place: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def _kinds(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
-    """Finding plug-ins reads a file of every installed package. A system asks for its kinds several
-    times, so the search is repeated only if one of the `places` has changed.
-    """
-    # Imported here because it costs more than all the tools together.
+def _plug_ins_in(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
+    found: dict[str, Known] = {}
+    if not (_other_finders() or any(_may_declare(place) for place, _ in places)):
+        return found
+    # Imported only if there may be a plug-in: it costs more than all the tools together.
     from importlib.metadata import entry_points
 
-    found = {tool.kind: Known(tool, OURS) for tool in BUILT_IN}
     for entry_point in entry_points(group=PLUGIN_GROUP):
         tool = _loaded(entry_point)
-        if tool.kind in found:
+        if tool.kind in BUILT_IN or tool.kind in found:
+            provider = OURS if tool.kind in BUILT_IN else found[tool.kind].origin
             raise PluginRejected(
                 f'{_origin(entry_point)} provides the tool kind "{tool.kind}", which '
-                f"{found[tool.kind].origin} provides already. Uninstall one of the two, or rename "
+                f"{provider} provides already. Uninstall one of the two, or rename "
                 "the kind."
             )
         found[tool.kind] = Known(tool, _origin(entry_point))
     return found
+
+
+def _other_finders() -> bool:
+    """Whether packages may be found elsewhere than along `sys.path`."""
+    return any(
+        hasattr(finder, "find_distributions")
+        for finder in sys.meta_path
+        if finder is not PathFinder
+    )
+
+
+def _may_declare(place: str) -> bool:
+    """Whether the entry points of a package in this place of `sys.path` mention our group."""
+    try:
+        names = os.listdir(place or ".")
+    except NotADirectoryError:
+        return True  # An archive.
+    except OSError:
+        return False
+    for name in names:
+        if name.lower().endswith(("dist-info", "egg-info")):
+            try:
+                with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:
+                    if PLUGIN_GROUP.encode() in file.read():
+                        return True
+            except OSError:
+                continue  # It has no entry points.
+    return False
 
 
 def _loaded(entry_point: EntryPoint) -> Tool:

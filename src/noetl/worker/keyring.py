@@ -27,7 +27,6 @@ from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal
 from noetl.templates.views import ResultView
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
-from noetl.tools.secrets.managers import MANAGERS, Wanted
 from noetl.worker.control import Control
 
 logger = logging.getLogger(__name__)
@@ -184,6 +183,9 @@ class Keyring:
 
     async def _asked(self, provider: str, entry: KeychainEntry) -> dict[str, Any]:
         """The fields of a secret in an external manager. Raises Failed."""
+        # Most workers never ask one.
+        from noetl.tools.secrets.managers import MANAGERS, Wanted
+
         config, context = entry.config, self._lend_context()
         version, region = config.get("version"), config.get("region")
         fields = await fields_of(config.get("auth"), context)

@@ -5,7 +5,7 @@ row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, assert_never
 
@@ -236,7 +236,7 @@ _TELLING = (
 
 
 @cache
-def tool_shapes() -> dict[str, ToolShape]:
+def tool_shapes() -> Mapping[str, ToolShape]:
     """The installed kinds: each declares which fields to show of its calls."""
     from noetl.tools.registry import shapes
 

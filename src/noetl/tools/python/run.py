@@ -8,11 +8,9 @@ from pathlib import Path
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, Refused
-from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import shortest
 from noetl.tools.processes.sandbox import Answer, Crashed
 from noetl.tools.python import Python, imports_of
-from noetl.tools.python.packages import packages_for
 
 CODE_NAME = "<code>"
 
@@ -21,10 +19,15 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
         async with asyncio.timeout(limit):
-            libs = config.libs if isinstance(config.libs, tuple) else ()
-            packages = await packages_for(libs, context) if libs else None
+            packages = None
+            if config.libs and isinstance(config.libs, tuple):
+                from noetl.tools.python.packages import packages_for
+
+                packages = await packages_for(config.libs, context)
             code, name = config.code, CODE_NAME
             if code is None:
+                from noetl.tools.files.scripts import loaded
+
                 assert config.script is not None
                 name = config.script
                 code = await loaded(name, config.auth, context)
