@@ -10,7 +10,7 @@ Facts are folded as they are decided, so each consequence sees the state its cau
 
 from __future__ import annotations
 
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from msgspec import convert, to_builtins
 
@@ -139,9 +139,15 @@ def _take_in(turn: Turn, given: Input) -> None:
         case Reported(report=report):
             absorb_report(turn, report)
         case TimerDue(timer_id=timer_id):
-            _fire(turn, timer_id)
+            timer = turn.state.timers.get(timer_id)
+            if timer is not None:
+                turn.record(TimerFired(at=turn.at, timer_id=timer_id))
+                _on_timer(turn, timer)
         case ChildEnded(fact=fact):
-            _end_child(turn, fact)
+            run = turn.state.runs.get(fact.step_run_id)
+            if run is not None and fact.child in run.children:
+                turn.record(fact)
+                _wake(turn, run, fact.iteration)
         case LoopEnded(step_run_id=step_run_id):
             run = turn.state.runs.get(step_run_id)
             if run is not None and run.loop is not None:
@@ -363,7 +369,7 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
         loops.issue_part(turn, run, again)
         loops.hand_out(turn, run)
     else:
-        turn.effect(Issue(command_for(turn, run, again, progress=run.progress)))
+        turn.effects.append(Issue(command_for(turn, run, again, progress=run.progress)))
 
 
 def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
@@ -396,13 +402,6 @@ def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     )
     close_command(turn, run, command_id)
     loops.go_on(turn, run)
-
-
-def _fire(turn: Turn, timer_id: str) -> None:
-    timer = turn.state.timers.get(timer_id)
-    if timer is not None:
-        turn.record(TimerFired(at=turn.at, timer_id=timer_id))
-        _on_timer(turn, timer)
 
 
 def _on_timer(turn: Turn, timer: TimerState) -> None:
@@ -449,15 +448,8 @@ def _stop_child(turn: Turn, run: Run, timer: TimerState) -> None:
             iteration=timer.iteration,
         )
     )
-    turn.effect(CancelChild(child, reason))
+    turn.effects.append(CancelChild(child, reason))
     _wake(turn, run, timer.iteration)
-
-
-def _end_child(turn: Turn, fact: ChildFinished) -> None:
-    run = turn.state.runs.get(fact.step_run_id)
-    if run is not None and fact.child in run.children:
-        turn.record(fact)
-        _wake(turn, run, fact.iteration)
 
 
 def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
@@ -535,7 +527,8 @@ def finish_if_over(turn: Turn) -> bool:
         else:
             turn.record(WorkflowFailing(at=turn.at, error=broken, step=_last(state)))
         return True
-    undoes = bool(state.undo) and _end_of(state) in turn.program.net.executor.compensate_on
+    ends_by = "cancel" if state.cancelling else "failure"
+    undoes = bool(state.undo) and ends_by in turn.program.net.executor.compensate_on
     handler = None if state.failure_handled or state.cancelling else turn.program.on_failure
     if not undoes and handler is None:
         finish(turn, "CANCELLED" if state.cancelling else "FAILED", error=state.failure)
@@ -575,10 +568,6 @@ def _real(turn: Turn, value: Any) -> Any:
     return value
 
 
-def _end_of(state: ExecutionState) -> Literal["failure", "cancel"]:
-    return "cancel" if state.cancelling else "failure"
-
-
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:
     """End it, once and for all."""
     state = turn.state
@@ -588,7 +577,7 @@ def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> N
     turn.record(ExecutionProcessed(at=turn.at, status=status))
     if state.parent is not None:
         told = TellParent(state.parent, status, result, error)
-        turn.effect(_of_its_step(told, state) if status == "COMPLETED" else told)
+        turn.effects.append(_of_its_step(told, state) if status == "COMPLETED" else told)
 
 
 def _of_its_step(told: TellParent, state: ExecutionState) -> TellParent:

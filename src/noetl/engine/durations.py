@@ -11,9 +11,12 @@ from noetl.templates import Compiled, Scope
 
 def duration(written: Compiled, scope: Scope, what: str) -> float | None:
     """The length in seconds; None where nothing is written."""
-    value: Any = written.render(scope, what)
-    if value is None:
-        return None
+    value = written.render(scope, what)
+    return None if value is None else length_of(value, what)
+
+
+def length_of(value: Any, what: str) -> float:
+    """The seconds that a value says. Raises EvaluationFailed if it is not a duration."""
     is_amount = isinstance(value, int | float | str) and not isinstance(value, bool)
     length = seconds(value) if is_amount else None
     if length is None:

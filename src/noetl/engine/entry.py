@@ -22,6 +22,7 @@ from typing import Literal
 
 from noetl.engine.durations import duration
 from noetl.engine.loops import start_loop
+from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.rules import entering
 from noetl.engine.program import GATHERING, AdmitProgram, StepProgram
 from noetl.engine.runs import complete_run, end_by_rule, fail_run, hear, issue
@@ -242,75 +243,59 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
 
 
 def start_undoing(turn: Turn, undo: Undo) -> None:
-    """Compensate one done run: by a workbook entry, or by a step. Nothing is routed from there."""
+    """Compensate one done run: by a workbook entry, or by a step."""
     block = undo.by if undo.by in turn.program.blocks else None
     step = undo.step if block is not None else undo.by
-    program = turn.program.steps[step]
     run_id = derive(undo.step_run_id, "compensate")
-    number = _next_number(turn, step)
-    wrong: TaskError | None = None
     args: Values = {"step": undo.step, "result": undo.result}
-    limits: list[Limit] = []
+    _start_apart(turn, step, run_id, args, block=block, compensates=undo.step_run_id)
+
+
+def start_handling(turn: Turn, step: str, error: TaskError) -> None:
+    """Run what the playbook says for a failure, once. How it ends does not change how the
+    execution ends."""
+    args: Values = {"error": error_value(error), "failed_step": turn.state.failed_step}
+    run_id = derive(turn.execution_id, "on_failure")
+    _start_apart(turn, step, run_id, args, handles_failure=True)
+
+
+def _start_apart(
+    turn: Turn,
+    step: str,
+    run_id: StepRunId,
+    args: Values,
+    *,
+    block: str | None = None,
+    compensates: StepRunId | None = None,
+    handles_failure: bool = False,
+) -> None:
+    """Start a run that no token asks for. Nothing is routed from there."""
+    program, known = turn.program.steps[step], turn.state.steps.get(step)
+    limits, wrong = NO_LIMITS, None
     if block is None:
         try:
-            given, scope = seen_on_entry(turn, program, run_id, [], args)
+            args, scope = seen_on_entry(turn, program, run_id, [], args)
             limits = _limits(turn, program, scope)
-        except EvaluationFailed as error:
-            wrong = error_from(error)
-        else:
-            args = given
+        except EvaluationFailed as failure:
+            wrong = error_from(failure)
     one_command = (program.has_one_command or block is not None) and wrong is None
     turn.record(
         StepScheduled(
             at=turn.at,
             step_run_id=run_id,
             step=step,
-            number=number,
+            number=1 if known is None else known.runs + 1,
             args=args,
             command_id=derive(run_id, 1) if one_command else None,
-            compensates=undo.step_run_id,
+            compensates=compensates,
             block=block,
+            handles_failure=handles_failure,
         )
     )
     if wrong is not None:
         fail_run(turn, run_id, wrong)
     else:
         _begin(turn, turn.state.runs[run_id], limits)
-
-
-def start_handling(turn: Turn, step: str, error: TaskError) -> None:
-    """Run what the playbook says for a failure, once. Nothing is routed from there, and how it
-    ends does not change how the execution ends."""
-    program = turn.program.steps[step]
-    run_id = derive(turn.execution_id, "on_failure")
-    args: Values = {"error": error_value(error), "failed_step": turn.state.failed_step}
-    limits: list[Limit] = []
-    wrong: TaskError | None = None
-    try:
-        args, scope = seen_on_entry(turn, program, run_id, [], args)
-        limits = _limits(turn, program, scope)
-    except EvaluationFailed as failure:
-        wrong = error_from(failure)
-    turn.record(
-        StepScheduled(
-            at=turn.at,
-            step_run_id=run_id,
-            step=step,
-            number=_next_number(turn, step),
-            args=args,
-            command_id=derive(run_id, 1) if program.has_one_command and wrong is None else None,
-            handles_failure=True,
-        )
-    )
-    if wrong is not None:
-        fail_run(turn, run_id, wrong)
-    else:
-        _begin(turn, turn.state.runs[run_id], limits)
-
-
-def _next_number(turn: Turn, step: str) -> int:
-    summary = turn.state.steps.get(step)
-    return 1 if summary is None else summary.runs + 1
 
 
 def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, int]:
@@ -339,17 +324,13 @@ def seen_on_entry(
         return _args(program, program.entry_args, carried, tokens), NOTHING
     reads_event = "event" in program.reads
     scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         program.step.name,
-        at=turn.at,
         seed=run_id,
         args=carried,
         names={"event": _event(turn, tokens[-1].event)} if tokens and reads_event else {},
     )
-    own = program.args.render(scope, f"args of step {program.step.name}")
-    assert isinstance(own, dict)
+    own = rendered(program.args, scope, f"args of step {program.step.name}")
     args = scope.roots["args"] = _args(program, own, carried, tokens)
     return args, scope
 
@@ -388,9 +369,8 @@ def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool, Values]:
     added: Values = {}
     for rule in matched:
         if rule.args is not None:
-            values = rule.args.render(scope, f"set of an admission rule of {program.step.name}")
-            assert isinstance(values, dict)
-            added |= values
+            place = f"set of an admission rule of {program.step.name}"
+            added |= rendered(rule.args, scope, place)
     return True, True, added
 
 
@@ -423,7 +403,16 @@ def _begin(turn: Turn, run: Run, limits: list[Limit]) -> None:
     step = program.step
     hears = program.case is not None and run.compensates is None
     if limits and (hears or step.tasks or step.loop is not None or run.block is not None):
-        _set_limits(turn, run.step_run_id, limits)
+        for purpose, fires_at in limits:
+            turn.record(
+                TimerSet(
+                    at=turn.at,
+                    timer_id=derive(run.step_run_id, purpose),
+                    fires_at=fires_at,
+                    purpose=purpose,
+                    step_run_id=run.step_run_id,
+                )
+            )
     chain = hear(turn, run, entering()) if hears and program.hears_enter else None
     if chain is None or (chain.is_over and not end_by_rule(turn, run, chain)):
         begin_body(turn, run)
@@ -439,16 +428,3 @@ def begin_body(turn: Turn, run: Run) -> None:
     else:
         kept = {name: value for name, value in run.args.items() if name != "_tokens"}
         complete_run(turn, run, kept or None)
-
-
-def _set_limits(turn: Turn, run_id: StepRunId, limits: list[Limit]) -> None:
-    for purpose, fires_at in limits:
-        turn.record(
-            TimerSet(
-                at=turn.at,
-                timer_id=derive(run_id, purpose),
-                fires_at=fires_at,
-                purpose=purpose,
-                step_run_id=run_id,
-            )
-        )

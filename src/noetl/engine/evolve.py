@@ -7,12 +7,13 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from noetl.model import events, refs
 from noetl.model.chains import Progress
+from noetl.model.events import Event
 from noetl.model.facts import Reported, ReportedStepFact, StepFact
 from noetl.model.net import Values
 from noetl.model.outcome import LOOP_ERRORS_MAX, Outcome, TaskError, loop_error
@@ -34,12 +35,38 @@ from noetl.model.state import (
 Fold = Callable[[ExecutionState, Any], None]
 
 
-def evolve(state: ExecutionState, fact: events.Event) -> None:
+def evolve(state: ExecutionState, fact: Event) -> None:
     """Fold one fact into the state."""
     state.seq += 1
     fold = FOLDS[type(fact)]
     if fold is not None:
         fold(state, fact)
+
+
+Followed = events.StepDone | events.StepFailed | events.WorkflowFailing
+"""Facts from which more follows at once. Most say all there is to say."""
+_FOLLOWED = frozenset(get_args(Followed))
+
+
+class Recorder(msgspec.Struct, eq=False, kw_only=True):
+    """A state, and the facts that have moved it since this began."""
+
+    state: ExecutionState
+    events: list[Event] = []
+    pending: list[Followed] = []
+    """Facts whose consequences are still to follow, oldest first."""
+
+    def record(self, fact: Event) -> None:
+        """It has happened: fold it, keep it, and let its consequences follow."""
+        kind, state = type(fact), self.state
+        # As `evolve` does, without a call: this happens several times in every step.
+        state.seq += 1
+        fold = FOLDS[kind]
+        if fold is not None:
+            fold(state, fact)
+        self.events.append(fact)
+        if kind in _FOLLOWED:
+            self.pending.append(fact)  # type: ignore[arg-type]
 
 
 # --- The execution as a whole -------------------------------------------------------------------
@@ -497,7 +524,8 @@ def _loop_of(state: ExecutionState, fact: StepFact | ReportedStepFact) -> LoopSt
 
 
 def _iteration_done(state: ExecutionState, fact: events.IterationDone) -> None:
-    loop = _loop_of(state, fact)
+    loop = state.runs[fact.step_run_id].loop
+    assert loop is not None
     loop.success += 1
     state.steps[fact.step].loop_success = loop.success
     _iteration_ended(loop, fact, fact.result)
@@ -867,7 +895,7 @@ def _with_report(own: Fold | None) -> Fold:
     return told
 
 
-FOLDS: dict[type[events.Event], Fold | None] = {
+FOLDS: dict[type[Event], Fold | None] = {
     events.ExecutionRequested: _requested,
     events.RequestEvaluated: _request_evaluated,
     events.ExecutionForked: _forked,

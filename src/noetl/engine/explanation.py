@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -144,70 +144,210 @@ def seen_of(state: ExecutionState) -> ExecutionState:
 
 def explained(program: Program, execution_id: ExecutionId, witness: Witness) -> StepWhyDocument:
     """Why the step ran up to the moment that the witness has seen, or why it did not."""
-    entered = witness.entered
-    if entered is not None and isinstance(entered.fact, StepScheduled):
-        return _ran(program, execution_id, witness, entered, entered.fact)
-    if entered is not None:
-        return _denied(program, execution_id, witness, entered)
-    waiting = [token for token in witness.state.tokens.values() if token.step == witness.step]
-    if waiting:
-        return _waits(witness, waiting)
-    conditions, why = _not_reached(program, execution_id, witness, witness.step, {witness.step})
-    return StepWhyDocument(
-        step=witness.step,
-        at_seq=witness.seq,
-        outcome="not_run",
-        text=f"`{witness.step}` did not run: {why}.",
-        conditions=conditions,
-    )
+    return _Inquiry(program, execution_id, witness).answer()
 
 
-def _ran(
-    program: Program,
-    execution_id: ExecutionId,
-    witness: Witness,
-    entered: Entered,
-    fact: StepScheduled,
-) -> StepWhyDocument:
-    conditions: list[ConditionDocument] = []
-    reasons: list[str] = []
-    for _, token in entered.tokens:
-        source = entered.sources[token.token_id]
-        name = source.fact.step if source is not None else ""
-        if source is None:
-            begins = "the execution begins there" if not token.arc else f"over {token.arc}"
-            reasons.append(f"{begins}")
-            continue
-        asked = judged(program, execution_id, source)
-        mine = next((one for one in asked if one.arc == token.arc), None)
-        if mine is None:
-            reasons.append(f"token from `{name}`, whose event rules sent it there")
-            continue
-        conditions.append(mine)
-        reasons.append(f"token from `{name}` over arc {_number(token.arc)}{_held(mine)}")
-    if fact.handles_failure:
-        reasons.append("the execution failed, and this runs when it does")
-    if fact.compensates is not None:
-        reasons.append("the execution failed, and it undoes what was done")
-    admission = _admission(program, execution_id, entered)
-    conditions += admission
-    reasons += [_admitted(one) for one in admission if one.verdict == "allow"]
-    status = witness.state.steps[witness.step].status
-    outcome: Any = "cancelled" if status == "cancelled" else "ran"
-    if any(run.step_run_id == fact.step_run_id for run in witness.state.runs.values()):
-        outcome = "running"
-    verb = "runs" if outcome == "running" else "ran"
-    number = f" (run {fact.number})" if fact.number > 1 else ""
-    return StepWhyDocument(
-        step=witness.step,
-        at_seq=witness.seq,
-        outcome=outcome,
-        text=f"`{witness.step}` {verb}{number}: {'; '.join(reasons) or 'it was asked for'}.",
-        run=fact.number,
-        seq=entered.seq,
-        tokens=_tokens(entered),
-        conditions=conditions,
-    )
+class _Inquiry(NamedTuple):
+    """A question about one step, and all that it takes to answer it."""
+
+    program: Program
+    execution_id: ExecutionId
+    witness: Witness
+
+    def answer(self) -> StepWhyDocument:
+        witness = self.witness
+        entered = witness.entered
+        if entered is not None and isinstance(entered.fact, StepScheduled):
+            return self._ran(entered, entered.fact)
+        if entered is not None:
+            return self._denied(entered)
+        waiting = [token for token in witness.state.tokens.values() if token.step == witness.step]
+        if waiting:
+            is_delayed = any(token.ready_at is not None for token in waiting)
+            why = "a token waits there until no other can arrive"
+            why = "its token is delayed" if is_delayed else why
+            return self._document("waiting", f"has not run yet: {why}")
+        conditions, why = self._not_reached(witness.step, {witness.step})
+        return self._document("not_run", f"did not run: {why}", conditions=conditions)
+
+    def _document(self, outcome: Any, text: str, **more: Any) -> StepWhyDocument:
+        step = self.witness.step
+        return StepWhyDocument(
+            step=step,
+            at_seq=self.witness.seq,
+            outcome=outcome,
+            text=f"`{step}` {text}.",
+            **more,
+        )
+
+    def _ran(self, entered: Entered, fact: StepScheduled) -> StepWhyDocument:
+        conditions: list[ConditionDocument] = []
+        reasons: list[str] = []
+        for _, token in entered.tokens:
+            source = entered.sources[token.token_id]
+            if source is None:
+                reasons.append(f"over {token.arc}" if token.arc else "the execution begins there")
+                continue
+            name = source.fact.step
+            mine = next((one for one in self._judged(source) if one.arc == token.arc), None)
+            if mine is None:
+                reasons.append(f"token from `{name}`, whose event rules sent it there")
+                continue
+            conditions.append(mine)
+            reasons.append(f"token from `{name}` over arc {_number(token.arc)}{_held(mine)}")
+        if fact.handles_failure:
+            reasons.append("the execution failed, and this runs when it does")
+        if fact.compensates is not None:
+            reasons.append("the execution failed, and it undoes what was done")
+        admission = self._admission(entered)
+        reasons += [f"admitted{_held(one)}" for one in admission if one.verdict == "allow"]
+        state = self.witness.state
+        outcome = "cancelled" if state.steps[fact.step].status == "cancelled" else "ran"
+        if fact.step_run_id in state.runs:
+            outcome = "running"
+        verb = "runs" if outcome == "running" else "ran"
+        number = f" (run {fact.number})" if fact.number > 1 else ""
+        return self._document(
+            outcome,
+            f"{verb}{number}: {'; '.join(reasons) or 'it was asked for'}",
+            run=fact.number,
+            seq=entered.seq,
+            tokens=_tokens(entered),
+            conditions=conditions + admission,
+        )
+
+    def _denied(self, entered: Entered) -> StepWhyDocument:
+        admission = self._admission(entered)
+        denied = next((one for one in admission if one.verdict == "deny"), None)
+        if denied is not None:
+            why = f"a rule of admission denied it{_held(denied)}"
+        else:
+            said = "; ".join(_said(one, "rule") for one in admission)
+            why = f"no rule of admission allowed it{': ' + said if said else ''}"
+        return self._document(
+            "skipped",
+            f"was skipped: {why}",
+            seq=entered.seq,
+            tokens=_tokens(entered),
+            conditions=admission,
+        )
+
+    def _not_reached(self, step: str, seen: set[str]) -> tuple[list[ConditionDocument], str]:
+        """Which guards kept tokens from the step, and the reason in words."""
+        program, witness = self.program, self.witness
+        sources = [
+            name
+            for name, source in program.steps.items()
+            if any(way is None or way == step for _, way in source.ways)
+        ]
+        if not sources:
+            return [], "no arc leads to it" if step != program.net.entry else "nothing has begun"
+        conditions: list[ConditionDocument] = []
+        reasons: list[str] = []
+        for name in sources:
+            ended = witness.ends.get(name)
+            if ended is None:
+                continue
+            asked = self._judged(ended)
+            mine = [one for one in asked if one.target == step]
+            conditions += mine
+            if ended.run.next is not None and not mine:
+                reasons.append(f"event rules of `{name}` sent its tokens elsewhere")
+            reasons += [_why_not(one, asked, name, step, witness.step) for one in mine]
+        if reasons:
+            return conditions, "; ".join(reasons)
+        state = witness.state
+        alive = {run.step for run in state.runs.values()}
+        alive |= {token.step for token in state.tokens.values()}
+        ahead = [name for name in sources if name in alive]
+        if ahead:
+            return [], f"`{ahead[0]}` before it has not ended yet"
+        before = next((name for name in sources if name not in seen), None)
+        if before is None or len(seen) >= DEPTH_MAX:
+            return [], f"`{sources[0]}` before it did not run"
+        conditions, why = self._not_reached(before, {*seen, *sources})
+        summary = state.steps.get(before)
+        if summary is not None and summary.status in ("skipped", "cancelled"):
+            return [], f"`{before}` before it was {summary.status}"
+        return conditions, f"`{before}` before it did not run: {why}"
+
+    # --- Asking the guards again ---
+
+    def _turn(self, state: ExecutionState, at: float) -> Turn:
+        return Turn(state=state, program=self.program, execution_id=self.execution_id, at=at)
+
+    def _judged(self, ended: Ended) -> list[ConditionDocument]:
+        """Every arc of a step that ended, in the order in which they were asked."""
+        fact = ended.fact
+        compiled = self.program.steps[fact.step]
+        error = fact.error if isinstance(fact, StepFailed) else None
+        unhandled = error if compiled.step.on_error != "ignore" else None
+        turn = self._turn(ended.state, fact.at)
+        turn.ended[fact.step_run_id] = ended.run
+        if ended.run.next is not None:
+            return []
+        try:
+            scope = ending_scope(turn, fact, error)
+        except EvaluationFailed as failure:
+            return [
+                _condition(ended, arc, None, "error", error=str(failure)) for arc in compiled.arcs
+            ]
+        found: list[ConditionDocument] = []
+        is_decided = False
+        for arc in compiled.arcs:
+            if is_decided:
+                found.append(_condition(ended, arc, None, "not_asked"))
+            elif unhandled is not None and not arc.arc.on_failure:
+                found.append(_condition(ended, arc, None, "not_for_failures"))
+            else:
+                try:
+                    fires = arc.guard is None or arc.guard.holds(scope)
+                except EvaluationFailed as failure:
+                    found.append(_condition(ended, arc, scope, "error", error=str(failure)))
+                    is_decided = True
+                    continue
+                found.append(_condition(ended, arc, scope, "fired" if fires else "false"))
+                is_decided = fires and compiled.step.router.mode == "exclusive"
+        return found
+
+    def _admission(self, entered: Entered) -> list[ConditionDocument]:
+        """The rules of admission, up to the one that decided; where all have a say, all of them."""
+        fact = entered.fact
+        compiled = self.program.steps[fact.step]
+        if not compiled.admit or not entered.tokens:
+            return []
+        turn = self._turn(entered.state, fact.at)
+        tokens = [token for _, token in entered.tokens]
+        found: list[ConditionDocument] = []
+        scope: Scope | None = None
+        for rule, (allow, when, _) in zip(compiled.step.admit, compiled.admit, strict=True):
+            if when is None and any(one.verdict in ("allow", "deny") for one in found):
+                break  # the `else` was not asked
+            error, verdict, reads = "", "allow" if allow else "deny", []
+            try:
+                if scope is None:
+                    _, scope = seen_on_entry(turn, compiled, fact.step_run_id, tokens)
+                if when is not None:
+                    holds = when.holds(scope)
+                    verdict = verdict if holds else "false"
+                    reads = list(_reads(when, scope))
+            except EvaluationFailed as failure:
+                verdict, error = "error", str(failure)
+            found.append(
+                ConditionDocument(
+                    source=fact.step,
+                    target=fact.step,
+                    guard=None if rule.when is None else str(rule.when),
+                    verdict=verdict,  # type: ignore[arg-type]
+                    seq=entered.seq,
+                    reads=reads,
+                    error=error,
+                )
+            )
+            decides = verdict in ("allow", "deny") and compiled.step.admit_mode == "exclusive"
+            if decides or verdict == "error":
+                break
+        return found
 
 
 def _tokens(entered: Entered) -> list[PlacedTokenDocument]:
@@ -219,85 +359,6 @@ def _tokens(entered: Entered) -> list[PlacedTokenDocument]:
             PlacedTokenDocument(token_id=token.token_id, seq=seq, source=name, arc=token.arc)
         )
     return found
-
-
-def _denied(
-    program: Program, execution_id: ExecutionId, witness: Witness, entered: Entered
-) -> StepWhyDocument:
-    admission = _admission(program, execution_id, entered)
-    denied = next((one for one in admission if one.verdict == "deny"), None)
-    if denied is not None:
-        why = f"a rule of admission denied it{_held(denied)}"
-    else:
-        said = "; ".join(_said(one, "rule") for one in admission)
-        why = f"no rule of admission allowed it{': ' + said if said else ''}"
-    return StepWhyDocument(
-        step=witness.step,
-        at_seq=witness.seq,
-        outcome="skipped",
-        text=f"`{witness.step}` was skipped: {why}.",
-        seq=entered.seq,
-        tokens=_tokens(entered),
-        conditions=admission,
-    )
-
-
-def _waits(witness: Witness, waiting: list[Token]) -> StepWhyDocument:
-    delayed = [token for token in waiting if token.ready_at is not None]
-    why = "its token is delayed" if delayed else "a token waits there until no other can arrive"
-    return StepWhyDocument(
-        step=witness.step,
-        at_seq=witness.seq,
-        outcome="waiting",
-        text=f"`{witness.step}` has not run yet: {why}.",
-    )
-
-
-def _not_reached(
-    program: Program,
-    execution_id: ExecutionId,
-    witness: Witness,
-    step: str,
-    seen: set[str],
-) -> tuple[list[ConditionDocument], str]:
-    """Which guards kept tokens from the step, and the reason in words."""
-    sources = [name for name in program.steps if _leads(program, name, step)]
-    if not sources:
-        return [], "no arc leads to it" if step != program.net.entry else "nothing has begun"
-    conditions: list[ConditionDocument] = []
-    reasons: list[str] = []
-    for name in sources:
-        ended = witness.ends.get(name)
-        if ended is None:
-            continue
-        asked = judged(program, execution_id, ended)
-        mine = [one for one in asked if one.target == step]
-        conditions += mine
-        elsewhere = ended.run.next is not None and not mine
-        if elsewhere:
-            reasons.append(f"event rules of `{name}` sent its tokens elsewhere")
-        reasons += [_why_not(one, asked, name, step, witness.step) for one in mine]
-    if reasons:
-        return conditions, "; ".join(reasons)
-    state = witness.state
-    alive = {*(run.step for run in state.runs.values()), *(t.step for t in state.tokens.values())}
-    ahead = [name for name in sources if name in alive]
-    if ahead:
-        return [], f"`{ahead[0]}` before it has not ended yet"
-    if len(seen) < DEPTH_MAX:
-        for name in sources:
-            if name in seen:
-                continue
-            conditions, why = _not_reached(program, execution_id, witness, name, {*seen, *sources})
-            summary = witness.state.steps.get(name)
-            if summary is not None and summary.status in ("skipped", "cancelled"):
-                return [], f"`{name}` before it was {summary.status}"
-            return conditions, f"`{name}` before it did not run: {why}"
-    return [], f"`{sources[0]}` before it did not run"
-
-
-def _leads(program: Program, source: str, step: str) -> bool:
-    return any(way is None or way == step for _, way in program.steps[source].ways)
 
 
 def _why_not(
@@ -336,10 +397,6 @@ def _held(one: ConditionDocument) -> str:
     return f"; guard {_quoted(one.guard)} was true{_values(one)}"
 
 
-def _admitted(one: ConditionDocument) -> str:
-    return f"admitted{_held(one)}"
-
-
 def _values(one: ConditionDocument) -> str:
     shown = [f"`{read.name}` = {read.text}" for read in one.reads if read.defined]
     return f", {', '.join(shown)}" if shown else ""
@@ -360,42 +417,6 @@ def _number(arc: str) -> str:
     """Arcs count from 1 for people."""
     _, _, index = arc.rpartition("#")
     return str(int(index) + 1) if index.isdecimal() else arc
-
-
-# --- Asking the guards again -------------------------------------------------------------------
-
-
-def judged(program: Program, execution_id: ExecutionId, ended: Ended) -> list[ConditionDocument]:
-    """Every arc of a step that ended, in the order in which they were asked."""
-    fact = ended.fact
-    compiled = program.steps[fact.step]
-    error = fact.error if isinstance(fact, StepFailed) else None
-    unhandled = error if compiled.step.on_error != "ignore" else None
-    turn = Turn(state=ended.state, program=program, execution_id=execution_id, at=fact.at)
-    turn.ended[fact.step_run_id] = ended.run
-    if ended.run.next is not None:
-        return []
-    try:
-        scope = ending_scope(turn, fact, error)
-    except EvaluationFailed as failure:
-        return [_condition(ended, arc, None, "error", error=str(failure)) for arc in compiled.arcs]
-    found: list[ConditionDocument] = []
-    is_decided = False
-    for arc in compiled.arcs:
-        if is_decided:
-            found.append(_condition(ended, arc, None, "not_asked"))
-        elif unhandled is not None and not arc.arc.on_failure:
-            found.append(_condition(ended, arc, None, "not_for_failures"))
-        else:
-            try:
-                fires = arc.guard is None or arc.guard.holds(scope)
-            except EvaluationFailed as failure:
-                found.append(_condition(ended, arc, scope, "error", error=str(failure)))
-                is_decided = True
-                continue
-            found.append(_condition(ended, arc, scope, "fired" if fires else "false"))
-            is_decided = fires and compiled.step.router.mode == "exclusive"
-    return found
 
 
 def _condition(
@@ -419,48 +440,6 @@ def _condition(
         reads=reads,
         error=error,
     )
-
-
-def _admission(
-    program: Program, execution_id: ExecutionId, entered: Entered
-) -> list[ConditionDocument]:
-    """The rules of admission, up to the one that decided; where all have a say, all of them."""
-    fact = entered.fact
-    compiled = program.steps[fact.step]
-    if not compiled.admit or not entered.tokens:
-        return []
-    turn = Turn(state=entered.state, program=program, execution_id=execution_id, at=fact.at)
-    tokens = [token for _, token in entered.tokens]
-    found: list[ConditionDocument] = []
-    scope: Scope | None = None
-    for rule, (allow, when, _) in zip(compiled.step.admit, compiled.admit, strict=True):
-        if when is None and any(one.verdict in ("allow", "deny") for one in found):
-            break  # the `else` was not asked
-        error, verdict, reads = "", "allow" if allow else "deny", []
-        try:
-            if scope is None:
-                _, scope = seen_on_entry(turn, compiled, fact.step_run_id, tokens)
-            if when is not None:
-                holds = when.holds(scope)
-                verdict = verdict if holds else "false"
-                reads = list(_reads(when, scope))
-        except EvaluationFailed as failure:
-            verdict, error = "error", str(failure)
-        found.append(
-            ConditionDocument(
-                source=fact.step,
-                target=fact.step,
-                guard=None if rule.when is None else str(rule.when),
-                verdict=verdict,  # type: ignore[arg-type]
-                seq=entered.seq,
-                reads=reads,
-                error=error,
-            )
-        )
-        decides = verdict in ("allow", "deny") and compiled.step.admit_mode == "exclusive"
-        if decides or verdict == "error":
-            break
-    return found
 
 
 def _reads(condition: Condition, scope: Scope) -> Iterator[ReadDocument]:

@@ -83,7 +83,7 @@ def go_on(turn: Turn, run: Run) -> None:
         put_away_full(turn, run)
         hand_out(turn, run)
     elif put_away_rest(turn, run):
-        turn.effect(EndLoop(run.step_run_id, _result(turn, run)))
+        turn.effects.append(EndLoop(run.step_run_id, _result(turn, run)))
     else:
         conclude(turn, run)
 
@@ -95,7 +95,7 @@ def hand_out(turn: Turn, run: Run) -> None:
     if turn.state.status == "PAUSED" or loop.stopping:
         return
     for iteration in loop.woken[: max(0, OPEN_MAX - len(run.commands))]:
-        _issue_alone(turn, run, iteration)
+        _issue(turn, run, "iteration", iteration, iteration=iteration)
     if loop.total is None:
         _issue_frames(turn, run, loop)
         return
@@ -114,7 +114,7 @@ def hand_out(turn: Turn, run: Run) -> None:
         size = width if loop.suspends else loop.size
         stop = min(end, start + size)
         width = min(width, stop - start)
-        _issue_chunk(turn, run, start, stop, width)
+        _issue(turn, run, "chunk", start, start=start, stop=stop, width=width)
         room -= width
 
 
@@ -132,18 +132,7 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
     total = loop.total or 0
     if not parts.keying and parts.keyed < min(total, loop.ended + KEYED_AHEAD):
         stop = min(total, parts.keyed + KEYS)
-        command_id = derive(run.step_run_id, "keys", parts.keyed, turn.state.seq)
-        turn.record(
-            CommandIssued(
-                at=turn.at,
-                command_id=command_id,
-                step_run_id=run.step_run_id,
-                start=parts.keyed,
-                stop=stop,
-                keys=True,
-            )
-        )
-        issue_part(turn, run, command_id)
+        _issue(turn, run, "keys", parts.keyed, start=parts.keyed, stop=stop, keys=True)
     room = _room(loop)
     while parts.ready and len(run.commands) < OPEN_MAX:
         lanes = max(0, loop.lanes - len(parts.chains) - 1)
@@ -152,17 +141,7 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
         width = math.ceil(room / (1 + lanes))
         chains = _chains(parts, width if loop.suspends else loop.size)
         width = min(width, len(chains))
-        command_id = derive(run.step_run_id, "chains", chains[0][0], turn.state.seq)
-        turn.record(
-            CommandIssued(
-                at=turn.at,
-                command_id=command_id,
-                step_run_id=run.step_run_id,
-                width=width,
-                chains=chains,
-            )
-        )
-        issue_part(turn, run, command_id)
+        _issue(turn, run, "chains", chains[0][0], width=width, chains=chains)
         room -= width
 
 
@@ -205,9 +184,7 @@ def half_chains(loop: LoopState, command_id: CommandId, *, halve: bool) -> tuple
 def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
     """A cursor: as many frames as may be out, until each of them has found nothing left."""
     while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
-        command_id = derive(run.step_run_id, "frame", len(loop.frames), turn.state.seq)
-        turn.record(CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
-        issue_part(turn, run, command_id)
+        _issue(turn, run, "frame", len(loop.frames))
 
 
 def _chunks_after(loop: LoopState, start: int) -> int:
@@ -224,27 +201,11 @@ def _following(loop: LoopState) -> tuple[int, int] | None:
     return (loop.given, total) if loop.given < total else None
 
 
-def _issue_alone(turn: Turn, run: Run, iteration: int) -> None:
-    command_id = derive(run.step_run_id, "iteration", iteration, turn.state.seq)
+def _issue(turn: Turn, run: Run, what: str, number: int, **part: Any) -> None:
+    """Open a command for a part of the loop."""
+    command_id = derive(run.step_run_id, what, number, turn.state.seq)
     turn.record(
-        CommandIssued(
-            at=turn.at, command_id=command_id, step_run_id=run.step_run_id, iteration=iteration
-        )
-    )
-    issue_part(turn, run, command_id)
-
-
-def _issue_chunk(turn: Turn, run: Run, start: int, stop: int, width: int) -> None:
-    command_id = derive(run.step_run_id, "chunk", start, turn.state.seq)
-    turn.record(
-        CommandIssued(
-            at=turn.at,
-            command_id=command_id,
-            step_run_id=run.step_run_id,
-            start=start,
-            stop=stop,
-            width=width,
-        )
+        CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id, **part)
     )
     issue_part(turn, run, command_id)
 
@@ -268,7 +229,7 @@ def issue_part(turn: Turn, run: Run, command_id: CommandId) -> None:
         chunk = chunk_of(loop, alone, alone + 1, 1)
         progress = loop.suspended[alone]
     command = command_for(turn, run, command_id, chunk=chunk, iteration=alone, progress=progress)
-    turn.effect(Issue(command))
+    turn.effects.append(Issue(command))
 
 
 def _partitioned_chunk(loop: LoopState, parts: Partitions, command_id: CommandId) -> Chunk:
@@ -423,11 +384,8 @@ class BadCollection(Exception):
 def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
     """The beginning of a loop. Raises BadCollection or EvaluationFailed."""
     scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         run.step,
-        at=turn.at,
         seed=run.step_run_id,
         args=run.args,
     )
@@ -564,7 +522,7 @@ def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
     for number, start in enumerate(range(0, len(items), width)):
         body = refs.encode(items[start : start + width])
         whole.update(sha256(body).digest())
-        turn.effect(Keep(refs.segment_key(key, number), body))
+        turn.effects.append(Keep(refs.segment_key(key, number), body))
     return refs.segmented(
         turn.execution_id,
         key,
@@ -609,7 +567,7 @@ def _width(loop: LoopState, number: int) -> int:
 def _put_away(turn: Turn, run: Run, loop: LoopState, number: int) -> None:
     first = number * loop.segment
     body = refs.encode([loop.results.get(first + index) for index in range(_width(loop, number))])
-    turn.effect(Keep(refs.segment_key(_results_key(run), number), body))
+    turn.effects.append(Keep(refs.segment_key(_results_key(run), number), body))
     turn.record(
         ResultsKept(
             at=turn.at,

@@ -253,17 +253,14 @@ class BlockProgram:
         self.name = block.name
         self.loop = block.loop
         self.inputs = compile_value(block.inputs)
-        computed = [name for name, value in block.inputs.items() if not _is_literal(value)]
-        self.computed = frozenset(computed)
+        self.computed = frozenset(
+            name for name, value in block.inputs.items() if not compile_value(value).is_literal
+        )
         """What an entry writes out is a default; what it computes is its own."""
 
     @cached_property
     def tasks(self) -> tuple[TaskProgram, ...]:
         return tuple(TaskProgram(task) for task in self.block.tasks)
-
-
-def _is_literal(value: Any) -> bool:
-    return compile_value(value).is_literal
 
 
 def _attributes(tracing: Tracing) -> dict[str, Compiled]:

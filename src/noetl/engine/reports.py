@@ -148,7 +148,7 @@ def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: 
         if waits:
             if not closes:
                 # It goes on under another command, perhaps before the worker's last word.
-                turn.effect(Close(command_id))
+                turn.effects.append(Close(command_id))
             close_command(turn, run, command_id)
         elif closes:
             fail_run(turn, run.step_run_id, NO_ENDING)
@@ -257,6 +257,7 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
 def child_id(run: Run, suspension: Suspension) -> str:
     """The child's execution id, derived: deciding again starts no second child."""
     progress = suspension.progress.innermost
+    chain = progress.chain
     text = derive(
         run.step_run_id,
         "child",
@@ -266,16 +267,10 @@ def child_id(run: Run, suspension: Suspension) -> str:
         progress.page,
         progress.attempt,
         progress.jumps,
-        *_place_in_chain(progress.chain),
+        *(() if chain is None else (chain.event, chain.restarts, *chain.place)),
     )
     # 62 bits: an execution id is a positive 63-bit number.
     return str(int(text[:16], 16) >> 2)
-
-
-def _place_in_chain(chain: Chain | None) -> tuple[object, ...]:
-    if chain is None:
-        return ()
-    return (chain.event, chain.restarts, *chain.place)
 
 
 def _start_child(
@@ -301,7 +296,7 @@ def _start_child(
         root=above.first if above is not None else "",
         slots=held_below(turn.state),
     )
-    turn.effect(StartChild(child, request, parent, turn.state.children))
+    turn.effects.append(StartChild(child, request, parent, turn.state.children))
     if request.timeout is not None:
         turn.record(
             TimerSet(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl.engine.durations import duration
+from noetl.engine.pipeline.actions import rendered
 from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
     NOTHING,
@@ -19,7 +20,6 @@ from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import (
     CtxPatched,
-    NextEvaluated,
     NextSelected,
     NextUnmatched,
     StepDone,
@@ -57,7 +57,10 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     decided = run.next
     try:
         if decided is not None:
-            sendings = _decided(decided)
+            sendings = [
+                Sending(goal.label, 0, goal.step, goal.args, {}, decided.delay)
+                for goal in decided.selected
+            ]
         elif program.sendings is not None and unhandled is None:
             sendings = program.sendings
         else:
@@ -134,11 +137,8 @@ def ending_scope(turn: Turn, ended: StepDone | StepFailed, error: TaskError | No
     )
     shown = step_view(turn.program, ended.step, result, turn.state.seal)
     return server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         ended.step,
-        at=turn.at,
         seed=ended.step_run_id,
         args=run.args,
         names=shown_names(turn.program, run, turn.state.seal)
@@ -168,14 +168,12 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
             f'step "{ended.step}" sends its token to "{target}", which is not a step.'
             + did_you_mean(str(target), turn.program.steps)
         )
-    args = arc.args.render(scope, f"args of the arc from {ended.step} to {target}")
-    patch = arc.patch.render(scope, f"set of the arc from {ended.step} to {target}")
-    assert isinstance(args, dict)
-    assert isinstance(patch, dict)
+    where = f"of the arc from {ended.step} to {target}"
+    args = rendered(arc.args, scope, f"args {where}")
+    patch = rendered(arc.patch, scope, f"set {where}")
     delay = duration(arc.delay, scope, "delay of an arc") or 0.0
     sending = Sending(arc.label, arc.arc.priority, target, args, patch, delay)
     if arc.arc.dedupe is not None or arc.arc.partition is not None:
-        where = f"of the arc from {ended.step} to {target}"
         sending = msgspec.structs.replace(
             sending,
             dedupe=key_digest(arc.dedupe, scope, f"dedupe {where}"),
@@ -192,24 +190,12 @@ def key_digest(key: Compiled, scope: Scope, where: str) -> str:
     return derive(msgspec.json.encode(value, order="sorted")) if value is not None else ""
 
 
-def _decided(decided: NextEvaluated) -> list[Sending]:
-    return [
-        Sending(goal.label, 0, goal.step, goal.args, {}, decided.delay) for goal in decided.selected
-    ]
-
-
 def _send(
     turn: Turn, ended: StepDone | StepFailed, run: Run, sending: Sending, event: Values
 ) -> None:
     if sending.patch:
-        turn.record(
-            CtxPatched(
-                at=turn.at,
-                values=sending.patch,
-                step_run_id=ended.step_run_id,
-                step=ended.step,
-            )
-        )
+        run_id, step = ended.step_run_id, ended.step
+        turn.record(CtxPatched(at=turn.at, values=sending.patch, step_run_id=run_id, step=step))
     # A net that goes round and round without any work lets others have their turn.
     later = sending.delay > 0 or turn.runs_started >= RUNS_PER_TURN_MAX
     ready_at = turn.at + sending.delay if later else None

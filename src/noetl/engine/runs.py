@@ -24,11 +24,10 @@ from typing import Any
 import msgspec
 
 from noetl.engine.evolve import put
-from noetl.engine.pipeline.actions import ResultProgram, checked_goals, suppressed, winner
+from noetl.engine.pipeline.actions import ResultProgram, checked_goals, rendered, suppressed, winner
 from noetl.engine.pipeline.rules import (
     CaseProgram,
     Happening,
-    Repeat,
     RuleProgram,
     exiting,
     following,
@@ -37,6 +36,7 @@ from noetl.engine.scope import (
     WholeResult,
     event_names,
     outcome_names,
+    result_names,
     server_scope,
     shown_names,
     step_view,
@@ -48,7 +48,6 @@ from noetl.model.chains import Chain, Routing, Stage
 from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, Ending, apart
 from noetl.model.events import (
     BranchSuppressed,
-    CaseEvaluated,
     CaseProcessed,
     CaseUnmatched,
     CommandClosed,
@@ -92,7 +91,7 @@ def let_go(turn: Turn, run: Run) -> None:
     """Whatever works on the run must stop; the run itself goes on."""
     for command_id in list(run.commands):
         if command_id != turn.last_word:
-            turn.effect(Close(command_id))
+            turn.effects.append(Close(command_id))
         turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
 
 
@@ -236,7 +235,7 @@ def hear(
     scope = _scope(turn, run, happening, outcome, tasks or {})
     event = _event(run, outcome, data)
     try:
-        rules = case.selected(happening, scope, event, _never)
+        rules = case.selected(happening, scope, event)
     except EvaluationFailed as error:
         chain.error = error_from(error)
         return chain
@@ -247,7 +246,7 @@ def hear(
     if any(rule.needs_worker for rule in rules):
         _hand_over(turn, run, case, chain)
         return chain
-    turn.record(evaluated(turn.at, run, case, chain, None))
+    turn.record(case.evaluated(chain, at=turn.at, step_run_id=run.step_run_id, step=run.step))
     _follow(turn, run, case, rules, chain, scope)
     return chain
 
@@ -269,10 +268,6 @@ def _nothing() -> None:
     """The event stays in sight for all actions."""
 
 
-def _never(_: Repeat) -> bool:
-    return False
-
-
 def _event(run: Run, outcome: Outcome | None, data: Any) -> Values:
     """`event` without its name."""
     shown = outcome.result if outcome is not None else data
@@ -288,20 +283,14 @@ def _scope(
     if outcome is not None:
         kind = turn.program.steps[run.step].kind
         names |= outcome_names(kind, outcome.result, outcome.error)
-    if outcome is not None and outcome.is_ok:
-        own = StepResult(value=outcome.result, tasks=tasks)
-        shown = step_view(turn.program, run.step, own, turn.state.seal)
-        envelope = {"status": "ok", "result": outcome.result}
-        names |= {"result": shown, "response": shown, "this": envelope}
-    elif outcome is not None:
-        error = error_value(outcome.error)
-        names |= {"error": error, "this": {"status": "error", "error": error}}
+        shown = None
+        if outcome.is_ok:
+            own = StepResult(value=outcome.result, tasks=tasks)
+            shown = step_view(turn.program, run.step, own, turn.state.seal)
+        names |= result_names(outcome.result, outcome.error, shown)
     return server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         run.step,
-        at=turn.at,
         seed=run.step_run_id + happening.name,
         args=run.args,
         names=names,
@@ -309,28 +298,13 @@ def _scope(
     )
 
 
-def evaluated(
-    at: float, run: Run, case: CaseProgram, chain: Chain, handed: Chain | None
-) -> CaseEvaluated:
-    return CaseEvaluated(
-        at=at,
-        step_run_id=run.step_run_id,
-        step=run.step,
-        trigger_event=chain.event,
-        matched=tuple(label for label in case.source if label in chain.rules),
-        order=chain.rules,
-        case_mode=case.settings.mode,
-        eval_mode="on_event" if case.settings.wait else "on_entry",
-        chain=handed,
-    )
-
-
 def _hand_over(turn: Turn, run: Run, case: CaseProgram, chain: Chain) -> None:
     """A worker is to follow the rules; whatever else works on the run is let go."""
     let_go(turn, run)
     for child in run.children:
-        turn.effect(CancelChild(child, "the step that waited for it has ended"))
-    turn.record(evaluated(turn.at, run, case, chain, chain))
+        turn.effects.append(CancelChild(child, "the step that waited for it has ended"))
+    where = {"at": turn.at, "step_run_id": run.step_run_id, "step": run.step}
+    turn.record(case.evaluated(chain, chain=chain, **where))
     issue(turn, run)
 
 
@@ -525,14 +499,9 @@ def followed(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> Cha
             at=turn.at, step_run_id=run.step_run_id, step=run.step, trigger_event=chain.event
         )
     )
-    ended = Chain(
-        stage=chain.stage,
-        event=chain.event,
-        rules=chain.rules,
+    ended = msgspec.structs.replace(
+        chain,
         branch=len(chain.rules),
-        outcome=chain.outcome,
-        tasks=chain.tasks,
-        data=chain.data,
         error=ending.error,
         skipped=ending.skipped,
         recovered=ending.recovered,
@@ -600,11 +569,8 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     shown = step_view(turn.program, run.step, own, turn.state.seal)
     outcome = WholeResult(program.kind, {"status": "ok", "result": result, "error": None})
     scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         run.step,
-        at=turn.at,
         seed=run.step_run_id,
         args=run.args,
         names=shown_names(turn.program, run, turn.state.seal)
@@ -612,10 +578,8 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         | {"outcome": outcome, "output": outcome},
         own=own,
     )
-    values = program.vars.render(scope, f"vars of step {run.step}")
-    patch = program.patch.render(scope, f"set of step {run.step}")
-    assert isinstance(values, dict)
-    assert isinstance(patch, dict)
+    values = rendered(program.vars, scope, f"vars of step {run.step}")
+    patch = rendered(program.patch, scope, f"set of step {run.step}")
     if values:
         turn.record(VarsSet(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step))
     if patch:

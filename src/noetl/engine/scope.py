@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl.engine.program import Program
 from noetl.model import refs
@@ -24,6 +24,9 @@ from noetl.templates import (
     view,
 )
 from noetl.templates.views import View
+
+if TYPE_CHECKING:
+    from noetl.engine.turn import Turn
 
 ALIASES: dict[str, frozenset[str]] = {
     "step.done": frozenset(
@@ -115,12 +118,9 @@ def moment(at: float) -> datetime:
 
 
 def server_scope(
-    program: Program,
-    state: ExecutionState,
-    execution_id: str,
+    turn: Turn,
     step: str,
     *,
-    at: float,
     seed: str,
     args: Values,
     names: Mapping[str, object] | None = None,
@@ -131,18 +131,19 @@ def server_scope(
     `own` is the result that the step has just come to: under its own name it reads that one, not
     the result of its run before.
     """
+    program, state = turn.program, turn.state
     read = program.steps[step].reads
     wanted = state.results if "steps" in read else read & state.results.keys()
     results = {name: state.results[name] for name in wanted}
     if own is not None and not program.steps[step].names_itself:
         results[step] = own
     roots = common_roots(
-        program, execution_id, state.workload, state.ctx, state.vars, results, state.seal
+        program, turn.execution_id, state.workload, state.ctx, state.vars, results, state.seal
     )
     roots["args"] = args
     if names:
         roots.update(names)
-    return Scope(roots, now=moment(at), seed=seed)
+    return Scope(roots, now=moment(turn.at), seed=seed)
 
 
 def state_scope(
@@ -202,14 +203,18 @@ def event_names(
     name: str, step: str, data: Any, error: TaskError | None, shown: object
 ) -> dict[str, object]:
     """`event` and the names that go with it, at the end of a step."""
-    plain_error = error_value(error)
-    event = {"name": name, "step": step, "data": data, "payload": data, "error": plain_error}
-    names: dict[str, object] = {"event": EventView(event, ALIASES.get(name, frozenset()))}
+    plain = error_value(error)
+    event = {"name": name, "step": step, "data": data, "payload": data, "error": plain}
+    shown_event = EventView(event, ALIASES.get(name, frozenset()))
+    return {"event": shown_event, **result_names(data, error, shown)}
+
+
+def result_names(data: Any, error: TaskError | None, shown: object) -> dict[str, object]:
+    """The result of a step as `shown`, or its error."""
     if error is None:
-        names |= {"result": shown, "response": shown, "this": {"status": "ok", "result": data}}
-    else:
-        names |= {"error": plain_error, "this": {"status": "error", "error": plain_error}}
-    return names
+        return {"result": shown, "response": shown, "this": {"status": "ok", "result": data}}
+    plain = error_value(error)
+    return {"error": plain, "this": {"status": "error", "error": plain}}
 
 
 def outcome_names(kind: str, data: Any, error: TaskError | None) -> dict[str, object]:

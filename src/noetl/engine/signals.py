@@ -179,11 +179,8 @@ def _mismatch(turn: Turn, run: Run, name: str, data: object) -> str:
         return ""
     event = {"name": name, "step": run.step, "data": data, "payload": data, "error": None}
     scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         run.step,
-        at=turn.at,
         seed=run.step_run_id,
         args=run.args,
         names={"event": EventView(event, ALIASES.get(name, frozenset()))},

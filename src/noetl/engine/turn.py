@@ -5,17 +5,17 @@ Effects are values. The shell performs them after the facts are safely stored.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from noetl.engine.evolve import FOLDS
+from noetl.engine.evolve import Recorder
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
-from noetl.model.events import Event, FinalStatus, Parent, StepDone, StepFailed, WorkflowFailing
+from noetl.model.events import Event, FinalStatus, Parent
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
-from noetl.model.state import ExecutionState, Run
+from noetl.model.state import Run
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -87,39 +87,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 NOTHING = Decision((), ())
 
 
-Followed = StepDone | StepFailed | WorkflowFailing
-"""Facts from which more follows at once. Most say all there is to say."""
-_FOLLOWED = frozenset(get_args(Followed))
-
-
-class Turn(msgspec.Struct, eq=False, kw_only=True):
+class Turn(Recorder, eq=False, kw_only=True):
     """The workings of one call of `advance`. Lives no longer than that."""
 
-    state: ExecutionState
     program: Program
     execution_id: ExecutionId
     at: float
-    events: list[Event] = []
-    pending: list[Followed] = []
-    """Facts whose consequences are still to follow, oldest first."""
-    effects: list[Effect] = []
-    ended: dict[StepRunId, Run] = {}
+    effects: list[Effect] = msgspec.field(default_factory=list)
+    ended: dict[StepRunId, Run] = msgspec.field(default_factory=dict)
     """Runs that ended in this turn: routing reads their args."""
     last_word: CommandId | None = None
     """The command that is over whatever follows: by its own last report, or lost."""
     runs_started: int = 0
-
-    def record(self, fact: Event) -> None:
-        """It has happened: fold it, keep it, and let its consequences follow."""
-        kind, state = type(fact), self.state
-        # As `evolve` does, without a call: this happens several times in every step.
-        state.seq += 1
-        fold = FOLDS[kind]
-        if fold is not None:
-            fold(state, fact)
-        self.events.append(fact)
-        if kind in _FOLLOWED:
-            self.pending.append(fact)  # type: ignore[arg-type]
-
-    def effect(self, effect: Effect) -> None:
-        self.effects.append(effect)

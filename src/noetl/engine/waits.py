@@ -48,11 +48,8 @@ def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | Timer
     """
     program = turn.program.steps[run.step]
     scope = server_scope(
-        turn.program,
-        turn.state,
-        turn.execution_id,
+        turn,
         run.step,
-        at=turn.at,
         seed=run.step_run_id,
         args=run.args,
     )

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -98,7 +98,7 @@ def fitted(field: FormField, given: Any) -> Any:
     if field.type == "text" and given == "" and field.required:
         raise Unfit("must not be empty")
     try:
-        value = _READERS[field.type](field, given)
+        value = _TYPES[field.type].read(field, given)
     except ValueError:
         if field.type == "secret":
             raise Unfit(f"takes {wanted(field)}; what was given is not shown") from None
@@ -113,7 +113,7 @@ def _bounded(field: FormField, value: Any) -> None:
         return
     measured: Any = value
     unit = ""
-    if field.type in ("text", "list", "file"):
+    if field.type in _MEASURED:
         measured, unit = len(value), " characters" if isinstance(value, str) else " elements"
     elif field.type == "datetime":
         measured = _instant(value)
@@ -133,7 +133,7 @@ def _bounded(field: FormField, value: Any) -> None:
 
 def wrong_bounds(field: FormField) -> str | None:
     """What is wrong with `min`, `max` and `pattern` themselves."""
-    lengths = field.type in ("text", "list", "file")
+    lengths = field.type in _MEASURED
     for word, bound in (("min", field.min), ("max", field.max)):
         if bound is None:
             continue
@@ -143,7 +143,7 @@ def wrong_bounds(field: FormField) -> str | None:
             if lengths:
                 _integer(field, bound)
             else:
-                _READERS[field.type](field, bound)
+                _TYPES[field.type].read(field, bound)
         except ValueError:
             what = "a whole number" if lengths else wanted(field)
             return f"`{word}` is {_shown(bound)}, and must be {what}."
@@ -161,31 +161,9 @@ def wrong_bounds(field: FormField) -> str | None:
 
 def wanted(field: FormField) -> str:
     """What the field takes, in words."""
-    match field.type:
-        case "choice":
-            return "one of " + ", ".join(str(option) for option in options(field))
-        case "boolean":
-            return "true or false"
-        case "date":
-            return "a date like 2030-01-31"
-        case "integer":
-            return "a whole number"
-        case "number":
-            return "a number"
-        case "json":
-            return "any JSON value"
-        case "datetime":
-            return "a moment like 2030-01-31T12:00:00Z"
-        case "list":
-            return "a list"
-        case "object":
-            return "a mapping"
-        case "secret":
-            return "the name of a stored credential"
-        case "file":
-            return "the path or address of a file"
-        case _:
-            return "a text"
+    if field.type == "choice":
+        return "one of " + ", ".join(str(option) for option in options(field))
+    return _TYPES[field.type].wanted
 
 
 def options(field: FormField) -> list[Any]:
@@ -266,10 +244,6 @@ def _date(_: FormField, given: Any) -> str:
     return date.fromisoformat(given.strip()).isoformat()
 
 
-def _json(_: FormField, given: Any) -> Any:
-    return given
-
-
 def _datetime(_: FormField, given: Any) -> str:
     if not isinstance(given, str):
         raise ValueError
@@ -282,28 +256,19 @@ def _instant(written: Any) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _list(_: FormField, given: Any) -> list[Any]:
-    found = _written(given)
-    if not isinstance(found, list):
-        raise ValueError
-    return found
+def _container(kind: type) -> Callable[[FormField, Any], Any]:
+    """Takes a list, or a mapping, or the JSON text of one."""
 
+    def read(_: FormField, given: Any) -> Any:
+        try:
+            found = msgspec.json.decode(given) if isinstance(given, str) else given
+        except msgspec.DecodeError:
+            raise ValueError from None
+        if not isinstance(found, kind):
+            raise ValueError
+        return found
 
-def _object(_: FormField, given: Any) -> dict[str, Any]:
-    found = _written(given)
-    if not isinstance(found, dict):
-        raise ValueError
-    return found
-
-
-def _written(given: Any) -> Any:
-    """A text may be JSON."""
-    if not isinstance(given, str):
-        return given
-    try:
-        return msgspec.json.decode(given)
-    except msgspec.DecodeError:
-        raise ValueError from None
+    return read
 
 
 def _secret(_: FormField, given: Any) -> str:
@@ -320,48 +285,42 @@ def _file(_: FormField, given: Any) -> Any:
     raise ValueError
 
 
-_READERS: dict[str, Callable[[FormField, Any], Any]] = {
-    "text": _text,
-    "number": _number,
-    "integer": _integer,
-    "boolean": _boolean,
-    "choice": _choice,
-    "date": _date,
-    "datetime": _datetime,
-    "list": _list,
-    "object": _object,
-    "json": _json,
-    "secret": _secret,
-    "file": _file,
+class _Type(NamedTuple):
+    """What a type of field takes, how that is read, and how JSON Schema says it."""
+
+    read: Callable[[FormField, Any], Any]
+    wanted: str
+    schema: dict[str, Any]
+    bounds: tuple[str, str] | None = None
+    """What JSON Schema calls `min` and `max`."""
+
+
+_LENGTHS = ("minLength", "maxLength")
+_AMOUNTS = ("minimum", "maximum")
+_MOMENT = "a moment like 2030-01-31T12:00:00Z"
+_CREDENTIAL_NAME = {"type": "string", "description": "The name of a stored credential."}
+_TYPES: dict[str, _Type] = {
+    "text": _Type(_text, "a text", {"type": "string"}, _LENGTHS),
+    "number": _Type(_number, "a number", {"type": "number"}, _AMOUNTS),
+    "integer": _Type(_integer, "a whole number", {"type": "integer"}, _AMOUNTS),
+    "boolean": _Type(_boolean, "true or false", {"type": "boolean"}),
+    "choice": _Type(_choice, "one of its options", {}),
+    "date": _Type(_date, "a date like 2030-01-31", {"type": "string", "format": "date"}),
+    "datetime": _Type(_datetime, _MOMENT, {"type": "string", "format": "date-time"}),
+    "list": _Type(_container(list), "a list", {"type": "array"}, ("minItems", "maxItems")),
+    "object": _Type(_container(dict), "a mapping", {"type": "object"}),
+    "json": _Type(lambda _, given: given, "any JSON value", {}),
+    "secret": _Type(_secret, "the name of a stored credential", _CREDENTIAL_NAME),
+    "file": _Type(_file, "the path or address of a file", {"type": ["string", "object"]}, _LENGTHS),
 }
+_MEASURED = ("text", "list", "file")
+"""Bounds of these are of their length."""
 ALIASES: dict[str, FieldType] = {"string": "text", "enum": "choice"}
 """Other names of types, as playbooks may write them."""
-TYPES = (*_READERS, *ALIASES)
+TYPES = (*_TYPES, *ALIASES)
 
 
 # --- As JSON Schema ----------------------------------------------------------------------------
-
-_SCHEMAS: dict[FieldType, dict[str, Any]] = {
-    "text": {"type": "string"},
-    "number": {"type": "number"},
-    "integer": {"type": "integer"},
-    "boolean": {"type": "boolean"},
-    "choice": {},
-    "date": {"type": "string", "format": "date"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "list": {"type": "array"},
-    "object": {"type": "object"},
-    "json": {},
-    "secret": {"type": "string", "description": "The name of a stored credential."},
-    "file": {"type": ["string", "object"]},
-}
-_BOUNDS: dict[FieldType, tuple[str, str]] = {
-    "text": ("minLength", "maxLength"),
-    "file": ("minLength", "maxLength"),
-    "list": ("minItems", "maxItems"),
-    "number": ("minimum", "maximum"),
-    "integer": ("minimum", "maximum"),
-}
 
 
 def json_schema(inputs: tuple[FormField, ...]) -> dict[str, Any]:
@@ -375,7 +334,8 @@ def json_schema(inputs: tuple[FormField, ...]) -> dict[str, Any]:
 
 
 def _schema(field: FormField) -> dict[str, Any]:
-    found = dict(_SCHEMAS[field.type])
+    kind = _TYPES[field.type]
+    found = dict(kind.schema)
     if field.label:
         found["title"] = field.label
     if field.help:
@@ -384,8 +344,8 @@ def _schema(field: FormField) -> dict[str, Any]:
         found["default"] = field.default
     if field.type == "choice":
         found["enum"] = options(field)
-    if field.type in _BOUNDS:
-        for word, bound in zip(_BOUNDS[field.type], (field.min, field.max), strict=True):
+    if kind.bounds is not None:
+        for word, bound in zip(kind.bounds, (field.min, field.max), strict=True):
             if bound is not None:
                 found[word] = bound
     if field.pattern is not None:

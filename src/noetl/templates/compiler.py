@@ -39,7 +39,7 @@ from noetl.templates.errors import EvaluationFailed, shortened
 from noetl.templates.evaluation import Evaluation, Lacks, Undefined, items_of, kind_of
 from noetl.templates.filters import COUNT_UNDEFINED, FILTERS, TAKE_UNDEFINED, whole_of
 from noetl.templates.functions import FUNCTIONS, call_method
-from noetl.templates.operators import INTEGER_BITS_MAX, ON_UNDEFINED, TESTS
+from noetl.templates.operators import INTEGER_BITS_MAX
 from noetl.templates.parser import keywords
 from noetl.templates.scope import Scope
 from noetl.templates.taint import Tainted
@@ -971,16 +971,6 @@ def _filtered(
         return run.missing(lack.undefined)
 
 
-def _tested(
-    run: Evaluation, name: str, value: object, args: tuple[object, ...], named: dict[str, object]
-) -> bool:
-    if name == "defined":
-        return type(value) is not Undefined
-    if type(value) is Undefined or _undefined_among(args, named) is not None:
-        return ON_UNDEFINED.get(name, False)
-    return TESTS[name](run, value, *args, **named)
-
-
 def _call(run: Evaluation, name: str, args: tuple[object, ...], named: dict[str, object]) -> object:
     lacking = _undefined_among(args, named)
     return run.missing(lacking) if lacking is not None else FUNCTIONS[name](run, *args, **named)
@@ -1079,7 +1069,7 @@ _GLOBALS: dict[str, object] = {
     "items_in": _items_in,
     "mapping_of": _mapping_of,
     "filtered": _filtered,
-    "tested": _tested,
+    "tested": operators.passes,
     "call": _call,
     "call_on": _call_on,
     "write": _write,

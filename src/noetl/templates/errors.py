@@ -13,7 +13,7 @@ value out of the scope: any of them may be a secret.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, UndefinedValue
 
@@ -46,9 +46,6 @@ class TemplateProblem:
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"
-
-    def below(self, key: str | int) -> TemplateProblem:
-        return replace(self, path=(key, *self.path))
 
 
 class TemplateRefused(NoetlError):

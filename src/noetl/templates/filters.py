@@ -370,7 +370,7 @@ def _chosen(
         run.charge(1)
         part = attribute_of(item, parts)
         subject = Undefined("an attribute") if part is MISSING else part
-        verdict = passes(run, str(name), subject, tuple(rest)) if name else bool(subject)
+        verdict = passes(run, str(name), subject, rest, {}) if name else bool(subject)
         if verdict is wanted:
             chosen.append(item)
     return chosen

@@ -86,16 +86,11 @@ def _text_lower(run: Evaluation, value: str) -> object:
     return run.made(value.lower())
 
 
-def _text_strip(run: Evaluation, value: str, chars: object = None) -> object:
-    return run.made(value.strip(strippable(run, chars)))
+def _stripping(strip: Callable[[str, str | None], str]) -> Callee:
+    def stripped(run: Evaluation, value: str, chars: object = None) -> object:
+        return run.made(strip(value, strippable(run, chars)))
 
-
-def _text_lstrip(run: Evaluation, value: str, chars: object = None) -> object:
-    return run.made(value.lstrip(strippable(run, chars)))
-
-
-def _text_rstrip(run: Evaluation, value: str, chars: object = None) -> object:
-    return run.made(value.rstrip(strippable(run, chars)))
+    return stripped
 
 
 def _mapping_get(
@@ -137,9 +132,9 @@ METHODS: dict[str, tuple[type, Callee]] = {
     "split": (str, _text_split),
     "upper": (str, _text_upper),
     "lower": (str, _text_lower),
-    "strip": (str, _text_strip),
-    "lstrip": (str, _text_lstrip),
-    "rstrip": (str, _text_rstrip),
+    "strip": (str, _stripping(str.strip)),
+    "lstrip": (str, _stripping(str.lstrip)),
+    "rstrip": (str, _stripping(str.rstrip)),
     "startswith": (str, _text_startswith),
     "endswith": (str, _text_endswith),
     "replace": (str, _text_replace),

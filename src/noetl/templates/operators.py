@@ -7,7 +7,7 @@ known and paid beforehand, and that a failure says what was tried, not with whic
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -352,8 +352,11 @@ ON_UNDEFINED = {"undefined": True, "ne": True, "!=": True}
 """What a test says of a value that is not there; every other test says no."""
 
 
-def passes(run: Evaluation, name: str, value: object, args: tuple[object, ...]) -> bool:
+def passes(
+    run: Evaluation, name: str, value: object, args: Sequence[object], named: Mapping[str, object]
+) -> bool:
     """Put a plain value to a test of the table."""
-    if isinstance(value, Undefined) or any(isinstance(arg, Undefined) for arg in args):
-        return ON_UNDEFINED.get(name, False)
-    return TESTS[name](run, value, *args)
+    for given in (value, *args, *named.values()):
+        if type(given) is Undefined:
+            return ON_UNDEFINED.get(name, False)
+    return TESTS[name](run, value, *args, **named)

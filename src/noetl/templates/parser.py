@@ -251,11 +251,7 @@ def _complaints(node: nodes.Node) -> Iterator[Found]:
 
 def _check_filter(node: nodes.Filter) -> Iterator[Found]:
     if node.name not in FILTERS:
-        yield (
-            "unknown-filter",
-            f'there is no filter "{node.name}".' + did_you_mean(node.name, FILTERS),
-            node.name,
-        )
+        yield from _check_named("filter", node.name, FILTERS)
         return
     yield from _check_arguments(node.name, FILTERS[node.name], node)
     first = node.args[0] if node.args else None

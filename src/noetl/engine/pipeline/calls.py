@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from noetl.engine.durations import length_of
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.errors import EvaluationFailed
 from noetl.model.commands import ChildRequest
-from noetl.model.duration import seconds
 from noetl.model.net import Limits, Task
 from noetl.model.outcome import Outcome, TaskError, failed
 from noetl.model.toolshape import ToolShape
@@ -46,12 +46,7 @@ def timeout_of(program: TaskProgram, frame: Frame) -> Any:
 def _bounded(written: Any, most: float | None, what: str) -> float | None:
     if written is None:
         return most
-    length = None if isinstance(written, bool | list | dict) else seconds(written)
-    if length is None:
-        raise EvaluationFailed(
-            f"the {what} is {written!r}, which is not a duration."
-            " Write seconds, or a text such as 30s or 5m."
-        )
+    length = length_of(written, what)
     return length if most is None else min(length, most)
 
 

@@ -81,7 +81,6 @@ from noetl.model import refs
 from noetl.model.chains import SERVER_STAGES, Again, Chain, Inner, Tries
 from noetl.model.commands import ChildRequest, Command, Ending, Suspension
 from noetl.model.events import (
-    CaseEvaluated,
     CaseUnmatched,
     ChainRestarted,
     Event,
@@ -404,7 +403,10 @@ class Pipeline:
             assert type(ended) is Ending
             chain = self._last_chain(self._case, ended) if self._case is not None else None
             if chain is None:
-                return ended if len(self.tasks) < 2 else self._with_tasks(ended)
+                if len(self.tasks) < 2 or ended.error is not None:
+                    return ended
+                # Of several tasks, the step also yields the result of each.
+                return msgspec.structs.replace(ended, tasks=dict(frame.stored))
             frame.position = len(self.tasks)
             frame.chain = chain
 
@@ -455,7 +457,7 @@ class Pipeline:
                 self._say_processed(program.task.name, settled.outcome, settled.tries)
             return ended
         if self._case is not None and chain.stage == "call":
-            self._say_evaluated(self._case, chain)
+            self._say(self._case.evaluated(chain, page=chain.call.page, **self._place))
         return None
 
     def _move(self, program: TaskProgram, settled: Settled) -> Ending | None:
@@ -489,12 +491,6 @@ class Pipeline:
             return Ending(error=TaskError(kind="client_error", code="jumps", message=message))
         frame.position = target
         return None
-
-    def _with_tasks(self, ended: Ending) -> Ending:
-        """Of several tasks, the step also yields the result of each."""
-        if ended.error is not None:
-            return ended
-        return msgspec.structs.replace(ended, tasks=dict(self.frame.stored))
 
     # --- One call, until it is settled ---
 
@@ -637,7 +633,7 @@ class Pipeline:
         frame.show_page(program.task.kind, outcome)
         polls = program.task.poll is not None
         if polls and frame.tries.poll_began is None:
-            self._say(PollStarted(at=self._at, **self._names(program)))
+            self._say(PollStarted(task=program.task.name, **self._place))
             frame.tries = msgspec.structs.replace(frame.tries, poll_began=self._at)
         directive = None
         try:
@@ -707,24 +703,23 @@ class Pipeline:
         if not case.answers("exit"):
             return None
         frame = self.frame
-        outcome = (
-            ok(ended.result) if ended.error is None else Outcome(status="error", error=ended.error)
-        )
+        error = ended.error
+        outcome = ok(ended.result) if error is None else Outcome(status="error", error=error)
         chain = Chain(
             stage="iteration",
             event="",
             rules=(),
             outcome=outcome,
             position=frame.position,
-            fails=ended.error,
+            fails=error,
         )
         kind = self.tasks[-1].task.kind if self.tasks else ""
         frame.show_outcome(kind, outcome)
         frame.show_own(outcome)
-        happening = exiting(ok=ended.error is None, looped=False)
-        begun = self._begun(case, chain, happening, outcome, _never)
+        happening = exiting(ok=error is None, looped=False)
+        begun = self._begun(case, chain, happening, outcome)
         if begun is not None and begun.rules:
-            self._say_evaluated(case, begun)
+            self._say(case.evaluated(begun, page=begun.call.page, **self._place))
         return begun
 
     def _begun(
@@ -733,7 +728,7 @@ class Pipeline:
         chain: Chain,
         happening: Happening,
         outcome: Outcome,
-        exhausted: Callable[[Repeat], bool],
+        exhausted: Callable[[Repeat], bool] = lambda _: False,
     ) -> Chain | None:
         """The chain with the rules that answer, or with the error that kept them from it."""
         frame = self.frame
@@ -927,14 +922,11 @@ class Pipeline:
         frame.restore(chain.before)
         self._say(
             ChainRestarted(
-                at=self._at,
-                step_run_id=frame.command.step_run_id,
-                step=frame.command.step,
                 branch=label,
                 attempt=chain.restarts + 1,
                 delay=delay,
-                iteration=frame.iteration,
                 progress=frame.progress() if self._top else None,
+                **self._place,
             )
         )
         return (yield from self._wait(delay))
@@ -992,10 +984,7 @@ class Pipeline:
             frame.yields = (stored.result,)
         if not self._top:
             return
-        if frame.ctx_writes:
-            self._say(frame.ctx_patch(self._at), held=True)
-        if frame.vars_writes:
-            self._say(frame.vars_patch(self._at))
+        self._say_writes(held=True)
         # If a call follows, its report will tell.
         local = frame.recorded_local() if chain.again is None else {}
         if local or (chain.recovered and frame.yields):
@@ -1023,15 +1012,12 @@ class Pipeline:
         if chain.stage == "call" and not again.new_page:  # of a page the report of its call tells
             self._say(
                 RetryStarted(
-                    at=self._at,
-                    step_run_id=frame.command.step_run_id,
-                    step=frame.command.step,
                     task=chain.task,
                     attempt=frame.tries.attempt,
                     action_id=chain.outcome.meta.action_id if chain.outcome is not None else "",
                     page=frame.tries.page,
                     delay=again.delay,
-                    iteration=frame.iteration,
+                    **self._place,
                 )
             )
         return (yield from self._wait(again.delay))
@@ -1064,13 +1050,14 @@ class Pipeline:
 
     # --- Facts ---
 
-    def _names(self, program: TaskProgram) -> dict[str, Any]:
-        """What every fact about a call says of where it was made."""
+    @property
+    def _place(self) -> dict[str, Any]:
+        """When and where a fact of this pass happened."""
         command = self._run.command
         return {
+            "at": self._at,
             "step_run_id": command.step_run_id,
             "step": command.step,
-            "task": program.task.name,
             "iteration": self.frame.iteration,
         }
 
@@ -1096,10 +1083,10 @@ class Pipeline:
 
     def _report(self, program: TaskProgram, settled: Settled, *, sink: bool = False) -> None:
         """Report the outcome of a call, and the position behind it."""
-        frame, directive, now = self.frame, settled.directive, self._at
+        frame, directive = self.frame, settled.directive
         done = SinkProcessed if sink else TaskDone
         fact = done(
-            at=now,
+            at=self._at,
             step_run_id=frame.command.step_run_id,
             step=frame.command.step,
             task=program.task.name,
@@ -1115,13 +1102,11 @@ class Pipeline:
         )
         self._doing.append(Say(fact))
         if directive.unmatched:
-            undefined = directive.undefined
-            if undefined and self._run.has_warned(program.task.name):
+            name, undefined = program.task.name, directive.undefined
+            if undefined and self._run.has_warned(name):
                 undefined = {}
             status = settled.outcome.status
-            self._say(
-                PolicyUnmatched(at=now, status=status, undefined=undefined, **self._names(program))
-            )
+            self._say(PolicyUnmatched(task=name, status=status, undefined=undefined, **self._place))
         if directive.kind == "retry":
             self._say_repeated(program, settled)
         if self._top:
@@ -1129,27 +1114,27 @@ class Pipeline:
             if program.task.kind != NOOP:
                 self._doing.append(Flush())
 
-    def _say_writes(self) -> None:
+    def _say_writes(self, *, held: bool = False) -> None:
         frame = self.frame
         if frame.ctx_writes:
-            self._say(frame.ctx_patch(self._at))
+            self._say(frame.ctx_patch(self._at), held=held)
         if frame.vars_writes:
             self._say(frame.vars_patch(self._at))
 
     def _say_repeated(self, program: TaskProgram, settled: Settled) -> None:
-        directive, where = settled.directive, self._names(program)
+        directive, task = settled.directive, program.task.name
         if directive.poll:
             looks = settled.tries.polls + 1
-            self._say(PollIteration(at=self._at, number=looks, delay=directive.delay, **where))
+            self._say(PollIteration(task=task, number=looks, delay=directive.delay, **self._place))
             return
         self._say(
             RetryStarted(
-                at=self._at,
+                task=task,
                 attempt=1 if directive.new_page else settled.tries.attempt + 1,
                 action_id="" if directive.new_page else settled.action_id,
                 page=settled.tries.page + directive.new_page,
                 delay=directive.delay,
-                **where,
+                **self._place,
             )
         )
 
@@ -1166,59 +1151,28 @@ class Pipeline:
         else:
             return
         number = self.frame.tries.polls + 1
-        self._say(PollFinished(at=self._at, status=status, number=number, **self._names(program)))
+        task = program.task.name
+        self._say(PollFinished(task=task, status=status, number=number, **self._place))
 
     def _say_processed(self, task: str, outcome: Outcome | None, tries: Tries) -> None:
         """A call that was tried more than once is settled for good."""
         if tries.attempt < 2 or outcome is None:
             return
-        command = self._run.command
         self._say(
             RetryProcessed(
-                at=self._at,
-                step_run_id=command.step_run_id,
-                step=command.step,
                 task=task,
                 status=outcome.status,
                 attempts=tries.attempt,
                 action_id=outcome.meta.action_id,
-                iteration=self.frame.iteration,
-            )
-        )
-
-    def _say_evaluated(self, case: CaseProgram, chain: Chain) -> None:
-        """The server records which rules answered."""
-        command = self._run.command
-        self._say(
-            CaseEvaluated(
-                at=self._at,
-                step_run_id=command.step_run_id,
-                step=command.step,
-                trigger_event=chain.event,
-                matched=tuple(label for label in case.source if label in chain.rules),
-                order=chain.rules,
-                case_mode=case.settings.mode,
-                eval_mode="on_event" if case.settings.wait else "on_entry",
-                iteration=self.frame.iteration,
-                page=chain.call.page,
+                **self._place,
             )
         )
 
     def _say_misspelt(self, undefined: Undefined, happening: Happening) -> None:
         """Once under a command is enough: the next iteration makes the same mistake."""
-        if not undefined or self._run.has_warned(happening.name):
-            return
-        command = self._run.command
-        self._say(
-            CaseUnmatched(
-                at=self._at,
-                step_run_id=command.step_run_id,
-                step=command.step,
-                trigger_event=happening.name,
-                undefined=undefined,
-                iteration=self.frame.iteration,
-            )
-        )
+        name = happening.name
+        if undefined and not self._run.has_warned(name):
+            self._say(CaseUnmatched(trigger_event=name, undefined=undefined, **self._place))
 
 
 def _next_tries(settled: Settled) -> Tries:
@@ -1236,7 +1190,3 @@ def _next_tries(settled: Settled) -> Tries:
         polls=tries.polls + directive.poll,
         overrides=tries.overrides if directive.poll else directive.overrides,
     )
-
-
-def _never(_: Repeat) -> bool:
-    return False

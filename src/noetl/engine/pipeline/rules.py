@@ -46,6 +46,7 @@ from noetl.engine.pipeline.actions import (
 )
 from noetl.model import schemas
 from noetl.model.chains import Chain, Tries
+from noetl.model.events import CaseEvaluated
 from noetl.model.facts import Undefined, near_misses, sentence
 from noetl.model.net import (
     PLAYBOOK,
@@ -190,27 +191,6 @@ class RuleProgram:
 
 class TaskProgram:
     """A task with its templates compiled."""
-
-    __slots__ = (
-        "after",
-        "before",
-        "config",
-        "finally_",
-        "has_hooks",
-        "inputs",
-        "is_literal",
-        "judges_nothing",
-        "max_jumps",
-        "patch",
-        "patch_after_error",
-        "promises",
-        "reads_output",
-        "rules",
-        "schema",
-        "starts_child",
-        "task",
-        "timeout",
-    )
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -582,7 +562,7 @@ class CaseProgram:
         happening: Happening,
         scope: Scope,
         event: dict[str, Any],
-        exhausted: Callable[[Repeat], bool],
+        exhausted: Callable[[Repeat], bool] = lambda _: False,
     ) -> list[RuleProgram]:
         """The rules that answer, in the order in which they are followed.
 
@@ -604,6 +584,17 @@ class CaseProgram:
         )
         scope.roots["event"] = _shown(happening, event, None)
         return found
+
+    def evaluated(self, chain: Chain, /, **where: Any) -> CaseEvaluated:
+        """The fact that the rules of this chain answered its event."""
+        return CaseEvaluated(
+            trigger_event=chain.event,
+            matched=tuple(label for label in self.source if label in chain.rules),
+            order=chain.rules,
+            case_mode=self.settings.mode,
+            eval_mode="on_event" if self.settings.wait else "on_entry",
+            **where,
+        )
 
     def misspelt(self, happening: Happening, scope: Scope, event: dict[str, Any]) -> Undefined:
         """Of rules none of which answered: names that are nearly those that are there."""
