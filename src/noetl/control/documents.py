@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from noetl.control.history import Moment
     from noetl.engine.program import Program
 
+D = TypeVar("D", bound=Document)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -79,6 +80,26 @@ def at(text: str) -> float | None:
     except ValueError:
         return None
     return found.timestamp() if found.tzinfo is not None else found.replace(tzinfo=UTC).timestamp()
+
+
+@cache
+def _texts(kind: type[Document]) -> dict[str, bool]:
+    """The fields of a document, and whether each is a text."""
+    return {one.name: one.type in (str, str | None) for one in msgspec.structs.fields(kind)}
+
+
+def of(kind: type[D], *sources: Any, **fields: Any) -> D:
+    """A document of that kind: `fields`, and what structs and named tuples hold under the names of
+    the others. A number that the document shows as text is a moment.
+    """
+    for source in sources:
+        names = getattr(source, "_fields", None) or source.__struct_fields__
+        for name, is_text in _texts(kind).items():
+            if name in names and name not in fields:
+                value = getattr(source, name)
+                is_moment = is_text and isinstance(value, float | int)
+                fields[name] = moment(value) if is_moment else value
+    return msgspec.convert(fields, kind)
 
 
 def _span(begun: float, ended: float | None) -> float | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.api.access import PASSWORD_MAX
 from noetl.api.route import Body, Caller, Query, Route
-from noetl.control.documents import moment
+from noetl.control import documents
 from noetl.model.answers import (
     ApiTokenCreated,
     AuditDocument,
@@ -55,14 +55,8 @@ class AuditQuery(Query, frozen=True, kw_only=True):
 
 async def users(services: Services, caller: Caller) -> UserList:
     """All users."""
-    return UserList(
-        users=[
-            UserDocument(
-                name=row.name, roles=row.roles, email=row.email, created_at=moment(row.created_at)
-            )
-            for row in await services.store.access.users()
-        ]
-    )
+    found = await services.store.access.users()
+    return UserList(users=[documents.of(UserDocument, row) for row in found])
 
 
 async def put_user(services: Services, caller: Caller, *, body: NewUser) -> UserKept:
@@ -83,18 +77,8 @@ async def delete_user(services: Services, caller: Caller, *, name: str) -> Delet
 
 async def tokens(services: Services, caller: Caller) -> TokenList:
     """All API tokens, without their secrets."""
-    return TokenList(
-        tokens=[
-            TokenDocument(
-                name=row.name,
-                roles=row.roles,
-                pools=row.pools,
-                created_at=moment(row.created_at),
-                expires_at=moment(row.expires_at),
-            )
-            for row in await services.store.access.tokens()
-        ]
-    )
+    found = await services.store.access.tokens()
+    return TokenList(tokens=[documents.of(TokenDocument, row) for row in found])
 
 
 async def create_token(services: Services, caller: Caller, *, body: NewToken) -> ApiTokenCreated:
@@ -113,19 +97,8 @@ async def delete_token(services: Services, caller: Caller, *, name: str) -> Dele
 
 async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> AuditLog:
     """The audit log: who read or changed what, newest first."""
-    return AuditLog(
-        entries=[
-            AuditDocument(
-                at=moment(row.at),
-                who=row.who,
-                action=row.action,
-                target=row.target,
-                execution_id=row.execution_id,
-                details=row.details,
-            )
-            for row in await services.store.access.audit(limit=query.limit)
-        ]
-    )
+    found = await services.store.access.audit(limit=query.limit)
+    return AuditLog(entries=[documents.of(AuditDocument, row) for row in found])
 
 
 ALL_USERS, ALL_TOKENS = "/api/access/users", "/api/access/tokens"

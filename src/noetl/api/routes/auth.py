@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from noetl.api.access import NAME_MAX, PASSWORD_MAX
-from noetl.api.rights import Principal
 from noetl.api.route import Body, Caller, Header, Reply, Route
 from noetl.api.sessions import COOKIE
-from noetl.control.documents import moment
+from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import (
     Account,
@@ -23,7 +22,7 @@ from noetl.model.answers import (
     SignedIn,
     SignedOut,
 )
-from noetl.store.access import SESSION_SECONDS, StoredSession
+from noetl.store.access import SESSION_SECONDS
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -51,7 +50,8 @@ async def login(services: Services, caller: Caller, *, body: Login) -> Reply[Sig
         )
     address = caller.address[:ADDRESS_MAX]
     secret, session, who = await services.access.sign_in(body.user, body.password, address)
-    answer = SignedIn(token=secret, expires_at=moment(session.expires_at), user=_about(who))
+    user = documents.of(Account, who)
+    answer = documents.of(SignedIn, session, token=secret, user=user)
     kept = _cookie(secret, int(SESSION_SECONDS), secure=_is_https(caller))
     return Reply(answer, headers=(("Set-Cookie", kept),))
 
@@ -86,34 +86,17 @@ async def logout(services: Services, caller: Caller) -> Reply[SignedOut]:
 async def me(services: Services, caller: Caller) -> Myself:
     """The caller, and their rights."""
     who = caller.principal
-    return Myself(**msgspec.structs.asdict(_about(who)), rights=sorted(who.rights))
-
-
-def _about(who: Principal) -> Account:
-    return Account(
-        name=who.name,
-        kind=who.kind,
-        roles=list(who.roles),
-        email=who.email,
-        display_name=who.display_name,
-    )
+    return documents.of(Myself, who, rights=sorted(who.rights))
 
 
 async def sessions(services: Services, caller: Caller) -> SessionList:
     """The caller's own sessions, newest first."""
     found = await services.sessions.of(caller.name)
-    return SessionList(sessions=[_session(one, caller.principal) for one in found])
-
-
-def _session(session: StoredSession, who: Principal) -> SessionDocument:
-    return SessionDocument(
-        session_id=session.session_id,
-        user=session.user,
-        created_at=moment(session.created_at),
-        expires_at=moment(session.expires_at),
-        last_activity_at=moment(session.last_activity_at),
-        client_ip=session.client_ip,
-        current=session.session_id == who.session_id,
+    own = caller.principal.session_id
+    return SessionList(
+        sessions=[
+            documents.of(SessionDocument, one, current=one.session_id == own) for one in found
+        ]
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from noetl.api.route import Caller, Query, Route
 from noetl.api.routes.trigger_documents import Documents
+from noetl.control import documents
 from noetl.control.consumers import ConsumerState
 from noetl.control.documents import moment
 from noetl.model.trigger_answers import (
@@ -41,36 +42,23 @@ async def _shown(services: Services, path: str, count: int = 20) -> ConsumerDocu
     found = (
         await services.consumers.messages(path, before=float("inf"), limit=count) if count else []
     )
-    return ConsumerDocument(
-        **msgspec.structs.asdict(item),
-        running=list(await services.consumers.running(path)),
-        messages=[
-            ConsumedMessage(
-                id=one.id,
-                time=moment(one.at),
-                outcome=one.outcome,
-                reason=one.reason,
-                execution_id=one.execution_id,
-            )
-            for one in found
-        ],
+    return documents.of(
+        ConsumerDocument,
+        item,
+        running=await services.consumers.running(path),
+        messages=[documents.of(ConsumedMessage, one, time=moment(one.at)) for one in found],
     )
 
 
 async def _item(services: Services, consumer: Consumer, state: ConsumerState) -> ConsumerItem:
     target = consumer.target
-    return ConsumerItem(
-        path=consumer.path,
-        version=state.version,
-        status=state.status,
-        reason=state.reason,
-        description=consumer.description,
+    return documents.of(
+        ConsumerItem,
+        consumer,
+        state,
         source=_words(consumer.source),
         playbook=target.playbook.path if isinstance(target, StartTarget) else None,
         signal=None if isinstance(target, StartTarget) else target.signal,
-        max_running=consumer.max_running,
-        holder=state.holder,
-        problem=state.problem,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route
 from noetl.api.routes.executions import Limit
 from noetl.api.topics import place_of as place_in
-from noetl.control.documents import moment
+from noetl.control import documents
 from noetl.control.records import place_of
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import Deleted
@@ -167,7 +167,8 @@ async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkD
 
 async def views(services: Services, caller: Caller) -> ViewList:
     """Saved queries, by name."""
-    return ViewList(views=[_view(row) for row in await services.store.records.views()])
+    found = await services.store.records.views()
+    return ViewList(views=[documents.of(View, row) for row in found])
 
 
 async def save_view(services: Services, caller: Caller, *, name: str, body: SaveView) -> View:
@@ -179,7 +180,7 @@ async def save_view(services: Services, caller: Caller, *, name: str, body: Save
     row = SavedView(name=name, q=body.q, columns=body.columns, owner=caller.name, updated_at=now)
     await services.store.records.put_view(row)
     await services.access.note(caller.name, "view.put", name)
-    return _view(row)
+    return documents.of(View, row)
 
 
 async def delete_view(services: Services, caller: Caller, *, name: str) -> Deleted:
@@ -188,16 +189,6 @@ async def delete_view(services: Services, caller: Caller, *, name: str) -> Delet
         raise NotFound(f'there is no view "{name}".')
     await services.access.note(caller.name, "view.delete", name)
     return Deleted(deleted=name)
-
-
-def _view(row: SavedView) -> View:
-    return View(
-        name=row.name,
-        q=row.q,
-        columns=list(row.columns),
-        owner=row.owner,
-        updated_at=moment(row.updated_at),
-    )
 
 
 async def versions(

@@ -240,14 +240,7 @@ async def fork(
         return ForkDocument(plan=planned.document)
     new, plan = await services.executions.fork(execution_id, wish, actor=caller.actor)
     services.metrics.started.inc()
-    started = await _started(services, new)
-    return ForkDocument(
-        plan=plan,
-        execution_id=new,
-        status=started.status,
-        path=started.path,
-        version=started.version,
-    )
+    return documents.of(ForkDocument, await _started(services, new), plan=plan)
 
 
 # --- Looking -----------------------------------------------------------------------------------
@@ -431,7 +424,7 @@ async def cancel(
         execution_id, body.reason, cascade=body.cascade, actor=caller.actor
     )
     now = await _started(services, execution_id)
-    return Cancelled(**msgspec.structs.asdict(now), cancelled=count)
+    return documents.of(Cancelled, now, cancelled=count)
 
 
 async def pause(services: Services, caller: Caller, *, execution_id: str, body: Pause) -> Paused:
@@ -443,7 +436,7 @@ async def pause(services: Services, caller: Caller, *, execution_id: str, body: 
     """
     unconfirmed = await services.executions.pause(execution_id, body.reason, actor=caller.actor)
     now = await _started(services, execution_id)
-    return Paused(**msgspec.structs.asdict(now), unconfirmed=unconfirmed)
+    return documents.of(Paused, now, unconfirmed=unconfirmed)
 
 
 async def resume(services: Services, caller: Caller, *, execution_id: str, body: Resume) -> Started:

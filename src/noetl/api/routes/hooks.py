@@ -13,6 +13,7 @@ import msgspec
 
 from noetl.api.route import Caller, Incoming, Query, Reply, Route
 from noetl.api.routes.trigger_documents import Documents
+from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.control.hooks import Delivery, HookState, Known, Taken
 from noetl.errors import (
@@ -142,18 +143,8 @@ async def show(
     """One hook, and the outcome of its last deliveries."""
     item = await _shown(services, path)
     found = await services.hooks.deliveries.of(path, limit=query.deliveries)
-    return HookDocument(
-        **msgspec.structs.asdict(item),
-        deliveries=[
-            HookDelivery(
-                time=moment(one.at),
-                outcome=one.outcome,
-                reason=one.reason,
-                execution_id=one.execution_id,
-            )
-            for one in found
-        ],
-    )
+    deliveries = [documents.of(HookDelivery, one, time=moment(one.at)) for one in found]
+    return documents.of(HookDocument, item, deliveries=deliveries)
 
 
 async def _shown(services: Services, path: str) -> HookItem:
@@ -163,17 +154,16 @@ async def _shown(services: Services, path: str) -> HookItem:
 async def _item(services: Services, hook: Hook, state: HookState) -> HookItem:
     known = await services.hooks.known(hook, state)
     target = hook.target
-    return HookItem(
-        path=hook.path,
+    return documents.of(
+        HookItem,
+        hook,
+        known,
         url=f"/hooks/{hook.path}",
-        version=known.version,
-        description=hook.description,
         verify=hook.verify.scheme,
-        credentials=list(hook.verify.secrets),
-        missing_credentials=list(known.missing),
+        credentials=hook.verify.secrets,
+        missing_credentials=known.missing,
         playbook=target.playbook.path if isinstance(target, StartTarget) else None,
         signal=target.signal if isinstance(target, SignalTarget) else None,
-        wait=hook.wait,
         debounced=hook.debounce is not None,
     )
 

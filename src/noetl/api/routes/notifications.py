@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from noetl.api.route import Caller, Route
 from noetl.api.routes.trigger_documents import Documents
+from noetl.control import documents
 from noetl.control.notifications import NotificationState
 from noetl.model.trigger_answers import (
     NotificationDeleted,
@@ -30,20 +31,7 @@ async def _shown(services: Services, path: str) -> NotificationItem:
 async def _item(
     services: Services, rule: Notification, state: NotificationState
 ) -> NotificationItem:
-    return NotificationItem(
-        path=rule.path,
-        version=state.version,
-        status=state.status,
-        reason=state.reason,
-        description=rule.description,
-        on=list(rule.on),
-        paths=list(rule.paths),
-        labels=rule.labels,
-        late=rule.late,
-        window=rule.window,
-        playbook=rule.target.playbook.path,
-        problem=state.problem,
-    )
+    return documents.of(NotificationItem, rule, state, playbook=rule.target.playbook.path)
 
 
 DOCUMENTS = Documents("notifications", item=_item, show=_shown, shown=NotificationItem)

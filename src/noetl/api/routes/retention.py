@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Reply, Route
-from noetl.control.documents import moment
+from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import (
     ArchivedDocument,
@@ -26,7 +26,6 @@ from noetl.model.retention import keep_rules
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
-    from noetl.store.retention import Hold
 
 ONE = "/api/executions/{execution_id}"
 DAY = 86400
@@ -79,13 +78,12 @@ async def show(services: Services, caller: Caller, *, query: Since) -> Retention
             for rule in services.retention.keep.rules
         ],
         archive=services.retention.has_archive,
-        holds=[_hold(one) for one in await services.store.retention.holds()],
+        holds=[documents.of(HoldDocument, one) for one in await services.store.retention.holds()],
         forgotten=[
-            ForgottenDocument(
+            documents.of(
+                ForgottenDocument,
+                one,
                 day=datetime.fromtimestamp(one.day * DAY, UTC).date().isoformat(),
-                path=one.path,
-                status=one.status,
-                executions=one.executions,
             )
             for one in await services.store.retention.forgotten(since_day=first)
         ],
@@ -106,14 +104,8 @@ async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDoc
     if not body.dry_run and pruned.executions:
         details = f"{pruned.executions} executions"
         await services.access.note(caller.name, "executions.prune", "", details=details)
-    return PrunedDocument(
-        dry_run=body.dry_run,
-        executions=pruned.executions,
-        trees=pruned.trees,
-        events=pruned.events,
-        by_path=dict(pruned.by_path.most_common()),
-        kept=dict(pruned.kept),
-    )
+    by_path = dict(pruned.by_path.most_common())
+    return documents.of(PrunedDocument, pruned, dry_run=body.dry_run, by_path=by_path)
 
 
 async def delete(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDeleted:
@@ -129,7 +121,7 @@ async def hold(
     """Keep an execution, and everything it called, until it is released."""
     held = await services.retention.hold(execution_id, body.note, caller.name)
     await services.access.note(caller.name, "execution.hold", execution_id, details=body.note)
-    return _hold(held)
+    return documents.of(HoldDocument, held)
 
 
 async def release(services: Services, caller: Caller, *, execution_id: str) -> Released:
@@ -137,12 +129,6 @@ async def release(services: Services, caller: Caller, *, execution_id: str) -> R
     await services.retention.release(execution_id)
     await services.access.note(caller.name, "execution.release", execution_id)
     return Released(execution_id=execution_id)
-
-
-def _hold(held: Hold) -> HoldDocument:
-    return HoldDocument(
-        execution_id=held.execution_id, note=held.note, who=held.who, at=moment(held.at)
-    )
 
 
 async def archive(services: Services, caller: Caller, *, execution_id: str) -> ExecutionArchived:
@@ -161,7 +147,7 @@ async def archived(services: Services, caller: Caller, *, query: WhichArchived) 
     page, more = listed[: query.limit], len(listed) > query.limit
     return ArchivePage(
         recordings=[
-            ArchivedDocument(name=one.name, size=one.size, archived_at=moment(one.modified_at))
+            documents.of(ArchivedDocument, one, archived_at=documents.moment(one.modified_at))
             for one in page
         ],
         next_after=page[-1].name if more else None,

@@ -9,7 +9,7 @@ import msgspec
 
 from noetl.api.route import Caller, Query, Route
 from noetl.api.routes.trigger_documents import Documents, NamedDocument
-from noetl.control.documents import at, moment
+from noetl.control import documents
 from noetl.control.schedules import ScheduleState, local
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest
@@ -22,7 +22,7 @@ from noetl.model.trigger_answers import (
     ScheduleStarted,
     ScheduleTime,
 )
-from noetl.model.triggers import Schedule, TriggerTime
+from noetl.model.triggers import Schedule
 
 if TYPE_CHECKING:
     from noetl.api.services import Services
@@ -78,7 +78,7 @@ async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Bac
     zone = zone_of(schedule.timezone)
     return Backfilled(
         times=[local(time, zone) for time in new] if zone is not None else [],
-        known=[_time(one) for one in known],
+        known=[documents.of(ScheduleTime, one) for one in known],
         dry_run=body.dry_run,
     )
 
@@ -101,48 +101,25 @@ async def _document(
     done = (
         await services.schedules.times(schedule.path, before=before, limit=times) if times else []
     )
-    return ScheduleDocument(
-        **msgspec.structs.asdict(await _item(services, schedule, state)),
-        workload=schedule.workload,
-        start=moment(schedule.start),
-        end=moment(schedule.end),
-        jitter=schedule.jitter,
-        catchup_window=schedule.catchup_window,
-        pause_on_failure=schedule.pause_on_failure,
+    return documents.of(
+        ScheduleDocument,
+        await _item(services, schedule, state),
+        schedule,
         next_times=[local(time, zone) for time in coming] if zone is not None else [],
-        times=[_time(one) for one in done],
+        times=[documents.of(ScheduleTime, one) for one in done],
     )
 
 
 async def _item(services: Services, schedule: Schedule, state: ScheduleState) -> ScheduleItem:
     is_active = state.status == "active"
     coming = services.schedules.upcoming(schedule, state, 1) if is_active else []
-    return ScheduleItem(
-        path=schedule.path,
-        version=state.version,
-        status=state.status,
-        reason=state.reason,
-        description=schedule.description,
+    return documents.of(
+        ScheduleItem,
+        schedule,
+        state,
         playbook=schedule.playbook.path,
         playbook_version=schedule.playbook.version,
-        cron=list(schedule.cron),
-        every=schedule.every,
-        offset=schedule.offset,
-        timezone=schedule.timezone,
-        overlap=schedule.overlap,
-        next_time=moment(coming[0]) if coming else None,
-        running=list(state.running),
-    )
-
-
-def _time(one: TriggerTime) -> ScheduleTime:
-    return ScheduleTime(
-        time=moment(one.time),
-        outcome=one.outcome,
-        origin=one.origin,
-        reason=one.reason,
-        execution_id=one.execution_id,
-        decided_at=moment(one.decided_at),
+        next_time=documents.moment(coming[0]) if coming else None,
     )
 
 
@@ -164,7 +141,7 @@ def moment_in(written: str, timezone: str) -> float | None:
     from noetl.dsl.triggers import moment_of
 
     zone = zone_of(timezone)
-    return at(written) if zone is None else moment_of(written, zone)
+    return documents.at(written) if zone is None else moment_of(written, zone)
 
 
 DOCUMENTS = Documents("schedules", item=_item, show=_shown, shown=ScheduleDocument)
