@@ -50,12 +50,12 @@ class Access:
     """Authenticates callers, and keeps users and API tokens."""
 
     def __init__(self, store: AccessStore, sessions: Sessions, clock: Clock) -> None:
-        self._store = self.store = store
+        self._store = store
         self._sessions = sessions
         self._clock = clock
         self._passwords = _Passwords()
         self._guesses = _Guesses(clock)
-        self._refusals = _Refusals()
+        self._refused_logins = _Refusals()
         self._refused_deliveries = _Refusals()
         self._closed = False
         self._looked_at = 0.0
@@ -154,7 +154,9 @@ class Access:
         user = await self._store.user(name) if NAME.fullmatch(name) else None
         matches = await self._passwords.matches(user.password_hash if user else None, password)
         if user is None or not matches:
-            await self._note_refused(name, client_ip)
+            # People also type their password into the name field.
+            target = name if NAME.fullmatch(name) else "(not a name)"
+            await self._note_refused("login.refused", target, client_ip, self._refused_logins)
             raise Unauthenticated("the name or the password is wrong.")
         self._guesses.forget(name)
         await self._store.delete_expired(self._clock.now())
@@ -166,24 +168,19 @@ class Access:
         await self.note(name, "login", name, details=client_ip)
         return secret, session, _principal(user, session)
 
-    async def _note_refused(self, name: str, client_ip: str) -> None:
-        more = self._refusals.count(self._clock.now())
-        if more is None:
-            return
-        if more:
-            await self.note("nobody", "login.refused", "(others)", details=f"{more} more")
-        # People also type their password into the name field.
-        target = name if NAME.fullmatch(name) else "(not a name)"
-        await self.note("nobody", "login.refused", target, details=client_ip)
-
     async def note_refused_delivery(self, path: str, client_ip: str) -> None:
         """Record a delivery to a hook that failed its check; beyond the limit, only count it."""
-        more = self._refused_deliveries.count(self._clock.now())
+        await self._note_refused("hook.refused", path, client_ip, self._refused_deliveries)
+
+    async def _note_refused(
+        self, action: str, target: str, client_ip: str, refusals: _Refusals
+    ) -> None:
+        more = refusals.count(self._clock.now())
         if more is None:
             return
         if more:
-            await self.note("nobody", "hook.refused", "(others)", details=f"{more} more")
-        await self.note("nobody", "hook.refused", path, details=client_ip)
+            await self.note("nobody", action, "(others)", details=f"{more} more")
+        await self.note("nobody", action, target, details=client_ip)
 
     async def sign_out(self, by: Principal, session_id: str) -> None:
         """End one of the caller's own sessions."""

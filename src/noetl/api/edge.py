@@ -37,7 +37,7 @@ from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
 from noetl.errors import BadText, NotAllowed, NotFound, Unauthenticated
-from noetl.ui import Page, Pages
+from noetl.ui import Page, Pages, is_known
 
 if TYPE_CHECKING:
     from noetl.api.protocol import Head, Request
@@ -513,11 +513,9 @@ def _response(route: AnyRoute, reply: Reply[Any], asked: dict[bytes, bytes]) -> 
     )
     body = reply.body
     if reply.tag is not None:
-        etag = f'W/"{reply.tag}"'.encode()
-        headers = (*headers, (b"etag", etag), (b"cache-control", b"private, no-cache"))
-        known = asked.get(b"if-none-match", b"").decode("latin-1")
-        wanted = (f'"{reply.tag}"', "*")
-        if any(one.strip().removeprefix("W/") in wanted for one in known.split(",")):
+        tag = f'"{reply.tag}"'.encode()
+        headers = (*headers, (b"etag", b"W/" + tag), (b"cache-control", b"private, no-cache"))
+        if is_known(tag, asked.get(b"if-none-match", b"")):
             return Response(304, headers)
     if body is None:
         return Response(reply.status, headers)

@@ -37,7 +37,7 @@ class WrongMethod(BadRequest):
         self.allow = allow
 
 
-STATUS: dict[type[NoetlError], int] = {
+STATUS: dict[type, int] = {
     WrongMethod: 405,
     BadRequest: 400,
     Unauthenticated: 401,
@@ -71,19 +71,20 @@ STATUS_WORDS = {
 """What each status of an error means, for the description of the API."""
 
 
-def status_of(error: NoetlError) -> int:
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-
-
 def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
     """The answer to an error. Details of internal errors are logged, not sent."""
     if isinstance(error, UnicodeDecodeError | RecursionError):
         is_deep = isinstance(error, RecursionError)
         message = "the body is nested too deeply." if is_deep else "the body is not UTF-8."
         return STATUS[BadRequest], ErrorAnswer(error=Error(code=BadRequest.code, message=message))
-    status = status_of(error) if isinstance(error, NoetlError) else 500
+    status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
     if not isinstance(error, NoetlError) or status >= 500:
-        return _own_fault(error, request_id)
+        logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
+        code, said = "internal", "Internal error."
+        if isinstance(error, NoetlError):
+            code, said = error.code, said_of(error)
+        message = f"{said} The server's log has more under request {request_id}."
+        return status, ErrorAnswer(error=Error(code=code, message=message))
     details: Any = error.details if isinstance(error, Malformed) else None
     if isinstance(error, BadQuery):
         place = {"at": error.at, "length": error.length}
@@ -96,16 +97,3 @@ def problem_of(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
 def said_of(error: Exception) -> str:
     """The kind of the error without its details, for callers who may not see those."""
     return " ".join((type(error).__doc__ or "").split())
-
-
-def _own_fault(error: Exception, request_id: str) -> tuple[int, ErrorAnswer]:
-    logger.error("a request failed", exc_info=error, extra={"request_id": request_id})
-    status = status_of(error) if isinstance(error, NoetlError) else 500
-    known = isinstance(error, NoetlError)
-    said = said_of(error) if known else "Internal error."
-    return status, ErrorAnswer(
-        error=Error(
-            code=error.code if isinstance(error, NoetlError) else "internal",
-            message=f"{said} The server's log has more under request {request_id}.",
-        )
-    )

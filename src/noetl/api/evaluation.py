@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,31 @@ JOBS_MAX = 1000
 """A process is replaced after this many jobs."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 _SOURCE = str(Path(noetl.__file__).parents[1])
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.api.evaluation_child import serve; serve()"
-)
-
-
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from {} import serve; serve()"
 ERRORS: dict[str, Callable[[str], NoetlError]] = {
     kind.code: kind for kind in (EvaluationFailed, UndefinedValue, BudgetExceeded)
 }
 _read = msgspec.json.Decoder(Made).decode
+
+
+async def child(module: str) -> asyncio.subprocess.Process:
+    """A process that runs `serve` of a module. It gets none of our secrets through its environment,
+    and opens no files.
+    """
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _START.format(module), _SOURCE),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        start_new_session=True,
+    )
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 class Evaluator:
@@ -135,7 +150,7 @@ class Evaluator:
     async def _run(self, job: bytes) -> Made:
         process = next((one for one in self._idle if one.is_alive), None)
         if process is None:
-            process = await _Process.start()
+            process = _Process(await child("noetl.api.evaluation_child"))
         self._idle = [one for one in self._idle if one is not process and one.is_alive]
         try:
             answer = await process.answer(job)
@@ -162,22 +177,6 @@ class _Process:
         self._process = process
         self.jobs = 0
 
-    @classmethod
-    async def start(cls) -> _Process:
-        # The child gets none of our secrets through its environment, and opens no files.
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        words: Sequence[str] = (sys.executable, "-c", _START, _SOURCE)
-        return cls(
-            await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
-        )
-
     @property
     def is_alive(self) -> bool:
         return self._process.returncode is None
@@ -198,6 +197,4 @@ class _Process:
             return None
 
     async def end(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        await end(self._process)

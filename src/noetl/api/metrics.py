@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
@@ -77,6 +78,9 @@ class Figure:
         return found
 
 
+_counter, _gauge = partial(Figure, "counter"), partial(Figure, "gauge")
+
+
 class Times:
     """A histogram of durations, by labels."""
 
@@ -116,32 +120,29 @@ class Metrics:
     def __init__(self, states: AskStates, nats: AskNats | None = None) -> None:
         self._states = states
         self._nats = nats
-        self._requests = Figure(
-            *("counter", "noetl_http_requests", "Requests answered"), "method", "route", "status"
+        self._requests = _counter(
+            "noetl_http_requests", "Requests answered", "method", "route", "status"
         )
         self._request_seconds = Times(
             "noetl_http_request_seconds",
             "Time until the answer began; long polls and streams are not counted",
             SECONDS,
-            *("method", "route"),
+            "method",
+            "route",
         )
-        self.started = Figure("counter", "noetl_executions_started", "Executions started here")
-        self._finished = Figure(
-            *("counter", "noetl_executions_finished", "Executions that ended here, by status"),
-            *("status", "path"),
+        self.started = _counter("noetl_executions_started", "Executions started here")
+        self._finished = _counter(
+            "noetl_executions_finished", "Executions that ended here, by status", "status", "path"
         )
         self._paths: set[str] = set()
-        self.reports = Figure(
-            *("counter", "noetl_reports", "Reports of workers, by outcome"), "outcome"
+        self.reports = _counter("noetl_reports", "Reports of workers, by outcome", "outcome")
+        self._leased = _gauge(
+            "noetl_commands_leased", "Commands leased to workers, by pool", "pool"
         )
-        self._leased = Figure(
-            *("gauge", "noetl_commands_leased", "Commands leased to workers, by pool"), "pool"
+        self._open = _gauge(
+            "noetl_commands_open", "Commands that wait for a worker, by pool", "pool"
         )
-        self._open = Figure(
-            *("gauge", "noetl_commands_open", "Commands that wait for a worker, by pool"), "pool"
-        )
-        self._schedule_times = Figure(
-            "counter",
+        self._schedule_times = _counter(
             "noetl_schedule_times",
             "Due times of schedules decided on this server, by outcome",
             "outcome",
@@ -151,23 +152,21 @@ class Metrics:
             "Delay from the due time of a schedule until its execution was stored",
             LATENESS_BUCKETS,
         )
-        self.deliveries = Figure(
-            *("counter", "noetl_hook_deliveries", "Deliveries to hooks, by outcome"),
-            "outcome",
+        self.deliveries = _counter(
+            "noetl_hook_deliveries", "Deliveries to hooks, by outcome", "outcome"
         )
-        self.messages = Figure(
-            "counter",
+        self.messages = _counter(
             "noetl_consumer_messages",
             "Messages of consumers taken on this server, by outcome",
             "outcome",
         )
-        self.notices = Figure(
-            "counter",
+        self.notices = _counter(
             "noetl_notifications",
             "Notices of notifications settled on this server, by event and outcome",
-            *("on", "outcome"),
+            "on",
+            "outcome",
         )
-        self.streams = Figure("gauge", "noetl_streams", "Open event streams")
+        self.streams = _gauge("noetl_streams", "Open event streams")
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """A request was answered; `seconds` is None if its duration does not count."""
@@ -195,9 +194,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, for `prometheus_client`."""
-        found = Figure(
-            "counter", "noetl_states", "Decisions, by where the state was found", "where"
-        )
+        found = _counter("noetl_states", "Decisions, by where the state was found", "where")
         memory, store = self._states()
         found.show({("memory",): memory, ("store",): store})
         yield found.metric()
@@ -206,7 +203,7 @@ class Metrics:
         for one in vars(self).values():
             if isinstance(one, Figure | Times):
                 yield one.metric()
-        version = Figure("gauge", "noetl_build_info", "Which version", "version")
+        version = _gauge("noetl_build_info", "Which version", "version")
         version.show({(__version__,): 1})
         yield version.metric()
 
@@ -223,12 +220,12 @@ class Metrics:
 
 
 def _of_nats(now: NatsFigures) -> Iterator[Metric]:
-    connected = Figure("gauge", "noetl_nats_connected", "Whether NATS is connected")
+    connected = _gauge("noetl_nats_connected", "Whether NATS is connected")
     connected.show({(): float(now.is_connected)})
-    connects = Figure("counter", "noetl_nats_connects", "Connections made to NATS")
+    connects = _counter("noetl_nats_connects", "Connections made to NATS")
     connects.show({(): now.connects})
-    failures = Figure("counter", "noetl_nats_failures", "Requests that NATS did not answer")
+    failures = _counter("noetl_nats_failures", "Requests that NATS did not answer")
     failures.show({(): now.failures})
-    copies = Figure("counter", "noetl_nats_copies", "Large results looked up in NATS", "outcome")
+    copies = _counter("noetl_nats_copies", "Large results looked up in NATS", "outcome")
     copies.show({("found",): now.copies_found, ("missed",): now.copies_missed})
     yield from (one.metric() for one in (connected, connects, failures, copies))

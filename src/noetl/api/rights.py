@@ -1,7 +1,7 @@
 """Roles and rights: every route names one right, and a role is a set of rights.
 
 A worker's rights are narrower than they look: what it may report, renew or read depends on the
-leases it holds, which `leases.py` checks.
+leases it holds, which `holders.py` checks.
 """
 
 from __future__ import annotations

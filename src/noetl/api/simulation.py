@@ -6,16 +6,12 @@ The child imports `noetl.trials`, which is above this layer, so it is named, not
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
-import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
-import noetl
+from noetl.api.evaluation import child, end
 from noetl.errors import BadRequest, BudgetExceeded, TooMany
 from noetl.model import net as nets
 from noetl.model.net import Net
@@ -23,12 +19,6 @@ from noetl.model.retrospect import TestsDocument, WhatIfExecution
 
 PATIENCE_SECONDS = 120.0
 WAITING_MAX = 4
-ENVIRONMENT = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
-_SOURCE = str(Path(noetl.__file__).parents[1])
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.trials.simulating import serve; serve()"
-)
 
 
 class Compare(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,24 +102,14 @@ class Simulator:
 
 
 async def _answered(job: bytes) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _START, _SOURCE),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # The child gets none of our secrets through its environment.
-        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        start_new_session=True,
-    )
+    process = await child("noetl.trials.simulating")
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             answer, _ = await process.communicate(job)
     except TimeoutError:
         answer = b""
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        await end(process)
     if not answer:
         raise BudgetExceeded(
             "this took too long or too much memory. Choose fewer or smaller executions or tests."

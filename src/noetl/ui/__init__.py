@@ -117,9 +117,14 @@ def _takes(accepted: bytes, coding: str) -> bool:
     return False
 
 
-def _unless_known(page: Page, tag: bytes, known: bytes) -> Page:
+def is_known(tag: bytes, known: bytes) -> bool:
+    """Whether a client that sends this `If-None-Match` has the content with that tag."""
     tags = [one.strip().removeprefix(b"W/") for one in known.split(b",")]
-    if tag in tags or b"*" in tags:
+    return tag in tags or b"*" in tags
+
+
+def _unless_known(page: Page, tag: bytes, known: bytes) -> Page:
+    if is_known(tag, known):
         kept = [one for one in page.headers if one[0] not in (b"content-type", b"content-encoding")]
         return Page(304, kept, b"", page.template)
     return page

@@ -489,21 +489,6 @@ CANCEL = Route("executions.cancel", "POST", f"{ONE}/cancel", "operate", cancel, 
 PAUSE = Route("executions.pause", "POST", f"{ONE}/pause", "operate", pause, body=Pause)
 RESUME = Route("executions.resume", "POST", f"{ONE}/resume", "operate", resume, body=Resume)
 ROUTES = (
-    *(
-        START,
-        RERUN,
-        FORK,
-        LIST,
-        LABELS,
-        COUNT,
-        HISTOGRAM,
-        GET,
-        STATUS,
-        EVENTS,
-        LOGS,
-        EXPORT,
-        STREAM,
-        WHY,
-    ),
-    *(CANCEL, PAUSE, RESUME),
+    *(START, RERUN, FORK, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, EXPORT),
+    *(STREAM, WHY, CANCEL, PAUSE, RESUME),
 )

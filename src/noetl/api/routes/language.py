@@ -11,6 +11,7 @@ import msgspec
 
 from noetl.api.route import Body, Caller, Route
 from noetl.api.routes.context import Render, render
+from noetl.control import documents
 from noetl.dsl import assist
 from noetl.dsl.schema import playbook_schema
 from noetl.errors import BadRequest
@@ -58,16 +59,11 @@ async def language(services: Services, caller: Caller, *, body: Language) -> Lan
     match body.want:
         case "completion":
             found = assist.offers(body.content, body.line, body.column, _schema())
-            return LanguageDocument(
-                completions=[OfferDocument(text=o.text, kind=o.kind, about=o.about) for o in found]
-            )
+            return LanguageDocument(completions=[documents.of(OfferDocument, o) for o in found])
         case "hover":
             told = assist.about(body.content, body.line, body.column, _schema())
-            if told is None:
-                return LanguageDocument()
-            return LanguageDocument(
-                hover=AboutDocument(text=told.text, word=told.word, column=told.column)
-            )
+            hover = None if told is None else documents.of(AboutDocument, told)
+            return LanguageDocument(hover=hover)
         case "problems":
             compiled = await services.evaluator.compiled(body.content, caller.name)
             layout = None

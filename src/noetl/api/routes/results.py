@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from noetl.api.route import Caller, Header, Incoming, Reply, Route
-from noetl.api.routes.tokens import WORKER
+from noetl.api.routes.tokens import WORKER, require_lease
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
@@ -23,9 +23,7 @@ CONTENT_DIGEST = Header("Content-Digest", "The sha256 of the body (RFC 9530), to
 
 async def show(services: Services, caller: Caller, *, execution_id: str, key: str) -> Reply[Any]:
     """A result, verified against its checksum."""
-    if caller.principal.is_bound_to_leases:
-        worker = caller.header(WORKER) or ""
-        await services.holders.require_execution(caller.principal, worker, execution_id)
+    await require_lease(services, caller, execution_id)
     found = await services.store.bodies.get_pieces(execution_id, key)
     if found is None:
         raise NotFound(f"execution {execution_id} has no result {key}.")
@@ -39,10 +37,9 @@ async def keep(
     services: Services, caller: Caller, *, execution_id: str, key: str, body: Incoming
 ) -> ResultKept:
     """Store a result of the execution whose command this worker runs."""
-    if caller.principal.is_bound_to_leases:
-        worker = caller.header(WORKER) or ""
-        await services.holders.require_execution(caller.principal, worker, execution_id)
-    elif await services.store.records.summary(execution_id) is None:
+    await require_lease(services, caller, execution_id)
+    is_worker = caller.principal.is_bound_to_leases
+    if not is_worker and await services.store.records.summary(execution_id) is None:
         raise NotFound(f"there is no execution {execution_id}.")
     wanted = _digest(caller.header(CONTENT_DIGEST) or "")
 

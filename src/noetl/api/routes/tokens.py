@@ -23,12 +23,11 @@ class OfExecution(Query, frozen=True, kw_only=True):
 
 async def show(services: Services, caller: Caller, *, key: str, query: OfExecution) -> CachedToken:
     """A valid access token, for a worker that holds a lease."""
-    worker = caller.header(WORKER) or ""
-    await _require_lease(services, caller, worker, query.execution_id)
+    await require_lease(services, caller, query.execution_id)
     found = await services.tokens.find(key)
     if found is None:
         raise NotFound("there is no such token, or it has expired.")
-    who = caller.principal.worker_name(worker)
+    who = caller.principal.worker_name(caller.header(WORKER) or "")
     await services.access.note(who, "token.read", key[:12], execution_id=query.execution_id)
     return CachedToken(token=found.text, expires_in=found.expires_at - services.clock.now())
 
@@ -37,7 +36,7 @@ async def keep(
     services: Services, caller: Caller, *, key: str, query: OfExecution, body: CachedToken
 ) -> TokenKept:
     """Store an access token for workers that could have fetched it, too."""
-    await _require_lease(services, caller, caller.header(WORKER) or "", query.execution_id)
+    await require_lease(services, caller, query.execution_id)
     if not 16 <= len(key) <= 200:
         raise BadRequest(
             "the key of a token has 16 to 200 characters, so that it cannot be guessed."
@@ -47,10 +46,10 @@ async def keep(
     return TokenKept(status="kept")
 
 
-async def _require_lease(
-    services: Services, caller: Caller, worker: str, execution_id: str
-) -> None:
+async def require_lease(services: Services, caller: Caller, execution_id: str) -> None:
+    """Raises NotAllowed for a worker that holds no lease of the execution; see `holders`."""
     if caller.principal.is_bound_to_leases:
+        worker = caller.header(WORKER) or ""
         await services.holders.require_execution(caller.principal, worker, execution_id)
 
 
