@@ -12,7 +12,7 @@ PACKAGES := ui/node_modules/.package-lock.json
 UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser units compiled checked test test-long lint house bench clean
+.PHONY: help install demo ui pictures browser units compiled checked suite suite-long test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
@@ -78,21 +78,28 @@ units:
 			echo "$$said"; exit 1; }; \
 		cd ui && npm run --silent check && npm run --silent test
 
-# Once for all who run tests, and while mypy keeps the other core busy.
+# Test modules are compiled once for all processes that run them.
 compiled: $(DEVELOPED)
 	@$(BIN)/pytest --collect-only -qq >/dev/null || true # What cannot be collected, the tests say.
 
-# What tests need, two at a time, and each with what it says in one piece.
+# What is read and not run: each tool with what it says in one piece.
 checked: $(DEVELOPED)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint compiled browser units
+	@$(MAKE) --no-print-directory --output-sync=recurse lint units
 
-# More than half of the time tests wait for processes, leases and clocks: five at once keep two cores
-# busy. Each takes a whole file, so that what a file shares is made once.
-test: checked
+# More than half of the time tests wait for processes, leases and clocks: five at once, and what is
+# checked beside them, keep two cores busy. Each takes a whole file, so that what a file shares is
+# made once.
+suite: compiled browser
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
 
-test-long: checked
+suite-long: compiled browser
 	EFFORT=long $(BIN)/pytest -n 5 --dist worksteal --durations 15
+
+test: $(DEVELOPED)
+	@$(MAKE) --no-print-directory --jobs 3 suite checked
+
+test-long: $(DEVELOPED)
+	@$(MAKE) --no-print-directory --jobs 3 suite-long checked
 
 house: $(DEVELOPED)
 	@$(BIN)/python -m tests.house_report

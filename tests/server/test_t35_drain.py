@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.cluster import Cluster
 from tests.server.processes import Server, Worker, serving, working
-from tests.stopwatch import PATIENCE
+from tests.stopwatch import PATIENCE, Stopwatch
 
 COUNTING = """\
 apiVersion: noetl.io/v2
@@ -131,15 +131,13 @@ def test_t35_what_takes_too_long_is_handed_back_and_goes_on_elsewhere(tmp_path):
         with working(tmp_path, server.url, "--grace", "0.1") as first:
             execution_id = server.start(COUNTING, {"file": str(target), "seconds": 1})
             wait_until_begun(target)
-            begun = time.monotonic()
             assert first.terminate() == 0
         with working(tmp_path, server.url):
             assert server.ended(execution_id)["status"] == "COMPLETED"
 
         assert lines(target)[-2:] == ["ended", "after"]
-        assert time.monotonic() - begun < 25, "it was handed back, so no lease had to lapse"
         lost = [one for one in server.events(execution_id) if one["name"] == "command.lost"]
-        assert len(lost) == 1
+        assert [one["payload"]["reason"] for one in lost] == ["its worker was stopped"]
 
 
 def test_t35_a_server_that_is_asked_to_end_answers_whoever_waits_and_ends(tmp_path):
@@ -161,12 +159,12 @@ def test_t35_a_server_that_is_asked_to_end_answers_whoever_waits_and_ends(tmp_pa
         while "/api/commands/lease" not in server.ask("GET", "/metrics").raw.decode():
             if server.ask("GET", "/api/worker/pools").status == 200:
                 break
-        begun = time.monotonic()
+        watch = Stopwatch(server.process.pid)
         assert server.terminate() == 0
         for one in waiting:
             one.join(PATIENCE)
 
-        assert time.monotonic() - begun < 30
+        assert watch.seconds() < 30
         assert {"commands": []} in answers or 200 in answers
 
 
