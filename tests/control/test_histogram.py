@@ -39,7 +39,9 @@ def test_every_execution_is_in_one_bucket(kind: str, buckets: int):
         others = [summary("1", path="x", requested_at=NOON - 300 * DAY)]
         others.append(summary("2", path="x", requested_at=NOON + 450 * DAY))
         await store.log.commit([start(row.execution_id, summary=row) for row in (*rows, *others)])
-        drawn = await Records(store).histogram(parse("-path:x", NOON), now=NOON, buckets=buckets)
+        drawn = await Records(store.log, store.records, store.catalog).histogram(
+            parse("-path:x", NOON), now=NOON, buckets=buckets
+        )
 
         assert drawn.total == len(times)
         width = drawn.bucket_seconds

@@ -167,7 +167,7 @@ class Services:
     def records(self) -> Records:
         from noetl.control.records import Records
 
-        return Records(self.store)
+        return Records(self.store.log, self.store.records, self.store.catalog)
 
     @cached_property
     def moments(self) -> Moments:

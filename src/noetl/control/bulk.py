@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from noetl.control.records import matching
 from noetl.errors import BadRequest, NoetlError
 from noetl.model.desk import BulkAction, BulkDone, BulkFailure
 from noetl.model.events import Actor
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 BULK_MAX = 5000
 AT_ONCE = 16
 FAILURES_MAX = 100
-PAGE = 1000
 ELIGIBLE: dict[BulkAction, tuple[str, ...]] = {
     "cancel": ("PENDING", "RUNNING", "PAUSED"),
     "pause": ("PENDING", "RUNNING"),
@@ -68,7 +70,7 @@ class Bulk:
                 f"{count} executions match, and at most {BULK_MAX} are acted on at once."
                 " Narrow the query, e.g. with since: and until:. Nothing was done."
             )
-        ids = await self._ids(eligible, now)
+        ids = [row.execution_id async for row in matching(self._records, eligible, now=now)]
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(execution_id: ExecutionId) -> ExecutionId | BulkFailure:
@@ -83,23 +85,12 @@ class Bulk:
         found = await asyncio.gather(*(one(execution_id) for execution_id in ids))
         failed = [each for each in found if isinstance(each, BulkFailure)]
         new = [each for each in found if not isinstance(each, BulkFailure)]
-        return BulkDone(
-            action=action,
-            dry_run=False,
-            matched=matched,
-            eligible=count,
+        return msgspec.structs.replace(
+            done,
             done=len(new),
             failed=failed[:FAILURES_MAX],
             started=new if action == "rerun" else [],
         )
-
-    async def _ids(self, wanted: Wanted, now: float) -> list[ExecutionId]:
-        found: list[ExecutionId] = []
-        before: tuple[float, ExecutionId] | None = None
-        while rows := await self._records.summaries(wanted, now=now, before=before, limit=PAGE):
-            found += [row.execution_id for row in rows]
-            before = (rows[-1].requested_at, rows[-1].execution_id)
-        return found
 
     async def _one(
         self, action: BulkAction, execution_id: ExecutionId, reason: str, actor: Actor | None

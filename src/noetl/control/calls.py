@@ -9,6 +9,7 @@ import msgspec
 
 from noetl.control import documents
 from noetl.control.documents import moment
+from noetl.control.records import events
 from noetl.control.task_logs import text_of
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from noetl.engine.program import Program
     from noetl.store.log import Log
 
-PAGE = 1000
 TYPES = ("task.started", "task.done", "task.log", "retry.started")
 
 
@@ -45,31 +45,27 @@ async def recorded(log: Log, execution_id: ExecutionId, action_id: str, *, after
     first: tuple[TaskStarted, int] | None = None
     tries: dict[int, dict[str, Any]] = {}
     result: Any = None
-    while rows := await log.events(execution_id, after=after, limit=PAGE, types=TYPES):
-        after = rows[-1].seq
-        for row in rows:
-            if named not in row.body:
-                continue
-            fact = decode(row.body)
-            if getattr(fact, "action_id", "") != action_id:
-                continue
-            match fact:
-                case TaskStarted():
-                    first = first or (fact, row.seq)
-                    tries[fact.attempt] = {"seq": row.seq, "started": fact.at, "output": ""}
-                case TaskLogged():
-                    if fact.attempt in tries:
-                        tries[fact.attempt]["output"] += fact.text
-                case TaskDone():
-                    found = tries.setdefault(fact.attempt, {"seq": row.seq, "output": ""})
-                    found["output"] += text_of(fact)
-                    found |= {"done": fact}
-                    result = fact.outcome.result if fact.outcome.status == "ok" else None
-                case RetryStarted():
-                    if fact.attempt - 1 in tries:
-                        tries[fact.attempt - 1]["delay"] = fact.delay
-        if first is None and len(rows) < PAGE:
-            break
+    async for row in events(log, execution_id, after=after, types=TYPES):
+        if named not in row.body:
+            continue
+        fact = decode(row.body)
+        if getattr(fact, "action_id", "") != action_id:
+            continue
+        match fact:
+            case TaskStarted():
+                first = first or (fact, row.seq)
+                tries[fact.attempt] = {"seq": row.seq, "started": fact.at, "output": ""}
+            case TaskLogged():
+                if fact.attempt in tries:
+                    tries[fact.attempt]["output"] += fact.text
+            case TaskDone():
+                found = tries.setdefault(fact.attempt, {"seq": row.seq, "output": ""})
+                found["output"] += text_of(fact)
+                found |= {"done": fact}
+                result = fact.outcome.result if fact.outcome.status == "ok" else None
+            case RetryStarted():
+                if fact.attempt - 1 in tries:
+                    tries[fact.attempt - 1]["delay"] = fact.delay
     if first is None:
         raise NotFound(f"execution {execution_id} has made no call {action_id[:80]}.")
     attempts = [_attempt(number, found) for number, found in sorted(tries.items())]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.control import documents
-from noetl.errors import NotFound, TooLarge
+from noetl.control.records import events, row_of
+from noetl.errors import TooLarge
 from noetl.model import events as facts
 from noetl.model import refs
 from noetl.model.events import Event, decode
@@ -112,29 +112,19 @@ def _told(value: Any) -> Any:
     return value if len(data) <= VALUE_MAX else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-async def _facts(log: Log, execution_id: ExecutionId) -> AsyncIterator[tuple[int, Event]]:
-    after = count = 0
-    while rows := await log.events(execution_id, after=after, limit=PAGE, types=TOLD):
-        for row in rows:
-            yield row.seq, decode(row.body)
-        after = rows[-1].seq
-        count += len(rows)
+async def _account(
+    log: Log, records: Records, execution_id: ExecutionId
+) -> tuple[Summary, _Account]:
+    summary = await row_of(records, execution_id)
+    account, count = _Account(), 0
+    async for row in events(log, execution_id, types=TOLD):
+        account.see(row.seq, decode(row.body))
+        count += 1
         if count > EVENTS_MAX:
             raise TooLarge(
                 f"execution {execution_id} has more than {EVENTS_MAX:,} events to compare."
                 " `noetl executions events` shows parts of it."
             )
-
-
-async def _account(
-    log: Log, records: Records, execution_id: ExecutionId
-) -> tuple[Summary, _Account]:
-    summary = await records.summary(execution_id)
-    if summary is None:
-        raise NotFound(f"there is no execution {execution_id}.")
-    account = _Account()
-    async for seq, fact in _facts(log, execution_id):
-        account.see(seq, fact)
     return summary, account
 
 
@@ -258,9 +248,7 @@ async def critical_path(
     log: Log, records: Records, timelines: Timelines, execution_id: ExecutionId, now: float
 ) -> CriticalPath:
     """From the run that ended last back over the tokens that each one waited for."""
-    summary = await records.summary(execution_id)
-    if summary is None:
-        raise NotFound(f"there is no execution {execution_id}.")
+    summary = await row_of(records, execution_id)
     runs = await _lines(timelines, execution_id)
     sources = await _sources(log, execution_id)
     ends = {key: _moment(line.ended_at) or now for key, line in runs.items()}
@@ -317,18 +305,14 @@ async def _sources(log: Log, execution_id: ExecutionId) -> dict[StepRunId, list[
     """For each run the runs that sent its tokens."""
     sent: dict[str, StepRunId] = {}
     found: dict[StepRunId, list[StepRunId]] = {}
-    after = 0
-    types = ("token.created", "token.consumed")
-    while rows := await log.events(execution_id, after=after, limit=PAGE, types=types):
-        for row in rows:
-            match decode(row.body):
-                case facts.TokenCreated(token_id=token, source=str(source)):
-                    sent[token] = source
-                case facts.TokenConsumed(token_id=token, step_run_id=run) if token in sent:
-                    found.setdefault(run, []).append(sent[token])
-                case _:
-                    pass
-        after = rows[-1].seq
+    async for row in events(log, execution_id, types=("token.created", "token.consumed")):
+        match decode(row.body):
+            case facts.TokenCreated(token_id=token, source=str(source)):
+                sent[token] = source
+            case facts.TokenConsumed(token_id=token, step_run_id=run) if token in sent:
+                found.setdefault(run, []).append(sent[token])
+            case _:
+                pass
     return found
 
 

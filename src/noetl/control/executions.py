@@ -14,6 +14,7 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, refuse_large, workload_of
+from noetl.control.records import matching
 from noetl.engine.program import Program
 from noetl.engine.signals import received
 from noetl.errors import (
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from noetl.control import forks
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
-PAGE = 1000
 ID_DRAWS_MAX = 20
 """So many ids are drawn at most to find one that this server looks after."""
 PAUSE_PATIENCE = 5.0
@@ -394,10 +394,8 @@ class Executions:
 
     async def _matching(self, wanted: Wanted) -> list[ExecutionId]:
         found: list[ExecutionId] = []
-        before: tuple[float, ExecutionId] | None = None
-        while page := await self._store.records.summaries(wanted, before=before, limit=PAGE):
-            found += [row.execution_id for row in page]
-            before = (page[-1].requested_at, page[-1].execution_id)
+        async for row in matching(self._store.records, wanted):
+            found.append(row.execution_id)
             if len(found) > MATCHED_MAX:
                 raise TooMany(
                     f"more than {MATCHED_MAX:,} executions wait. Name a playbook, or labels that"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.control.history import facts
+from noetl.control.records import row_of
 from noetl.engine.explanation import Ended, Witness, explained
 from noetl.engine.program import Program
 from noetl.errors import Corrupted, NotFound
@@ -47,9 +48,7 @@ async def inquiry(
     seq: int | None,
 ) -> Inquiry:
     """What is to be asked about a step, at an event or now. Raises NotFound."""
-    summary = await records.summary(execution_id)
-    if summary is None:
-        raise NotFound(f"there is no execution {execution_id}.")
+    summary = await row_of(records, execution_id)
     program = await programs.by_digest(summary.digest)
     if step not in program.steps:
         hint = did_you_mean(step, program.steps) or f" Its steps: {', '.join(program.steps)}."

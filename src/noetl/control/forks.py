@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.control.history import facts
+from noetl.control.records import events
 from noetl.engine import forks as past_of
 from noetl.engine.evolve import evolve
 from noetl.engine.forks import Past, take_back
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from noetl.store.bodies import Bodies
     from noetl.store.log import EventRow, Log
 
-PAGE = 1000
 REUSED = (
     *("playbook.request.evaluated", "playbook.forked", "ctx.patched", "vars.set"),
     *("step.scheduled", "step.done", "step.failed", "step.skipped", "step.cancelled"),
@@ -96,27 +96,24 @@ async def before_step(log: Log, execution_id: ExecutionId, seal: str, step: str)
     """What was there when the step was last about to run, with one token for it."""
     state = ExecutionState()
     found: ExecutionState | None = None
-    after = 0
-    while rows := await log.events(execution_id, after=after, limit=PAGE, types=REUSED):
-        after = rows[-1].seq
-        for row in rows:
-            fact = decode(row.body)
-            if isinstance(fact, StepScheduled) and fact.step == step:
-                token = Token(
-                    token_id=derive(fact.step_run_id, "rerun"),
-                    step=step,
-                    args=fact.args,
-                    event={"name": "workflow.started", "step": ""},
-                )
-                found = ExecutionState(
-                    seal=seal,
-                    ctx=dict(state.ctx),
-                    vars=dict(state.vars),
-                    results=dict(state.results),
-                    steps={name: StepSummary(status="done") for name in state.results},
-                    tokens={token.token_id: token},
-                )
-            evolve(state, fact)
+    async for row in events(log, execution_id, types=REUSED):
+        fact = decode(row.body)
+        if isinstance(fact, StepScheduled) and fact.step == step:
+            token = Token(
+                token_id=derive(fact.step_run_id, "rerun"),
+                step=step,
+                args=fact.args,
+                event={"name": "workflow.started", "step": ""},
+            )
+            found = ExecutionState(
+                seal=seal,
+                ctx=dict(state.ctx),
+                vars=dict(state.vars),
+                results=dict(state.results),
+                steps={name: StepSummary(status="done") for name in state.results},
+                tokens={token.token_id: token},
+            )
+        evolve(state, fact)
     if found is None:
         raise NotFound(
             f'execution {execution_id} never reached step "{step}", so nothing can start'
@@ -213,20 +210,14 @@ async def _loop_of(
             f"the loop of step {row.step!r} has the iterations 0 to {total - 1}, but no"
             f" {iteration}."
         )
-    after, end = 0, None
-    while end is None and (
-        rows := await log.events(
-            execution_id, after=after, limit=PAGE, types=(*ENDS, FAILED), step=row.step
-        )
-    ):
-        for one in rows:
-            if one.step_run_id != row.step_run_id:
-                continue
-            if one.type == FAILED:
-                failed.add(getattr(decode(one.body), "iteration", -1))
-            elif end is None:
-                end = one.seq
-        after = rows[-1].seq
+    end = None
+    async for one in events(log, execution_id, types=(*ENDS, FAILED), step=row.step):
+        if one.step_run_id != row.step_run_id:
+            continue
+        if one.type != FAILED:
+            end = one.seq
+            break
+        failed.add(getattr(decode(one.body), "iteration", -1))
     if iteration is None and not failed:
         raise BadRequest(f"no iteration of the loop of step {row.step!r} failed.")
     if end is None:
@@ -238,14 +229,9 @@ async def _begun(log: Log, execution_id: ExecutionId, row: EventRow) -> tuple[in
     """How many iterations the loop of an event has, and which had failed before this execution
     took it over from another; None if there is no loop, or one that does not know its end.
     """
-    after = 0
-    while rows := await log.events(
-        execution_id, after=after, limit=PAGE, types=("loop.started",), step=row.step
-    ):
-        for one in rows:
-            if one.step_run_id == row.step_run_id:
-                return getattr(decode(one.body), "total", None), set()
-        after = rows[-1].seq
+    async for one in events(log, execution_id, types=("loop.started",), step=row.step):
+        if one.step_run_id == row.step_run_id:
+            return getattr(decode(one.body), "total", None), set()
     for one in await log.events(execution_id, limit=1, types=("playbook.forked",)):
         fork, state = decode(one.body), ExecutionState()
         evolve(state, fork)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from noetl.control.records import PAGE, events
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import refs
@@ -19,7 +20,13 @@ from noetl.model.state import ExecutionState
 if TYPE_CHECKING:
     from noetl.store.log import EventRow, Log
 
-PAGE = 1000
+CHECKPOINT_EVERY = 5000
+KEPT_BYTES = 128 << 20
+"""Checkpoints of all executions together; those that were not looked at for longest go first."""
+STRIDE = 500
+"""From a moment that was so many events away, the way is not gone again."""
+
+_decode = msgspec.json.Decoder(ExecutionState).decode
 
 
 async def facts(
@@ -30,13 +37,11 @@ async def facts(
     Raises NotFound for an event that is not there.
     """
     end = await _last_seq(log, execution_id, upto)
-    last, after = end if upto is None else upto, 0
-    while rows := await log.events(execution_id, after=after, limit=PAGE):
-        for row in rows:
-            if row.seq > last:
-                return
-            yield row.seq, decode(row.body)
-        after = rows[-1].seq
+    last = end if upto is None else upto
+    async for row in events(log, execution_id):
+        if row.seq > last:
+            return
+        yield row.seq, decode(row.body)
 
 
 async def _last_seq(log: Log, execution_id: ExecutionId, seq: int | None) -> int:
@@ -50,13 +55,6 @@ async def _last_seq(log: Log, execution_id: ExecutionId, seq: int | None) -> int
             f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
         )
     return heads[execution_id]
-
-
-CHECKPOINT_EVERY = 5000
-KEPT_BYTES = 128 << 20
-"""Checkpoints of all executions together; those that were not looked at for longest go first."""
-STRIDE = 500
-"""From a moment that was so many events away, the way is not gone again."""
 
 
 class Moment(NamedTuple):
@@ -133,6 +131,3 @@ class Moments:
             # One execution with large states: every other checkpoint of it goes.
             for seq in sorted(kept)[::2]:
                 self._size -= len(kept.pop(seq))
-
-
-_decode = msgspec.json.Decoder(ExecutionState).decode

@@ -7,12 +7,13 @@ written with it in one transaction, so each of them must be what folding the log
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from noetl.control.live import fold, key_of, summary_of
+from noetl.control.records import matching
 from noetl.errors import Corrupted
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
@@ -20,7 +21,6 @@ from noetl.model.state import ExecutionState
 from noetl.store.base import Store
 from noetl.store.records import Summary
 
-PAGE = 500
 READS_MAX = 5
 TIMERS_MAX = 10_000_000
 
@@ -30,9 +30,9 @@ async def problems(store: Store) -> list[str]:
     found = await store.check()
     digests: set[str] = set()
     known: set[ExecutionId] = set()
-    async for execution_id in _executions(store):
-        known.add(execution_id)
-        found += await _of_execution(store, execution_id, digests)
+    async for row in matching(store.records):
+        known.add(row.execution_id)
+        found += await _of_execution(store, row.execution_id, digests)
     for digest in sorted(digests):
         try:
             is_there = await store.catalog.net(digest) is not None
@@ -45,15 +45,6 @@ async def problems(store: Store) -> list[str]:
         if await store.records.summary(execution_id) is None:
             found.append(f"A timer belongs to execution {execution_id}, which is not there")
     return found
-
-
-async def _executions(store: Store) -> AsyncIterator[ExecutionId]:
-    """All there are, newest first."""
-    before: tuple[float, ExecutionId] | None = None
-    while page := await store.records.summaries(before=before, limit=PAGE):
-        for summary in page:
-            yield summary.execution_id
-        before = (page[-1].requested_at, page[-1].execution_id)
 
 
 async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[str]) -> list[str]:

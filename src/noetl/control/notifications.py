@@ -35,6 +35,7 @@ import msgspec
 
 from noetl.control.documents import moment
 from noetl.control.live import fold
+from noetl.control.records import matching
 from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
 from noetl.control.triggers import LOOK_SECONDS
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
@@ -73,7 +74,6 @@ HEARD_SECONDS = 2 * LOOK_SECONDS
 """So long after its registration every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
 UNFINISHED = parse("status:active", 0.0)
-PAGE = 500
 RULES_MAX = 10_000
 PROBLEM_MAX = 500
 OURS = "noetl/notify/"
@@ -257,10 +257,9 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             last = page[-1]
         if not {"late", "waiting"} & {*rule.on}:
             return found
-        before: tuple[float, ExecutionId] | None = None
-        while rows := await self._store.records.summaries(UNFINISHED, before=before, limit=PAGE):
-            found += [one.execution_id for one in rows if one.waits or one.requested_at >= since]
-            before = (rows[-1].requested_at, rows[-1].execution_id)
+        async for one in matching(self._store.records, UNFINISHED):
+            if one.waits or one.requested_at >= since:
+                found.append(one.execution_id)
         return found
 
     # --- Telling ---

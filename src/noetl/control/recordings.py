@@ -38,6 +38,7 @@ import msgspec
 
 from noetl.control.layouts import layout
 from noetl.control.live import summary_of
+from noetl.control.records import events, row_of
 from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model import events as facts_of
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 FORMAT = "noetl-recording"
 VERSION = 1
-PAGE = 1000
 RESULTS_MAX = 64 * 1024 * 1024
 """Bytes of large results that a recording has; those that do not fit are named."""
 LINE_MAX = 96 * 1024 * 1024
@@ -104,10 +104,10 @@ async def recorded(store: Store, execution_id: ExecutionId, made_at: float) -> A
     """The file of an execution, piece by piece. Raises NotFound before the first one, or before the
     last if it is deleted meanwhile: half of it must not pass for the whole.
     """
-    summary = await store.records.summary(execution_id)
+    summary = await row_of(store.records, execution_id)
     heads = await store.log.heads([execution_id])
-    net = await store.catalog.net(summary.digest) if summary is not None else None
-    if summary is None or net is None:
+    net = await store.catalog.net(summary.digest)
+    if net is None:
         raise _gone(execution_id)
     head = Head(
         execution_id=execution_id,
@@ -148,20 +148,20 @@ async def _lines(store: Store, head: Head, net: bytes) -> AsyncIterator[dict[str
             yield {"playbook": text}
     yield {"layout": layout(shown)}
     wanted: dict[tuple[ExecutionId, str], None] = {}
-    seal, after = "", 0
-    while after < head.events:
-        rows = await store.log.events(head.execution_id, after=after, limit=PAGE)
-        if not rows:
-            raise _gone(head.execution_id)
-        for row in rows[: head.events - after]:
-            body = refs.decode(row.body)
-            if row.seq == 1:
-                seal = body.pop("seal", "")
-                body.pop("key", None)
-            for one in _references(body, seal, head.execution_id):
-                wanted[one] = None
-            yield {"event": {"seq": row.seq, "body": body}}
-        after = rows[-1].seq
+    seal, last = "", 0
+    async for row in events(store.log, head.execution_id):
+        body = refs.decode(row.body)
+        if row.seq == 1:
+            seal = body.pop("seal", "")
+            body.pop("key", None)
+        for one in _references(body, seal, head.execution_id):
+            wanted[one] = None
+        yield {"event": {"seq": row.seq, "body": body}}
+        last = row.seq
+        if last == head.events:
+            break
+    if last < head.events:
+        raise _gone(head.execution_id)
     room = RESULTS_MAX
     for owner, key in wanted:
         body = await store.bodies.get(owner, key)

@@ -1,10 +1,15 @@
-"""Executions as they are stored: for looking at them, beside the process that runs them."""
+"""Executions as they are stored: for looking at them, beside the process that runs them.
+
+Whoever looks back reads the store here: the row of one execution, all rows that match, the events
+of one in pages.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -17,23 +22,67 @@ from noetl.model.answers import (
     ExecutionPage,
     Histogram,
     HistogramBucket,
+    LogEntry,
     Logs,
 )
 from noetl.model.events import NAMES
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
-from noetl.store.base import Store
-from noetl.store.log import EventRow
+from noetl.store import records as stored
 from noetl.store.records import Summary
 
+if TYPE_CHECKING:
+    from noetl.store.catalog import Catalog
+    from noetl.store.log import EventRow, Log
+
 PAGE = 1000
+LOGS_SCANNED_MAX = 10_000
+"""Events that one question about logs looks at: a pattern may match none of them."""
 WIDTHS = (
     *(1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0),
     *(hours * 3600.0 for hours in (1, 3, 6, 12, 24, 168, 672, 2016, 8064)),
 )
 """Seconds that a bucket of a histogram may span, each a multiple of the one before."""
 FINE_BUCKETS = 2000
+
+
+async def row_of(records: stored.Records, execution_id: ExecutionId) -> Summary:
+    """The row of an execution. Raises NotFound."""
+    found = await records.summary(execution_id)
+    if found is None:
+        raise NotFound(f"there is no execution {execution_id}.")
+    return found
+
+
+async def matching(
+    records: stored.Records, wanted: Wanted = (), *, now: float = 0.0
+) -> AsyncIterator[Summary]:
+    """Every execution that matches, newest first."""
+    before: tuple[float, ExecutionId] | None = None
+    while rows := await records.summaries(wanted, now=now, before=before, limit=PAGE):
+        for row in rows:
+            yield row
+        before = (rows[-1].requested_at, rows[-1].execution_id)
+
+
+async def events(
+    log: Log,
+    execution_id: ExecutionId,
+    *,
+    after: int = 0,
+    types: Sequence[str] = (),
+    step: str | None = None,
+) -> AsyncIterator[EventRow]:
+    """The events of an execution after that one, in order."""
+    rows = await log.events(execution_id, after=after, limit=PAGE, types=types, step=step)
+    while rows:
+        for row in rows:
+            yield row
+        if len(rows) < PAGE:
+            return
+        after = rows[-1].seq
+        rows = await log.events(execution_id, after=after, limit=PAGE, types=types, step=step)
 
 
 def _width(first: float, last: float, buckets: int) -> float:
@@ -82,8 +131,10 @@ def _field(workload: Any, name: str) -> Any:
 class Records:
     """What a store knows of executions."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, log: Log, records: stored.Records, catalog: Catalog) -> None:
+        self._log = log
+        self._records = records
+        self._catalog = catalog
 
     async def page(
         self,
@@ -96,7 +147,7 @@ class Records:
     ) -> ExecutionPage:
         """Executions that match a query, newest first; `fields` of the workload with them."""
         before = None if cursor is None else place_of(cursor)
-        found = await self._store.records.summaries(wanted, now=now, before=before, limit=limit + 1)
+        found = await self._records.summaries(wanted, now=now, before=before, limit=limit + 1)
         shown = found[:limit]
         found_fields = await self._fields([row.execution_id for row in shown], fields)
         rows = [
@@ -114,7 +165,7 @@ class Records:
         found = {execution_id: dict.fromkeys(names) for execution_id in execution_ids}
         for first in range(0, len(execution_ids) if names else 0, WORKLOADS):
             some = execution_ids[first : first + WORKLOADS]
-            for execution_id, events in (await self._store.log.openings(some)).items():
+            for execution_id, events in (await self._log.openings(some)).items():
                 for fact in msgspec.json.decode(events):
                     if fact["type"] == "playbook.request.evaluated":
                         workload = fact["workload"]
@@ -123,7 +174,7 @@ class Records:
 
     async def count(self, wanted: Wanted, *, now: float) -> ExecutionCount:
         """How many executions match."""
-        return ExecutionCount(count=await self._store.records.count(wanted, now=now))
+        return ExecutionCount(count=await self._records.count(wanted, now=now))
 
     async def histogram(self, wanted: Wanted, *, now: float, buckets: int) -> Histogram:
         """Executions that match by time and status, in at most so many buckets of a round width.
@@ -131,7 +182,7 @@ class Records:
         Most queries are answered by one look at the executions that match, in fine buckets from the
         first execution there is to the last. Only what lies close together is looked at again.
         """
-        span = await self._store.records.span()
+        span = await self._records.span()
         if span is None:
             return Histogram(start=None, end=None, bucket_seconds=0.0, total=0, buckets=[])
         fine = _width(*span, FINE_BUCKETS)
@@ -166,7 +217,7 @@ class Records:
         begin = math.floor(first / width)
         end = math.floor(last / width) + 1
         found: dict[int, dict[str, int]] = {}
-        for number, status, count in await self._store.records.histogram(
+        for number, status, count in await self._records.histogram(
             wanted, now=now, begin=begin * width, width=width, end=end * width
         ):
             found.setdefault(begin + number, {})[status] = count
@@ -181,30 +232,7 @@ class Records:
                 hint = did_you_mean(name, NAMES)
                 raise BadRequest(f'there is no type of event "{name}".{hint}')
         if step is not None:
-            await self._require_step(execution_id, step)
-
-    async def events(
-        self,
-        execution_id: ExecutionId,
-        *,
-        after: int = 0,
-        types: tuple[str, ...] = (),
-        step: str | None = None,
-        limit: int | None = None,
-    ) -> list[EventRow]:
-        """Events with a seq above `after`, all of them unless there is a limit."""
-        await self.require(execution_id, types, step)
-        found: list[EventRow] = []
-        while limit is None or len(found) < limit:
-            room = PAGE if limit is None else min(PAGE, limit - len(found))
-            rows = await self._store.log.events(
-                execution_id, after=after, limit=room, types=types, step=step
-            )
-            found += rows
-            if len(rows) < room:
-                break
-            after = rows[-1].seq
-        return found
+            await self._require_step(await row_of(self._records, execution_id), step)
 
     async def logs(
         self,
@@ -216,18 +244,32 @@ class Records:
         limit: int = PAGE,
     ) -> Logs:
         """A page of what its tasks printed. Raises BadRequest and NotFound."""
-        row = await self._store.records.summary(execution_id)
-        if row is None:
-            raise NotFound(f"there is no execution {execution_id}.")
-        return await task_logs.page(
-            self.events, execution_id, row.status, step=step, grep=grep, after=after, limit=limit
+        row = await row_of(self._records, execution_id)
+        if step is not None:
+            await self._require_step(row, step)
+        matches = None if grep is None else task_logs.pattern(grep).search
+        entries: list[LogEntry] = []
+        scanned, more = 0, False
+        async for event in events(
+            self._log, execution_id, after=after, types=task_logs.TYPES, step=step
+        ):
+            after = event.seq
+            scanned += 1
+            if (entry := task_logs.entry(event, matches)) is not None:
+                entries.append(entry)
+            if len(entries) == limit or scanned == LOGS_SCANNED_MAX:
+                more = True
+                break
+        return Logs(
+            execution_id=execution_id,
+            status=row.status,
+            entries=entries,
+            next_after=after,
+            more=more,
         )
 
-    async def _require_step(self, execution_id: ExecutionId, step: str) -> None:
-        row = await self._store.records.summary(execution_id)
-        if row is None:
-            raise NotFound(f"there is no execution {execution_id}.")
-        body = await self._store.catalog.net(row.digest)
+    async def _require_step(self, row: Summary, step: str) -> None:
+        body = await self._catalog.net(row.digest)
         if body is None:
             return  # its net is lost, its events are not
         steps = [one.name for one in nets.decode(body).steps]

@@ -25,6 +25,7 @@ import msgspec
 
 from noetl.control.clock import Clock
 from noetl.control.recordings import recorded
+from noetl.control.records import row_of
 from noetl.errors import Conflict, NoetlError, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import Keep
@@ -188,9 +189,7 @@ class Retention:
         """Remove an execution with all that it called, whatever its age. Raises NotFound, and
         Conflict for what must stay.
         """
-        summary = await self._store.records.summary(execution_id)
-        if summary is None:
-            raise NotFound(f"there is no execution {execution_id}.")
+        summary = await row_of(self._store.records, execution_id)
         if summary.parent_execution_id is not None:
             raise Conflict(
                 f"execution {execution_id} was called by {summary.parent_execution_id}, and is"

@@ -6,61 +6,20 @@ was told before. So each event can be read without the others, and a page may be
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from noetl.control import documents
 from noetl.errors import BadRequest
-from noetl.model.answers import LogEntry, Logs
+from noetl.model.answers import LogEntry
 from noetl.model.events import LAST_EVENT, SinkProcessed, TaskDone, TaskLogged, decode
-from noetl.model.ids import ExecutionId
 from noetl.store.log import EventRow
 
 TYPES = ("task.log", "task.done", "sink.processed")
 NEWS = (*TYPES, LAST_EVENT)
 """What is worth waking for: after the last event nothing more is printed."""
-PAGE = 500
-SCANNED_MAX = 20 * PAGE
-"""Events that one question may look at: a pattern may match none of them."""
 PATTERN_MAX = 1_000
 PATTERN_MEMORY = 8 * 1024 * 1024
-
-ReadEvents = Callable[..., Awaitable[list[EventRow]]]
-
-
-async def page(
-    events: ReadEvents,
-    execution_id: ExecutionId,
-    status: str,
-    *,
-    step: str | None,
-    grep: str | None,
-    after: int,
-    limit: int,
-) -> Logs:
-    """What was printed after an event: at most `limit` entries. Raises BadRequest."""
-    matches = None if grep is None else pattern(grep).search
-    entries: list[LogEntry] = []
-    for _ in range(SCANNED_MAX // PAGE):
-        rows = await events(execution_id, after=after, limit=PAGE, types=TYPES, step=step)
-        for row in rows:
-            after = row.seq
-            found = _entry(row, matches)
-            if found is not None:
-                entries.append(found)
-                if len(entries) == limit:
-                    return _logs(execution_id, status, entries, after, more=True)
-        if len(rows) < PAGE:
-            return _logs(execution_id, status, entries, after, more=False)
-    return _logs(execution_id, status, entries, after, more=True)
-
-
-def _logs(
-    execution_id: ExecutionId, status: str, entries: list[LogEntry], after: int, *, more: bool
-) -> Logs:
-    return Logs(
-        execution_id=execution_id, status=status, entries=entries, next_after=after, more=more
-    )
 
 
 def text_of(fact: object) -> str:
@@ -73,7 +32,8 @@ def text_of(fact: object) -> str:
     return ""
 
 
-def _entry(row: EventRow, matches: Callable[[str], Any] | None) -> LogEntry | None:
+def entry(row: EventRow, matches: Callable[[str], Any] | None) -> LogEntry | None:
+    """What an event shows that was printed; None if that is nothing, or no line of it matches."""
     fact = decode(row.body)
     text = text_of(fact)
     if matches is not None and text:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from noetl.control.documents import moment
+from noetl.control.records import events, row_of
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import events as facts
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from noetl.store.log import Log
     from noetl.store.records import Records
 
-PAGE = 2000
 KEPT = 16
 """Executions whose lines are kept."""
 STRIPS_MAX = 50_000
@@ -393,14 +393,12 @@ class Timelines:
     async def _lines(self, execution_id: ExecutionId) -> Lines:
         lines = self._kept.get(execution_id)
         if lines is None:
-            if await self._records.summary(execution_id) is None:
-                raise NotFound(f"there is no execution {execution_id}.")
+            await row_of(self._records, execution_id)
             lines = self._kept.setdefault(execution_id, Lines())
         self._kept.move_to_end(execution_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         async with lines.lock:
-            while rows := await self._log.events(execution_id, after=lines.seq, limit=PAGE):
-                for row in rows:
-                    lines.see(row.seq, decode(row.body))
+            async for row in events(self._log, execution_id, after=lines.seq):
+                lines.see(row.seq, decode(row.body))
         return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noetl.control import documents
 from noetl.control.documents import moment
+from noetl.control.records import events
 from noetl.engine.concurrency import described
 from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command, lacking, place_of, pool_of, serves
@@ -14,7 +15,6 @@ from noetl.store.base import Store
 from noetl.store.limits import Limits, SlotUse
 from noetl.store.log import Log
 
-PAGE = 1000
 SAID_MAX = 300
 """Of the message of an error."""
 LIVE_SECONDS = 60.0
@@ -151,30 +151,24 @@ def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDoc
     )
 
 
-ABOUT_WAITING = ("task.waiting", "command.lost")
-
-
 async def calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
     """Calls that have waited for a while for a place on their worker, and do so still.
 
     A run that has lost its worker does not wait there any more.
     """
     waits: dict[tuple[str, int | None, int], TaskWaiting] = {}
-    after = 0
-    while rows := await log.events(execution_id, after=after, limit=PAGE, types=ABOUT_WAITING):
-        after = rows[-1].seq
-        for row in rows:
-            fact = decode(row.body)
-            if not isinstance(fact, TaskWaiting):
-                gone = [call for call, one in waits.items() if one.step_run_id == row.step_run_id]
-                for call in gone:
-                    del waits[call]
-                continue
-            call = (fact.action_id, fact.iteration, fact.attempt)
-            if fact.over:
-                waits.pop(call, None)
-            else:
-                waits[call] = fact
+    async for row in events(log, execution_id, types=("task.waiting", "command.lost")):
+        fact = decode(row.body)
+        if not isinstance(fact, TaskWaiting):
+            gone = [call for call, one in waits.items() if one.step_run_id == row.step_run_id]
+            for call in gone:
+                del waits[call]
+            continue
+        call = (fact.action_id, fact.iteration, fact.attempt)
+        if fact.over:
+            waits.pop(call, None)
+        else:
+            waits[call] = fact
     return list(waits.values())
 
 
@@ -219,12 +213,10 @@ async def failed_tries(
         run = state.runs.get(timer.step_run_id or "")
         if timer.purpose != "wake" or run is None or run.loop is not None:
             continue
-        after, last = 0, None
-        while rows := await log.events(
-            execution_id, after=after, limit=PAGE, types=("task.done",), step=run.step
-        ):
-            after = rows[-1].seq
-            last = next((one for one in reversed(rows) if one.step_run_id == run.step_run_id), last)
+        last = None
+        async for row in events(log, execution_id, types=("task.done",), step=run.step):
+            if row.step_run_id == run.step_run_id:
+                last = row
         fact = decode(last.body) if last is not None else None
         if isinstance(fact, TaskDone) and fact.directive == "retry" and fact.outcome.error:
             found[run.step_run_id] = fact
