@@ -720,7 +720,7 @@ def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:
     def open_vault(salt: str, may_create: bool) -> Vault:
         return operator_key(settings).vault(salt, may_create=may_create)
 
-    return Keys(store, open_vault, clock, secret_sources(settings))
+    return Keys(store.credentials, store.installation, open_vault, clock, secret_sources(settings))
 
 
 def tool_rules(settings: Settings) -> Rules:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from noetl.control.schedules import Schedules
     from noetl.control.timeline import Timelines
     from noetl.control.tokens import Tokens
-    from noetl.control.trigger_documents import TriggerDocuments
+    from noetl.control.trigger_documents import Parts, TriggerDocuments
     from noetl.control.triggers import Triggers
     from noetl.control.versions import Versions
     from noetl.dsl import Compiled
@@ -235,38 +235,46 @@ class Services:
     def triggers(self) -> Triggers:
         from noetl.control.triggers import LOOK_SECONDS, Triggers
 
-        look_seconds = LOOK_SECONDS if self._makers.is_shared else math.inf
-        made = Triggers(self.store.triggers, self._wall, self.membership.owns, look_seconds)
-        made.keeps(
+        return Triggers(
+            self.store.triggers,
+            self._wall,
+            self.membership.owns,
+            LOOK_SECONDS if self._makers.is_shared else math.inf,
             {
-                "Notification": lambda row: self.notifications.settle_rule(row),
-                "Notice": lambda row: self.notifications.settle_row(row),
-                "Schedule": lambda row: self.schedules.settle_row(row),
+                "Schedule": lambda row: self.schedules.settle(row),
                 "Hook": lambda row: self.hooks.settle(row),
-                "Consumer": lambda row: self.consumers.settle_row(row),
-            }
+                "Consumer": lambda row: self.consumers.settle(row),
+                "Notification": lambda row: self.notifications.settle(row),
+                "Notice": lambda row: self.notifications.settle(row),
+            },
         )
-        return made
+
+    @property
+    def _trigger_parts(self) -> Parts:
+        from noetl.control.trigger_documents import Parts
+
+        return Parts(self.store.triggers, self.catalog, self.executions, self._wall, self.triggers)
 
     @cached_property
     def schedules(self) -> Schedules:
         from noetl.control.schedules import Schedules
 
-        return Schedules(self.store, self.catalog, self.executions, self._wall, self.triggers)
+        return Schedules(self._trigger_parts, self.store.records)
 
     @cached_property
     def hooks(self) -> Hooks:
         from noetl.control.hooks import Hooks
 
-        catalog, executions = self.catalog, self.executions
-        return Hooks(self.store, catalog, executions, self.keys, self._wall, self.triggers)
+        return Hooks(self._trigger_parts, self.store.records, self.store.messages, self.keys)
 
     @cached_property
     def consumers(self) -> Consumers:
         from noetl.control.consumers import Consumers
 
         return Consumers(
-            *(self.store, self.catalog, self.executions, self.keys, self._wall, self.triggers),
+            self._trigger_parts,
+            self.store.messages,
+            self.keys,
             resources=lambda: self._server_tools,
             me=f"server-{self._makers.process}" if self._me is None else self._me.name,
         )
@@ -275,8 +283,8 @@ class Services:
     def notifications(self) -> Notifications:
         from noetl.control.notifications import Notifications
 
-        catalog, executions = self.catalog, self.executions
-        return Notifications(self.store, catalog, executions, self._wall, self.triggers)
+        store = self.store
+        return Notifications(self._trigger_parts, store.log, store.records, store.retention)
 
     @cached_property
     def _server_tools(self) -> ToolResources:
@@ -356,9 +364,9 @@ class Services:
         decisions = self.orchestrator.commits
         made = Metrics(lambda: (decisions.states_found, decisions.states_read), self.nats_figures)
         decisions.on_ended.append(made.finished)
-        self.schedules.on_decided = made.time_decided
-        self.consumers.on_taken = lambda outcome: made.messages.inc(outcome)
-        self.notifications.on_told = lambda on, outcome: made.notices.inc(on, outcome)
+        self.schedules.count = made.time_decided
+        self.consumers.count = made.messages.inc
+        self.notifications.count = made.notices.inc
         return made
 
     @cached_property

@@ -85,7 +85,11 @@ class Catalog:
     async def _document(self, entry: CatalogEntry | None) -> triggers.Trigger | None:
         if entry is None or entry.kind == "Playbook":
             return None
-        body = await self._documents.net(entry.digest)
+        return await self.by_digest(entry.digest)
+
+    async def by_digest(self, digest: str) -> triggers.Trigger | None:
+        """A document that is no playbook."""
+        body = await self._documents.net(digest)
         return None if body is None else triggers.decode(body)
 
     async def _refuse_breaking(self, new: triggers.Schema) -> None:

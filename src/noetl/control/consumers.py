@@ -25,41 +25,33 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.control.catalog import Catalog
-from noetl.control.clock import Clock
 from noetl.control.documents import moment
-from noetl.control.executions import Executions
-from noetl.control.grants import no_credential, require_playbook
 from noetl.control.keys import Keys
 from noetl.control.trigger_documents import (
-    ATTEMPTS_MAX,
+    Parts,
     TriggerDocuments,
     TriggerState,
-    rendered,
     scope_of,
-    signal,
+    workload_of,
 )
-from noetl.control.triggers import Triggers
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, StoreError
-from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 from noetl.model.triggers import (
     Consumer,
     FilesSource,
     MessageOutcome,
+    PlaybookRef,
     SignalTarget,
     TriggerChange,
     TriggerMessage,
     TriggerRow,
 )
-from noetl.store.base import Store
-from noetl.store.catalog import CatalogEntry
+from noetl.store.triggers import Messages
 from noetl.templates import compile_condition
 
 if TYPE_CHECKING:
     from noetl.control.sources import Message, Source
-    from noetl.dsl import Compiled
     from noetl.tools.resources import ToolResources
 
 logger = logging.getLogger(__name__)
@@ -112,22 +104,18 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
 
     def __init__(
         self,
-        store: Store,
-        catalog: Catalog,
-        executions: Executions,
+        parts: Parts,
+        messages: Messages,
         keys: Keys,
-        clock: Clock,
-        triggers: Triggers,
         resources: Callable[[], ToolResources],
         me: str,
     ) -> None:
-        super().__init__(store, catalog, executions, clock, triggers)
+        super().__init__(parts)
+        self._messages = messages
         self._keys = keys
         self._resources = resources
         self._me = me
         self._held: dict[str, Held] = {}
-        self.on_taken: Callable[[str], None] | None = None
-        """Counts messages by their outcome."""
 
     # --- Who reads ---
 
@@ -144,13 +132,9 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
 
     async def take_over(self) -> None:
         """The server that read before is gone: do not wait until its time is up."""
-
-        def free(state: ConsumerState) -> ConsumerState:
-            return msgspec.structs.replace(state, holder="", until=0.0)
-
         for consumer, state in await self.all("", "", 1_000_000):
             if state.holder:
-                await self.change(consumer.path, free)
+                await self.change(consumer.path, _free)
 
     async def close(self) -> None:
         """Read nothing any more; another server takes over at once."""
@@ -160,41 +144,35 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         if tasks:
             await asyncio.wait(tasks)
 
-    async def settle_row(self, row: TriggerRow) -> None:
+    async def settle(self, row: TriggerRow) -> None:
         """Take over consumers that no server reads."""
-        if (held := self._held.get(row.path)) is not None:
-            await self._renewed(row.path, held)
-            return
-        current = await self._store.triggers.get(row.path)
-        if current is None or current.kind != self.kind:
-            return
-        state, now = self.decoded(current), self._clock.now()
-        if state.status != "active" or state.until > now:
-            return
-        state = msgspec.structs.replace(
-            state, holder=self._me, until=now + LEASE_SECONDS, problem=CONNECTING
-        )
-        row = self.written(current, state, await self.spec(state.digest))
-        if await self._store.triggers.change(TriggerChange(row=row)):
-            held = self._held[row.path] = Held(state.until)
-            held.task = asyncio.create_task(self._hold(row.path, held))
+        path, now = row.path, self._clock.now()
 
-    async def _renewed(self, path: str, held: Held) -> ConsumerState | None:
-        """Say that we still read it. None: it is paused or gone, or another server's."""
-        for _ in range(ATTEMPTS_MAX):
-            row = await self._store.triggers.get(path)
-            if row is None or row.kind != self.kind:
+        def taken(state: ConsumerState) -> ConsumerState | None:
+            if state.status != "active" or state.until > now:
                 return None
-            state = self.decoded(row)
+            until = now + LEASE_SECONDS
+            return msgspec.structs.replace(state, holder=self._me, until=until, problem=CONNECTING)
+
+        if (held := self._held.get(path)) is not None:
+            await self._renew(path, held)
+        elif (state := await self.move(path, taken)) is not None:
+            held = self._held[path] = Held(state.until)
+            held.task = asyncio.create_task(self._hold(path, held))
+
+    async def _renew(self, path: str, held: Held) -> ConsumerState | None:
+        """Say that we still read it. None: it is paused or gone, or another server's."""
+
+        def renewed(state: ConsumerState) -> ConsumerState | None:
             if state.status != "active" or state.holder != self._me:
                 return None
             until = self._clock.now() + LEASE_SECONDS
-            state = msgspec.structs.replace(state, until=until, problem=held.problem)
-            changed = self.written(row, state, await self.spec(state.digest))
-            if await self._store.triggers.change(TriggerChange(row=changed)):
-                held.until = until
-                return state
-        raise StoreError(f'the consumer "{path}" is being changed elsewhere; try again.')
+            return msgspec.structs.replace(state, until=until, problem=held.problem)
+
+        state = await self.move(path, renewed)
+        if state is not None:
+            held.until = state.until
+        return state
 
     async def _hold(self, path: str, held: Held) -> None:
         """Read it for as long as it is ours."""
@@ -204,7 +182,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             while True:
                 held.changed.clear()
                 try:
-                    state = await self._renewed(path, held)
+                    state = await self._renew(path, held)
                     if state is None:
                         return
                     if state.digest != digest:
@@ -225,12 +203,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
 
     async def _release(self, path: str) -> None:
         try:
-            row = await self._store.triggers.get(path)
-            if row is None or row.kind != self.kind or self.decoded(row).holder != self._me:
-                return
-            state = msgspec.structs.replace(self.decoded(row), holder="", until=0.0)
-            changed = self.written(row, state, await self.spec(state.digest))
-            if await self._store.triggers.change(TriggerChange(row=changed)):
+            if await self.move(path, lambda one: _free(one) if one.holder == self._me else None):
                 self._triggers.announce()
         except NoetlError as error:
             logger.warning("a consumer is not given back: %s", error, extra={"path": path})
@@ -243,7 +216,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         from noetl.control.sources import Surroundings, opened
 
         around = Surroundings(
-            self._fields, self._resources(), self._store.messages, self._clock.now
+            self._keys.granted, self._resources(), self._messages, self._clock.now
         )
         pause = PAUSE_SECONDS
         while True:
@@ -274,7 +247,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             now = self._clock.now()
             if now - forgot > FORGET_SECONDS and not isinstance(consumer.source, FilesSource):
                 forgot = now
-                await self._store.messages.forget_old(consumer.path, before=now - KEPT_SECONDS)
+                await self._messages.forget_old(consumer.path, before=now - KEPT_SECONDS)
 
     async def _room(self, consumer: Consumer, held: Held) -> int:
         """How many more may be started, as soon as it is one."""
@@ -293,7 +266,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
 
     async def _open(self, consumer: Consumer) -> set[ExecutionId]:
         limit = consumer.max_running
-        return set(await self._store.messages.open(consumer.path, limit=limit))
+        return set(await self._messages.open(consumer.path, limit=limit))
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: there may be room for another."""
@@ -307,7 +280,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         """Whether the outcome of each of them is stored."""
         messages = {one.id: one for one in batch}
         try:
-            known = await self._store.messages.known(consumer.path, list(messages))
+            known = await self._messages.known(consumer.path, list(messages))
             new = [one for one in messages.values() if one.id not in known]
             done = await asyncio.gather(
                 *(self._take(consumer, held, one) for one in new), return_exceptions=True
@@ -327,7 +300,6 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         from noetl.control.sources import read
 
         now = self._clock.now()
-        actor = Actor(kind="consumer", name=consumer.path)
         key = f"consumer/{consumer.path}/{message.id}"
         try:
             body, text = read(message, consumer.format)
@@ -346,27 +318,25 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 return
             target = consumer.target
             if isinstance(target, SignalTarget):
-                found = await signal(self._executions, target, "message", scope, key, actor)
+                found = await self.signal(consumer.path, target, "message", scope, key)
                 reason = "" if found else "no execution waits for it"
                 outcome: MessageOutcome = "started" if found else "ignored"
                 await self._note(consumer, message, outcome, reason)
                 return
-            workload = rendered(target.workload, scope) if target.workload else {"message": shown}
-            await self._start(consumer, held, message, key, workload)
+            workload = workload_of(target, "message", scope)
+            await self._start(consumer, target.playbook, held, message, key, workload)
         except (BadRequest, EvaluationFailed) as error:
             await self._note(consumer, message, "refused", str(error))
 
     async def _start(
         self,
         consumer: Consumer,
+        playbook: PlaybookRef,
         held: Held,
         message: Message,
         key: str,
         workload: dict[str, Any],
     ) -> None:
-        assert not isinstance(consumer.target, SignalTarget)
-        wanted = consumer.target.playbook
-        entry = await self._catalog.playbook(wanted.path, wanted.version)
         given: list[ExecutionId] = []
 
         def stored(execution_id: ExecutionId) -> TriggerChange:
@@ -377,31 +347,23 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             return TriggerChange(messages=(row,))
 
         try:
-            await self._executions.start(
-                entry.digest,
-                entry.path,
-                entry.version,
-                workload,
-                key=key,
-                actor=Actor(kind="consumer", name=consumer.path),
-                trigger=stored,
-            )
+            await self.start(consumer.path, playbook, workload, key=key, trigger=stored)
         except NoetlError as error:
             held.running.difference_update(given)
             if not isinstance(error, Conflict):
                 raise
             # Another server has taken it, if it is known now.
-            if not await self._store.messages.known(consumer.path, [message.id]):
+            if not await self._messages.known(consumer.path, [message.id]):
                 raise
             return
-        self._count("started")
+        self.count("started")
 
     async def _note(
         self, consumer: Consumer, message: Message, outcome: MessageOutcome, reason: str
     ) -> None:
         row = self._row_of(consumer, message, outcome, reason, None)
-        if await self._store.triggers.change(TriggerChange(messages=(row,))):
-            self._count(outcome)
+        if await self._rows.change(TriggerChange(messages=(row,))):
+            self.count(outcome)
             if outcome == "refused":
                 logger.warning("a message is refused: %s", reason, extra={"path": consumer.path})
 
@@ -422,44 +384,28 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             execution_id=execution_id,
         )
 
-    def _count(self, outcome: str) -> None:
-        if self.on_taken is not None:
-            self.on_taken(outcome)
-
     def _say(self, held: Held, problem: str) -> None:
         if held.problem != problem[:REASON_MAX]:
             held.problem = problem[:REASON_MAX]
             held.changed.set()
 
-    async def _fields(self, name: str, path: str) -> dict[str, Any]:
-        """The fields of a credential that is for this consumer. Raises NotFound or NotAllowed."""
-        row = await self._store.credentials.get(name)
-        if row is None:
-            raise await no_credential(self._store.credentials, name, path)
-        require_playbook(row, path)
-        return await self._keys.credential(name) or {}
-
     # --- What people do with consumers ---
 
-    async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
-        entry = await super().register(text, compiled)
-        self._nudge(entry.path)
-        return entry
-
-    async def change(self, *args: Any, **options: Any) -> ConsumerState:
-        found = await super().change(*args, **options)
-        self._nudge(args[0])
-        return found
-
-    def _nudge(self, path: str) -> None:
+    def changed(self, path: str) -> None:
+        super().changed(path)
         if (held := self._held.get(path)) is not None:
             held.changed.set()
 
     async def messages(self, path: str, *, before: float, limit: int) -> list[TriggerMessage]:
-        return await self._store.messages.of(path, before=before, limit=limit)
+        return await self._messages.of(path, before=before, limit=limit)
 
     async def running(self, path: str) -> list[ExecutionId]:
-        return await self._store.messages.open(path)
+        return await self._messages.open(path)
+
+
+def _free(state: ConsumerState) -> ConsumerState:
+    """No server reads it."""
+    return msgspec.structs.replace(state, holder="", until=0.0)
 
 
 async def _stopped(task: asyncio.Task[None] | None) -> None:

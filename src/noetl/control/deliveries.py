@@ -127,10 +127,8 @@ class Deliveries:
 
     async def of(self, path: str, *, limit: int) -> list[Told]:
         """The last deliveries, newest first."""
-        rows = await self._messages.of(path, limit=limit)
-        return [_told(row) for row in rows]
-
-
-def _told(row: TriggerMessage) -> Told:
-    outcome, _, reason = row.reason.partition(": ")
-    return Told(row.at, outcome, reason, row.execution_id)
+        found = []
+        for row in await self._messages.of(path, limit=limit):
+            outcome, _, reason = row.reason.partition(": ")
+            found.append(Told(row.at, outcome, reason, row.execution_id))
+        return found

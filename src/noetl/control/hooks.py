@@ -19,45 +19,46 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from noetl.control.catalog import Catalog
-from noetl.control.clock import Clock
 from noetl.control.deliveries import Deliveries
 from noetl.control.documents import moment
-from noetl.control.executions import Executions
-from noetl.control.grants import require_playbook
 from noetl.control.identity import new_id
 from noetl.control.keys import Keys
 from noetl.control.trigger_documents import (
     ATTEMPTS_MAX,
+    Parts,
     TriggerDocuments,
     TriggerState,
     rendered,
     scope_of,
-    signal,
+    workload_of,
 )
-from noetl.control.triggers import Triggers
-from noetl.errors import Conflict, KeyReused, NoetlError, StoreError, UndefinedValue
-from noetl.model.facts import Actor
+from noetl.errors import (
+    Conflict,
+    KeyReused,
+    NoetlError,
+    NotAllowed,
+    NotFound,
+    StoreError,
+    UndefinedValue,
+)
 from noetl.model.ids import ExecutionId
 from noetl.model.triggers import (
     Hook,
+    PlaybookRef,
     SignalTarget,
     StartTarget,
     TriggerChange,
     TriggerRow,
 )
 from noetl.secrets.signatures import is_genuine, may_be_genuine
-from noetl.store.base import Store
-from noetl.store.catalog import CatalogEntry
+from noetl.store.records import Records
+from noetl.store.triggers import Messages
 from noetl.templates import compile_condition
-
-if TYPE_CHECKING:
-    from noetl.dsl import Compiled
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +71,6 @@ SECRET_FIELDS = ("secret", "signing_secret", "webhook_secret", "token", "passwor
 HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
 """Headers that no playbook is shown, beside the one with the signature."""
 FORM = "application/x-www-form-urlencoded"
-
-
-class HookState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a hook beside its document."""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,24 +113,18 @@ class Taken(NamedTuple):
 _decode_pending = msgspec.json.Decoder(Pending).decode
 
 
-class Hooks(TriggerDocuments[Hook, HookState]):
+class Hooks(TriggerDocuments[Hook, TriggerState]):
     """Everything one can do with hooks."""
 
     document = Hook
-    state = HookState
+    state = TriggerState
 
-    def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        executions: Executions,
-        keys: Keys,
-        clock: Clock,
-        triggers: Triggers,
-    ) -> None:
-        super().__init__(store, catalog, executions, clock, triggers)
+    def __init__(self, parts: Parts, records: Records, messages: Messages, keys: Keys) -> None:
+        super().__init__(parts)
+        self._records = records
+        self._messages = messages
         self._keys = keys
-        self.deliveries = Deliveries(store.triggers, store.messages, clock)
+        self.deliveries = Deliveries(self._rows, messages, self._clock)
         self._known: dict[str, tuple[float, Known | None]] = {}
 
     # --- Deliveries ---
@@ -157,37 +148,29 @@ class Hooks(TriggerDocuments[Hook, HookState]):
         return known
 
     async def _read(self, path: str) -> Known | None:
-        row = await self._store.triggers.get(path)
+        row = await self._rows.get(path)
         if row is None or row.kind != self.kind:
             return None
         state = self.decoded(row)
         if state.status != "active":
             return None
-        hook = await self.spec(state.digest)
-        return await self.known(hook, state)
+        return await self.known(await self.spec(state.digest), state)
 
-    async def known(self, hook: Hook, state: HookState) -> Known:
+    async def known(self, hook: Hook, state: TriggerState) -> Known:
         """A hook with its secrets."""
-        path = hook.path
-        secrets: list[str] = []
-        missing: list[str] = []
-        for name in hook.verify.secrets:
-            secret = await self._secret(name, path)
-            if secret is None:
-                missing.append(name)
-            else:
-                secrets.append(secret)
-        return Known(hook, state.version, tuple(secrets), tuple(missing))
+        found = {name: await self._secret(name, hook.path) for name in hook.verify.secrets}
+        return Known(
+            hook,
+            state.version,
+            secrets=tuple(secret for secret in found.values() if secret is not None),
+            missing=tuple(name for name, secret in found.items() if secret is None),
+        )
 
     async def _secret(self, name: str, path: str) -> str | None:
-        row = await self._store.credentials.get(name)
-        if row is None:
-            return None
         try:
-            require_playbook(row, path)
-        except NoetlError:
+            fields = await self._keys.granted(path, name)
+        except (NotFound, NotAllowed):
             return None
-        fields = await self._keys.credential(name) or {}
         texts = {key: value for key, value in fields.items() if isinstance(value, str) and value}
         if len(texts) == 1:
             return next(iter(texts.values()))
@@ -219,37 +202,25 @@ class Hooks(TriggerDocuments[Hook, HookState]):
             delivery_id = hashlib.sha256(delivery_id.encode()).hexdigest()
         if isinstance(hook.target, SignalTarget):
             signal_id = f"hook/{hook.path}/{delivery_id}" if delivery_id else None
-            actor = Actor(kind="hook", name=hook.path)
-            found = await signal(self._executions, hook.target, "hook", scope, signal_id, actor)
+            found = await self.signal(hook.path, hook.target, "hook", scope, signal_id)
             return Taken("signalled" if found else "unmatched", found)
-        target = hook.target
-        workload = rendered(target.workload, scope) if target.workload else {"hook": shown}
+        workload = workload_of(hook.target, "hook", scope)
         if hook.debounce is not None:
-            return await self._debounce(
-                hook, target, str(rendered(hook.debounce.key, scope)), workload
-            )
-        return await self._start(hook, target, delivery_id, workload)
+            key = str(rendered(hook.debounce.key, scope))
+            return await self._debounce(hook, hook.target, key, workload)
+        return await self._start(hook.path, hook.target, delivery_id, workload)
 
     async def _start(
-        self, hook: Hook, target: StartTarget, delivery_id: str, workload: dict[str, Any]
+        self, path: str, target: StartTarget, delivery_id: str, workload: dict[str, Any]
     ) -> Taken:
-        key = f"hook/{hook.path}/{delivery_id}" if delivery_id else None
-        if key is not None and (before := await self._store.records.by_key(key)) is not None:
+        key = f"hook/{path}/{delivery_id}" if delivery_id else None
+        if key is not None and (before := await self._records.by_key(key)) is not None:
             return Taken("repeated", (before.execution_id,))
-        entry = await self._catalog.playbook(target.playbook.path, target.playbook.version)
         try:
-            started = await self._executions.start(
-                entry.digest,
-                entry.path,
-                entry.version,
-                workload,
-                key=key,
-                is_newest=target.playbook.version is None,
-                actor=Actor(kind="hook", name=hook.path),
-            )
+            started = await self.start(path, target.playbook, workload, key=key)
         except KeyReused:
             # The same delivery came to another server at the same moment.
-            before = await self._store.records.by_key(key or "")
+            before = await self._records.by_key(key or "")
             if before is None:
                 raise
             return Taken("repeated", (before.execution_id,))
@@ -266,7 +237,7 @@ class Hooks(TriggerDocuments[Hook, HookState]):
         name = f"={key}" if len(key) <= ID_MAX else f"#{hashlib.sha256(key.encode()).hexdigest()}"
         for _ in range(ATTEMPTS_MAX):
             now = self._clock.now()
-            row = await self._store.triggers.get(hook.path, name)
+            row = await self._rows.get(hook.path, name)
             before = None if row is None else _decode_pending(row.state)
             pending = Pending(
                 first_at=now if before is None else before.first_at,
@@ -283,7 +254,7 @@ class Hooks(TriggerDocuments[Hook, HookState]):
                 next_at=due,
                 state=msgspec.json.encode(pending),
             )
-            if await self._store.triggers.change(TriggerChange(row=changed)):
+            if await self._rows.change(TriggerChange(row=changed)):
                 self._triggers.announce()
                 return Taken("debounced", due=due)
         raise StoreError(f'deliveries of the hook "{hook.path}" come too fast; try again.')
@@ -293,41 +264,37 @@ class Hooks(TriggerDocuments[Hook, HookState]):
         if not row.key:
             return
         now = self._clock.now()
-        current = await self._store.triggers.get(row.path, row.key)
+        current = await self._rows.get(row.path, row.key)
         if current is None or (current.next_at or now) > now:
             return
         pending = _decode_pending(current.state)
         gone = TriggerChange(row=current, gone=True)
         try:
-            entry = await self._catalog.playbook(pending.playbook, pending.version)
-            await self._executions.start(
-                entry.digest,
-                entry.path,
-                entry.version,
+            await self.start(
+                row.path,
+                PlaybookRef(path=pending.playbook, version=pending.version),
                 pending.workload,
                 key=f"hook/{row.path}/{row.key}/{pending.first_at!r}",
-                actor=Actor(kind="hook", name=row.path),
                 trigger=lambda _: gone,
             )
         except (Conflict, StoreError):
             # Another server was faster, or one more came; else it is tried again.
-            if await self._store.triggers.get(row.path, row.key) == current:
+            if await self._rows.get(row.path, row.key) == current:
                 raise
         except NoetlError as error:
             logger.error('hook "%s" starts nothing: %s', row.path, error)
-            await self._store.triggers.change(gone)
+            await self._rows.change(gone)
 
     # --- What people do with hooks ---
 
-    async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
-        entry = await super().register(text, compiled)
-        self._known.pop(entry.path, None)
-        return entry
+    def changed(self, path: str) -> None:
+        super().changed(path)
+        self._known.pop(path, None)
 
     async def delete(self, path: str) -> None:
         """It takes nothing any more."""
         await super().delete(path)
-        await self._store.messages.forget_old(path, before=self._clock.now())
+        await self._messages.forget_old(path, before=self._clock.now())
         self._known.pop(path, None)
 
     async def result(self, execution_id: ExecutionId, seconds: float) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry, Net
 from noetl.model.outcome import TaskError
 from noetl.secrets.keychain import Sources, manager_of, resolve
-from noetl.store.base import Store
-from noetl.store.credentials import CachedSecret, StoredCredential
+from noetl.store.credentials import CachedSecret, Credentials, StoredCredential
 from noetl.templates import compile_value
 
 if TYPE_CHECKING:
@@ -36,8 +35,16 @@ def _kept(given: tuple[str, ...] | None, old: StoredCredential | None) -> tuple[
 class Keys:
     """The credentials of one system."""
 
-    def __init__(self, store: Store, open_vault: OpenVault, clock: Clock, sources: Sources) -> None:
-        self._store = store
+    def __init__(
+        self,
+        credentials: Credentials,
+        installation: Callable[[], Awaitable[str]],
+        open_vault: OpenVault,
+        clock: Clock,
+        sources: Sources,
+    ) -> None:
+        self._credentials = credentials
+        self._installation = installation
         self._open_vault = open_vault
         self._opened: Vault | None = None
         self._opening = asyncio.Lock()
@@ -49,8 +56,8 @@ class Keys:
         if self._opened is None:
             async with self._opening:  # a passphrase is slow on purpose
                 if self._opened is None:
-                    sealed = await self._store.credentials.all()
-                    salt = await self._store.installation()
+                    sealed = await self._credentials.all()
+                    salt = await self._installation()
                     self._opened = await asyncio.to_thread(self._open_vault, salt, not sealed)
         return self._opened
 
@@ -76,9 +83,9 @@ class Keys:
         fetched with it. Without `playbooks` it stays for those that it was for; `*` is all.
         """
         now = self._clock.now()
-        old = await self._store.credentials.get(name)
+        old = await self._credentials.get(name)
         vault = await self.vault()
-        await self._store.credentials.put(
+        await self._credentials.put(
             StoredCredential(
                 name=name,
                 type=kind,
@@ -90,11 +97,11 @@ class Keys:
                 updated_at=now,
             )
         )
-        await self._store.credentials.forget_cached()
+        await self._credentials.forget_cached()
 
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""
-        found = await self._store.credentials.get(name)
+        found = await self._credentials.get(name)
         return None if found is None else (await self.vault()).open(name, found.data)
 
     async def hand_out(
@@ -109,12 +116,12 @@ class Keys:
 
         Raises NotFound.
         """
-        row = await self._store.credentials.get(name)
+        row = await self._credentials.get(name)
         if row is None:
-            raise await no_credential(self._store.credentials, name)
+            raise await no_credential(self._credentials, name)
         fields = (await self.vault()).open(name, row.data)
         now = self._clock.now()
-        await self._store.credentials.put_cached(
+        await self._credentials.put_cached(
             CachedSecret(
                 cache_key=f"secret:{name}:{execution_id or 'global'}",
                 credential_name=name,
@@ -149,25 +156,27 @@ class Keys:
         if not compile_value(entry.config).is_literal:
             return
         if manager_of(entry) is None:
-            await resolve(entry, partial(self._existing, path), self._sources)
+            await resolve(entry, partial(self.granted, path), self._sources)
             return
         auth = entry.config.get("auth")
         if isinstance(auth, str) and auth not in names:
-            await self._existing(path, auth)
+            await self.granted(path, auth)
 
-    async def _existing(self, path: str, name: str) -> dict[str, Any]:
-        row = await self._store.credentials.get(name)
+    async def granted(self, path: str, name: str) -> dict[str, Any]:
+        """The fields of a credential, for a playbook or trigger of this path. Raises NotFound, and
+        NotAllowed for one that is for others."""
+        row = await self._credentials.get(name)
         if row is not None:
             require_playbook(row, path)
         found = await self.credential(name)
         if found is None:
-            raise await no_credential(self._store.credentials, name, path)
+            raise await no_credential(self._credentials, name, path)
         return found
 
     async def delete(self, name: str) -> bool:
         """Whether there was one. Nothing of it is left, nor of what was fetched with it."""
-        known = await self._store.credentials.delete(name)
-        await self._store.credentials.forget_cached()
+        known = await self._credentials.delete(name)
+        await self._credentials.forget_cached()
         return known
 
     async def rotate(self, renew: Callable[[str], Vault]) -> int:
@@ -175,18 +184,13 @@ class Keys:
 
         One that is changed meanwhile stays as changed, and is looked at again.
         """
-        new = await asyncio.to_thread(renew, await self._store.installation())
+        new = await asyncio.to_thread(renew, await self._installation())
         # First, so that what is stored from now on is under the new key.
         self._opened = new
         moved = 0
-        while old := await self._not_under(new):
+        while old := [one for one in await self._credentials.all() if not new.is_current(one.data)]:
             for found in old:
                 data = new.rotated(found.name, found.data)
-                moved += await self._store.credentials.reseal(found.name, old=found.data, new=data)
-        await self._store.credentials.forget_cached()  # under the old key, and fetched again
+                moved += await self._credentials.reseal(found.name, old=found.data, new=data)
+        await self._credentials.forget_cached()  # under the old key, and fetched again
         return moved
-
-    async def _not_under(self, vault: Vault) -> list[StoredCredential]:
-        return [
-            one for one in await self._store.credentials.all() if not vault.is_current(one.data)
-        ]

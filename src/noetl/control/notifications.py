@@ -36,7 +36,13 @@ import msgspec
 from noetl.control.documents import moment
 from noetl.control.live import fold
 from noetl.control.records import matching
-from noetl.control.trigger_documents import TriggerDocuments, TriggerState, rendered, scope_of
+from noetl.control.trigger_documents import (
+    Parts,
+    TriggerDocuments,
+    TriggerState,
+    scope_of,
+    workload_of,
+)
 from noetl.control.triggers import LOOK_SECONDS
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
 from noetl.model.events import (
@@ -47,13 +53,11 @@ from noetl.model.events import (
     decode,
 )
 from noetl.model.execution_query import parse
-from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 from noetl.model.triggers import (
     NoticeKind,
     Notification,
-    PlaybookRef,
     Schedule,
     TriggerChange,
     TriggerRow,
@@ -64,6 +68,9 @@ from noetl.store.retention import Ended
 
 if TYPE_CHECKING:
     from noetl.dsl import Compiled
+    from noetl.store.log import Log
+    from noetl.store.records import Records
+    from noetl.store.retention import Retention
 
 logger = logging.getLogger(__name__)
 
@@ -118,13 +125,14 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
 
     document = Notification
     state = NotificationState
-    on_told: Callable[[str, str], None] | None = None
-    """Who counts what became of notices: what it was, and `sent`, `repeated` or `refused`."""
-    on_rules: Callable[[bool], None] | None = None
-    """Who asks for notices only while there are rules."""
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, parts: Parts, log: Log, records: Records, retention: Retention) -> None:
+        super().__init__(parts)
+        self._log = log
+        self._records = records
+        self._retention = retention
+        self.on_rules: Callable[[bool], None] = lambda _: None
+        """Who asks for notices only while there are rules."""
         self._rules: list[Notification] = []
         self._stale = asyncio.Event()
 
@@ -139,8 +147,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self._stale.clear()
         found = await self.all("", "", RULES_MAX)
         self._rules = [rule for rule, state in found if state.status == "active"]
-        if self.on_rules is not None:
-            self.on_rules(bool(self._rules))
+        self.on_rules(bool(self._rules))
 
     async def run(self) -> None:
         """Follow the rules, for ever."""
@@ -199,12 +206,15 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         since = self._clock.now() if has_others else None
         return msgspec.structs.replace(state, unheard_since=since)
 
-    async def settle_rule(self, row: TriggerRow) -> None:
-        """Write the notices of what servers did that had not heard of a rule."""
-        try:
-            rule, state = await self.find(row.path)
-        except NotFound:
+    async def settle(self, row: TriggerRow) -> None:
+        if row.kind == NOTICE:
+            await self._settle_notice(row)
             return
+        with suppress(NotFound):
+            await self._settle_rule(*await self.find(row.path))
+
+    async def _settle_rule(self, rule: Notification, state: NotificationState) -> None:
+        """Write the notices of what servers did that had not heard of a rule."""
         due = self.next_look(rule, state)
         if due is None or state.unheard_since is None or due > self._clock.now():
             return
@@ -215,7 +225,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
                 len(rows),
                 extra={"path": rule.path},
             )
-            await self._store.triggers.change(TriggerChange(rows=tuple(rows)))
+            await self._rows.change(TriggerChange(rows=tuple(rows)))
 
         def heard(now: NotificationState) -> NotificationState:
             since = None if now.unheard_since == state.unheard_since else now.unheard_since
@@ -227,15 +237,15 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """Notices since then of which nothing was told, nor was held back by what was told."""
         rows, told = [], []
         for execution_id in await self._moved_since(rule, since):
-            loaded = await self._store.log.load(execution_id)
+            loaded = await self._log.load(execution_id)
             if loaded is None:
                 continue
             types = [str(kind.__struct_config__.tag) for kind in get_args(TOLD_OF)]
-            found = await self._store.log.events(execution_id, types=types)
+            found = await self._log.events(execution_id, types=types)
             events = [decode(one.body) for one in found if one.at >= since]
             for row in _notices([rule], execution_id, fold(loaded), events):
                 notice = _decode_notice(row.state)
-                if await self._store.records.by_key(_start_key(row)) is None:
+                if await self._records.by_key(_start_key(row)) is None:
                     rows.append((row, notice))
                 else:
                     told.append(notice)
@@ -251,67 +261,67 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         ends |= {"COMPLETED"} if "recovered" in rule.on else set()
         last: Ended | None = None
         while ends and (
-            page := await self._store.retention.ended(before=math.inf, since=since, after=last)
+            page := await self._retention.ended(before=math.inf, since=since, after=last)
         ):
             found += [one.execution_id for one in page if one.status in ends]
             last = page[-1]
         if not {"late", "waiting"} & {*rule.on}:
             return found
-        async for one in matching(self._store.records, UNFINISHED):
+        async for one in matching(self._records, UNFINISHED):
             if one.waits or one.requested_at >= since:
                 found.append(one.execution_id)
         return found
 
     # --- Telling ---
 
-    async def settle_row(self, row: TriggerRow) -> None:
+    async def _settle_notice(self, row: TriggerRow) -> None:
         """Tell what a notice says, or drop it."""
-        current = await self._store.triggers.get(row.path, row.key)
+        current = await self._rows.get(row.path, row.key)
         if current is None:
             return
         gone = TriggerChange(row=current, gone=True)
         if current.key.startswith((WINDOW, FAILING)):
             if current.next_at is not None and current.next_at <= self._clock.now():
-                await self._store.triggers.change(gone)
+                await self._rows.change(gone)
             return
         notice = _decode_notice(current.state)
         try:
             rule, state = await self.find(row.path)
         except NotFound:
-            await self._store.triggers.change(gone)
+            await self._rows.change(gone)
             return
         if state.status != "active" or not await self._still_holds(notice):
-            await self._store.triggers.change(gone)
+            await self._rows.change(gone)
             return
         if notice.on == "recovered":
             await self._settle_failures_before(rule, notice)
         guard, rows = await self._guard(rule, notice)
         if notice.on not in rule.on or guard is None:
             # It is remembered that the path fails, and no more.
-            await self._store.triggers.change(msgspec.structs.replace(gone, rows=rows))
-            self._count(notice, "repeated")
+            await self._rows.change(msgspec.structs.replace(gone, rows=rows))
+            self.count(notice.on, "repeated")
             return
         if guard.row is None:
             guard = msgspec.structs.replace(gone, rows=rows)
         await self._tell(rule, notice, current, msgspec.structs.replace(guard, rows=rows))
         # If the row is still there, its guard holds back the next look at it.
-        await self._store.triggers.change(gone)
+        await self._rows.change(gone)
 
     async def _settle_failures_before(self, rule: Notification, notice: Notice) -> None:
         """Rows that are due together are settled in any order, but a path must be known to fail
         before it can work again. To settle a row twice changes nothing."""
         first = (rule.path, "failed/")
-        for row in await self._store.triggers.of_kind(NOTICE, prefix=rule.path, after=first):
+        for row in await self._rows.of_kind(NOTICE, prefix=rule.path, after=first):
             if row.path != rule.path or not row.key.startswith("failed/"):
                 break
             other = _decode_notice(row.state)
             if other.path == notice.path and other.at <= notice.at:
-                await self.settle_row(row)
+                await self._settle_notice(row)
 
     async def _still_holds(self, notice: Notice) -> bool:
         if notice.on not in ("late", "waiting") or notice.execution_id is None:
             return True
-        found = await self._store.records.summary(notice.execution_id)
+        found = await self._records.summary(notice.execution_id)
         if found is None or found.ended_at is not None:
             return False
         return notice.on == "late" or bool(found.waits)
@@ -324,7 +334,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """
         failing = f"{FAILING}/{_digest(notice.path)}"
         if notice.on == "recovered":
-            found = await self._store.triggers.get(rule.path, failing)
+            found = await self._rows.get(rule.path, failing)
             if found is None or float(found.state) > notice.at:
                 return None, ()
             return TriggerChange(row=found, gone=True), ()
@@ -336,7 +346,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             return TriggerChange(), rows
         key = _window_key(notice)
         now = self._clock.now()
-        found = await self._store.triggers.get(rule.path, key)
+        found = await self._rows.get(rule.path, key)
         if found is not None and found.next_at is not None and found.next_at > now:
             return None, rows
         window = found or TriggerRow(path=rule.path, key=key, kind=NOTICE)
@@ -348,33 +358,27 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
     ) -> None:
         key = _start_key(row)
         try:
-            entry = await self._playbook(rule.target.playbook)
+            if rule.target.playbook.version is None:
+                await self._keep_ours(rule)
             scope = scope_of("notification", view(rule, notice), notice.at, key)
-            workload = (
-                rendered(rule.target.workload, scope)
-                if rule.target.workload
-                else {"notification": scope.roots["notification"]}
-            )
-            await self._executions.start(
-                entry.digest,
-                entry.path,
-                entry.version,
-                workload,
+            await self.start(
+                rule.path,
+                rule.target.playbook,
+                workload_of(rule.target, "notification", scope),
                 key=key,
-                actor=Actor(kind="notification", name=rule.path),
                 trigger=lambda _: guard,
             )
         except Conflict:
             return  # Another server has told it, or tells another of the same window.
         except (BadRequest, EvaluationFailed) as error:
             logger.error('notification "%s" tells nothing: %s', rule.path, error)
-            self._count(notice, "refused")
+            self.count(notice.on, "refused")
             await self._say(rule.path, f"a message could not be made: {error}")
             return
         except NoetlError as error:
             await self._say(rule.path, f"messages wait: {error}")
             raise
-        self._count(notice, "sent")
+        self.count(notice.on, "sent")
         await self._say(rule.path, "")
 
     async def _say(self, path: str, problem: str) -> None:
@@ -382,26 +386,18 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if (await self.find(path))[1].problem != problem:
             await self.change(path, lambda state: msgspec.structs.replace(state, problem=problem))
 
-    async def _playbook(self, wanted: PlaybookRef) -> CatalogEntry:
-        if wanted.path.startswith(OURS) and wanted.version is None:
-            await self._keep_ours(wanted.path)
-        return await self._catalog.playbook(wanted.path, wanted.version)
-
-    async def _keep_ours(self, path: str) -> None:
-        """A playbook of this package is in the catalog when it is needed."""
-        file = files("noetl") / "playbooks" / f"{path.removeprefix(OURS)}.yaml"
-        if "/" not in path.removeprefix(OURS) and file.is_file():
+    async def _keep_ours(self, rule: Notification) -> None:
+        """A playbook of this package is in the catalog when a rule needs it."""
+        name = rule.target.playbook.path.removeprefix(OURS)
+        file = files("noetl") / "playbooks" / f"{name}.yaml"
+        if rule.target.playbook.path == OURS + name and "/" not in name and file.is_file():
             await self._catalog.register(file.read_text(encoding="utf-8"))
-
-    def _count(self, notice: Notice, outcome: str) -> None:
-        if self.on_told is not None:
-            self.on_told(notice.on, outcome)
 
     # --- What people do with notifications ---
 
     async def register(self, text: str, compiled: Compiled) -> CatalogEntry:
         assert isinstance(compiled.trigger, Notification)
-        await self._keep_ours(compiled.trigger.target.playbook.path)
+        await self._keep_ours(compiled.trigger)
         entry = await super().register(text, compiled)
         await self.refresh()
         return entry
@@ -411,12 +407,11 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         begins anew.
         """
         await super().delete(path)
-        await self._store.triggers.forget(path, NOTICE)
+        await self._rows.forget(path, NOTICE)
 
-    async def change(self, *args: Any, **options: Any) -> NotificationState:
-        found = await super().change(*args, **options)
+    def changed(self, path: str) -> None:
+        super().changed(path)
         self.stale()
-        return found
 
 
 def _fits(rule: Notification, path: str) -> bool:

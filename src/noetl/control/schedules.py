@@ -31,11 +31,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from noetl.control.documents import moment
-from noetl.control.trigger_documents import ATTEMPTS_MAX, TriggerDocuments, TriggerState
+from noetl.control.trigger_documents import ATTEMPTS_MAX, Parts, TriggerDocuments, TriggerState
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
 from noetl.model import calendar
-from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import (
@@ -45,6 +44,7 @@ from noetl.model.triggers import (
     TriggerTime,
 )
 from noetl.store.catalog import CatalogEntry
+from noetl.store.records import Records
 from noetl.templates import Scope, compile_value
 
 if TYPE_CHECKING:
@@ -197,26 +197,26 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
 
     document = Schedule
     state = ScheduleState
-    on_decided: Callable[[str, float | None], None] | None = None
-    """Counts times by outcome; of those that were started it is told the lateness."""
-    on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] | None = None
-    """Makes the rows that are written with a missed time."""
+
+    def __init__(self, parts: Parts, records: Records) -> None:
+        super().__init__(parts)
+        self._records = records
+        self.on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] = lambda *_: ()
+        """Makes the rows that are written with a missed time."""
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: times of its schedule may have waited for that."""
         if state.actor is not None and state.actor.kind == "schedule":
             self._triggers.touch(self.kind, state.actor.name)
 
-    async def settle_row(self, row: TriggerRow) -> None:
-        await self.settle(row.path)
+    async def settle(self, row: TriggerRow) -> None:
+        await self._decide_all(row.path)
 
-    async def settle(self, path: str) -> None:
+    async def _decide_all(self, path: str) -> None:
         """Decide all that is to be decided about a schedule now."""
         for _ in range(ATTEMPTS_MAX):
-            row = await self._store.triggers.get(path)
-            if row is None or row.kind != self.kind:
-                return
-            if not await self._advance(row):
+            row = await self._rows.get(path)
+            if row is None or row.kind != self.kind or not await self._advance(row):
                 return
 
     async def _advance(self, row: TriggerRow) -> bool:
@@ -227,11 +227,11 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         zone = _zone(schedule)
         ended = {}
         for execution_id in state.running:
-            summary = await self._store.records.summary(execution_id)
+            summary = await self._records.summary(execution_id)
             status = "gone" if summary is None else summary.status
             if status in (*TERMINAL, "gone"):
                 ended[execution_id] = status
-        buffered = await self._store.triggers.buffered(row.path, limit=2) if state.waiting else []
+        buffered = await self._rows.buffered(row.path, limit=2) if state.waiting else []
         turn = decide(schedule, zone, state, now=now, ended=ended, buffered=buffered)
         if turn.cancel:
             await self._cancel(schedule, turn.cancel)
@@ -241,9 +241,9 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             return True
         if turn.state == state and turn.next_at == row.next_at and not turn.times:
             return False
-        is_kept = await self._store.triggers.change(self._change(schedule, row, turn.state, turn))
+        is_kept = await self._rows.change(self._change(schedule, row, turn.state, turn))
         if is_kept:
-            self._count(turn.times)
+            self._count_all(turn.times)
             if turn.state.status == "paused" and state.status == "active":
                 logger.warning(
                     "a schedule is paused: %s", turn.state.reason, extra={"path": row.path}
@@ -251,11 +251,11 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         return not is_kept or (turn.next_at is not None and turn.next_at <= now)
 
     async def _cancel(self, schedule: Schedule, others: Iterable[ExecutionId]) -> None:
-        actor = Actor(kind="schedule", name=schedule.path)
+        reason = "the next time of its schedule is due"
         for execution_id in others:
             with suppress(Finished, NotFound):
                 await self._executions.cancel(
-                    execution_id, "the next time of its schedule is due", actor=actor
+                    execution_id, reason, actor=self._actor(schedule.path)
                 )
 
     async def _start(
@@ -266,7 +266,6 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         """
         assert turn.start is not None
         what = turn.start
-        actor = Actor(kind="schedule", name=schedule.path)
 
         def stored(execution_id: ExecutionId) -> TriggerChange:
             started = msgspec.structs.replace(
@@ -277,21 +276,17 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             return self._change(schedule, row, state, turn, started)
 
         try:
-            entry = await self._catalog.playbook(schedule.playbook.path, schedule.playbook.version)
-            workload = rendered(schedule, zone, what, turn.state.version)
-            execution_id = await self._executions.start(
-                entry.digest,
-                entry.path,
-                entry.version,
-                workload,
+            execution_id = await self.start(
+                schedule.path,
+                schedule.playbook,
+                rendered(schedule, zone, what, turn.state.version),
                 key=key_of(schedule.path, what.time),
-                actor=actor,
                 trigger=stored,
             )
         except StoreError:
             raise
         except NoetlError as error:
-            now_there = await self._store.triggers.get(row.path)
+            now_there = await self._rows.get(row.path)
             if isinstance(error, Conflict) and (
                 now_there is None or now_there.revision != row.revision
             ):
@@ -300,16 +295,13 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             missed = msgspec.structs.replace(
                 what, outcome="missed", reason=reason, decided_at=self._clock.now()
             )
-            if await self._store.triggers.change(
-                self._change(schedule, row, turn.state, turn, missed)
-            ):
+            if await self._rows.change(self._change(schedule, row, turn.state, turn, missed)):
                 logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
-                self._count((*turn.times, missed))
+                self._count_all((*turn.times, missed))
             return None
-        self._count(turn.times)
-        if self.on_decided is not None:
-            late = self._clock.now() - calendar.due_at(schedule, zone, what.time)
-            self.on_decided("started", late if what.origin == "schedule" else None)
+        self._count_all(turn.times)
+        late = self._clock.now() - calendar.due_at(schedule, zone, what.time)
+        self.count("started", late if what.origin == "schedule" else None)
         return execution_id
 
     def _change(
@@ -325,15 +317,17 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         notices = tuple(
             notice
             for time in times
-            if time.outcome == "missed" and self.on_missed is not None
+            if time.outcome == "missed"
             for notice in self.on_missed(schedule, time)
         )
-        return TriggerChange(row=_row(row, state, turn.next_at), times=times, rows=notices)
+        changed = msgspec.structs.replace(
+            row, next_at=turn.next_at, state=msgspec.json.encode(state)
+        )
+        return TriggerChange(row=changed, times=times, rows=notices)
 
-    def _count(self, times: Iterable[TriggerTime]) -> None:
+    def _count_all(self, times: Iterable[TriggerTime]) -> None:
         for time in times:
-            if self.on_decided is not None:
-                self.on_decided(time.outcome, None)
+            self.count(time.outcome, None)
 
     # --- What people do with schedules ---
 
@@ -360,7 +354,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         """Keep a version. What is due by now is the old version's."""
         assert isinstance(compiled.trigger, Schedule)
         _zone(compiled.trigger)
-        await self.settle(compiled.trigger.path)
+        await self._decide_all(compiled.trigger.path)
         return await super().register(text, compiled)
 
     def upcoming(self, schedule: Schedule, state: ScheduleState, count: int) -> list[float]:
@@ -391,10 +385,10 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             found = await self._start(schedule, _zone(schedule), row, turn)
             if found is not None:
                 return found
-            rows = await self._store.triggers.times_between(path, what.time, what.time)
+            rows = await self._rows.times_between(path, what.time, what.time)
             if rows and rows[0].outcome == "missed":
                 raise Conflict(rows[0].reason)
-        raise StoreError(f'the schedule "{path}" is being changed elsewhere; try again.')
+        raise self._contended(path)
 
     async def backfill(
         self, path: str, first: float, last: float, *, dry_run: bool
@@ -417,7 +411,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
                 )
         known = {
             one.time: one
-            for one in await self._store.triggers.times_between(path, first, last)
+            for one in await self._rows.times_between(path, first, last)
             if one.outcome in ("started", "buffered")
         }
         new = [time for time in wanted if time not in known]
@@ -435,7 +429,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         return new, [known[time] for time in wanted if time in known]
 
     async def times(self, path: str, *, before: float, limit: int) -> list[TriggerTime]:
-        return await self._store.triggers.times(path, before=before, limit=limit)
+        return await self._rows.times(path, before=before, limit=limit)
 
 
 def _zone(schedule: Schedule) -> tzinfo:
@@ -445,10 +439,6 @@ def _zone(schedule: Schedule) -> tzinfo:
             f'this machine does not know the time zone "{schedule.timezone}": install tzdata.'
         )
     return found
-
-
-def _row(row: TriggerRow, state: ScheduleState, next_at: float | None) -> TriggerRow:
-    return msgspec.structs.replace(row, next_at=next_at, state=msgspec.json.encode(state))
 
 
 def rendered(schedule: Schedule, zone: tzinfo, what: TriggerTime, version: int) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Surroundings(NamedTuple):
     """What sources are opened with."""
 
     credential: Callable[[str, str], Awaitable[dict[str, Any]]]
-    """The fields of the credential of that name, for a document of that path."""
+    """The fields of a credential: for a document of that path, the one of that name."""
     resources: ToolResources
     messages: Messages
     """The outcomes of messages that were taken."""
@@ -77,7 +77,7 @@ async def opened(consumer: Consumer, around: Surroundings) -> AsyncIterator[Sour
     source = consumer.source
 
     async def fields() -> dict[str, Any]:
-        return await around.credential(source.auth, consumer.path) if source.auth else {}
+        return await around.credential(consumer.path, source.auth) if source.auth else {}
 
     async with AsyncExitStack() as stack:
         match source:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,15 +22,16 @@ from noetl.model.facts import Actor
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
 from noetl.model.triggers import (
+    PlaybookRef,
     SignalTarget,
+    StartTarget,
     Trigger,
     TriggerChange,
     TriggerRow,
     TriggerTime,
-    decode,
     started_by,
 )
-from noetl.store.base import Store
+from noetl.store import triggers as stored
 from noetl.store.catalog import CatalogEntry
 from noetl.templates import Limits, Scope, compile_value
 
@@ -58,32 +59,41 @@ Document = TypeVar("Document", bound=Trigger)
 State = TypeVar("State", bound=TriggerState)
 
 
+class Parts(NamedTuple):
+    """What every kind of trigger works with."""
+
+    rows: stored.Triggers
+    catalog: Catalog
+    executions: Executions
+    clock: Clock
+    triggers: Triggers
+
+
 class TriggerDocuments(Generic[Document, State]):
     """Documents of one kind."""
 
     document: type[Document]
     state: type[State]
 
-    def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        executions: Executions,
-        clock: Clock,
-        triggers: Triggers,
-    ) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._executions = executions
-        self._clock = clock
-        self._triggers = triggers
+    def __init__(self, parts: Parts) -> None:
+        self._rows, self._catalog, self._executions, self._clock, self._triggers = parts
         self._specs: dict[str, Document] = {}
+        self.count: Callable[..., None] = lambda *_: None
+        """Counts outcomes of what this kind does, for metrics."""
 
     @property
     def kind(self) -> str:
         return self.document.__name__
 
     # --- What a kind says of its own ---
+
+    async def settle(self, row: TriggerRow) -> None:
+        """Do what is due for a row of this kind, and move it."""
+        raise NotImplementedError
+
+    def changed(self, path: str) -> None:
+        """A document was registered, or people changed it: all servers look at once."""
+        self._triggers.announce()
 
     def next_look(self, document: Document, state: State) -> float | None:
         """When a server has to look at a document in this state; None: never by itself."""
@@ -112,14 +122,13 @@ class TriggerDocuments(Generic[Document, State]):
     async def spec(self, digest: str) -> Document:
         found = self._specs.get(digest)
         if found is None:
-            body = await self._store.catalog.net(digest)
-            if body is None:
+            document = await self._catalog.by_digest(digest)
+            if document is None:
                 raise NotFound(
                     f"the {self.kind.lower()} {digest[:12]} is not stored; register it again."
                 )
-            decoded = decode(body)
-            assert isinstance(decoded, self.document)
-            found = decoded
+            assert isinstance(document, self.document)
+            found = document
             if len(self._specs) >= SPECS_MAX:
                 self._specs.pop(next(iter(self._specs)))
             self._specs[digest] = found
@@ -127,19 +136,22 @@ class TriggerDocuments(Generic[Document, State]):
 
     async def row(self, path: str) -> TriggerRow:
         """Raises NotFound for what is none of this kind."""
-        row = await self._store.triggers.get(path)
+        row = await self._rows.get(path)
         if row is None or row.kind != self.kind or self.decoded(row).status == "deleted":
-            known = [
-                one.path
-                for one in await self._store.triggers.of_kind(self.kind)
-                if not one.key and self.decoded(one).status != "deleted"
-            ]
-            word = self.kind.lower()
-            raise NotFound(
-                f'no {word} "{path}" is registered.{did_you_mean(path, known)}'
-                f" `noetl {word}s list` shows those there are."
-            )
+            raise await self._unknown(path)
         return row
+
+    async def _unknown(self, path: str) -> NotFound:
+        known = [
+            one.path
+            for one in await self._rows.of_kind(self.kind)
+            if not one.key and self.decoded(one).status != "deleted"
+        ]
+        word = self.kind.lower()
+        return NotFound(
+            f'no {word} "{path}" is registered.{did_you_mean(path, known)}'
+            f" `noetl {word}s list` shows those there are."
+        )
 
     async def find(self, path: str) -> tuple[Document, State]:
         """Raises NotFound for what is none of this kind."""
@@ -151,9 +163,7 @@ class TriggerDocuments(Generic[Document, State]):
         found: list[tuple[Document, State]] = []
         last = (after, "\uffff") if after else ("", "")
         while len(found) < limit:
-            rows = await self._store.triggers.of_kind(
-                self.kind, prefix=prefix, after=last, limit=limit
-            )
+            rows = await self._rows.of_kind(self.kind, prefix=prefix, after=last, limit=limit)
             for row in rows:
                 last = (row.path, row.key)
                 if not row.key and (state := self.decoded(row)).status != "deleted":
@@ -177,7 +187,7 @@ class TriggerDocuments(Generic[Document, State]):
             return self.written(kept, state, made)
 
         entry = await self._catalog.keep(text, compiled, row)
-        self._triggers.announce()
+        self.changed(entry.path)
         return entry
 
     async def lacks(self, document: Document) -> str:
@@ -196,18 +206,43 @@ class TriggerDocuments(Generic[Document, State]):
             row, next_at=self.next_look(document, state), state=msgspec.json.encode(state)
         )
 
+    async def move(
+        self,
+        path: str,
+        change: Callable[[State], State | None],
+        times: tuple[TriggerTime, ...] = (),
+    ) -> State | None:
+        """Bring a document into another state, also if another process changes it meanwhile. None:
+        it is none of this kind, or there is nothing to change.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._rows.get(path)
+            if row is None or row.kind != self.kind:
+                return None
+            state = change(self.decoded(row))
+            if state is None:
+                return None
+            changed = self.written(row, state, await self.spec(state.digest))
+            if await self._rows.change(TriggerChange(row=changed, times=times)):
+                return state
+        raise self._contended(path)
+
+    def _contended(self, path: str) -> StoreError:
+        return StoreError(
+            f'the {self.kind.lower()} "{path}" is being changed elsewhere; try again.'
+        )
+
     async def change(
         self, path: str, change: Callable[[State], State], times: tuple[TriggerTime, ...] = ()
     ) -> State:
-        """Bring a document into another state, also if another process changes it meanwhile."""
-        for _ in range(ATTEMPTS_MAX):
-            row = await self.row(path)
-            state = change(self.decoded(row))
-            changed = self.written(row, state, await self.spec(state.digest))
-            if await self._store.triggers.change(TriggerChange(row=changed, times=times)):
-                self._triggers.announce()
-                return state
-        raise StoreError(f'the {self.kind.lower()} "{path}" is being changed elsewhere; try again.')
+        """The same for people: raises NotFound, and every server hears of it."""
+        state = await self.move(
+            path, lambda state: None if state.status == "deleted" else change(state), times
+        )
+        if state is None:
+            raise await self._unknown(path)
+        self.changed(path)
+        return state
 
     async def pause(self, path: str, reason: str = "") -> State:
         """It starts nothing until it is resumed."""
@@ -225,6 +260,52 @@ class TriggerDocuments(Generic[Document, State]):
             path, lambda state: msgspec.structs.replace(state, status="deleted", reason="")
         )
 
+    # --- What a document makes happen ---
+
+    async def start(
+        self,
+        path: str,
+        playbook: PlaybookRef,
+        workload: dict[str, Any],
+        *,
+        key: str | None,
+        trigger: Callable[[ExecutionId], TriggerChange] | None = None,
+    ) -> ExecutionId:
+        """Start a playbook in the name of a document; see `Executions.start`."""
+        entry = await self._catalog.playbook(playbook.path, playbook.version)
+        return await self._executions.start(
+            entry.digest,
+            entry.path,
+            entry.version,
+            workload,
+            key=key,
+            is_newest=playbook.version is None,
+            actor=self._actor(path),
+            trigger=trigger,
+        )
+
+    async def signal(
+        self, path: str, target: SignalTarget, name: str, scope: Scope, signal_id: str | None
+    ) -> tuple[ExecutionId, ...]:
+        """Wake those that wait for what came; the same id again changes nothing."""
+        labels = rendered(target.labels, scope) if target.labels else {}
+        shown: Any = scope.roots[name]
+        found = await self._executions.signal_matching(
+            target.signal,
+            shown["body"] if target.data is None else rendered(target.data, scope),
+            match=target.match,
+            labels={key: str(value) for key, value in labels.items()},
+            path=target.playbook or None,
+            names={name: shown},
+            signal_id=signal_id,
+            actor=self._actor(path),
+        )
+        return tuple(one for one, _ in found)
+
+    def _actor(self, path: str) -> Actor:
+        # Every kind of document is a kind of actor, too.
+        return Actor(kind=self.kind.lower(), name=path)  # type: ignore[arg-type]
+
 
 # --- What comes from outside ---------------------------------------------------------------------
 
@@ -238,25 +319,9 @@ def rendered(template: Any, scope: Scope) -> Any:
     return compile_value(template).render(scope)
 
 
-async def signal(
-    executions: Executions,
-    target: SignalTarget,
-    name: str,
-    scope: Scope,
-    signal_id: str | None,
-    actor: Actor,
-) -> tuple[ExecutionId, ...]:
-    """Wake those that wait for what came; the same id again changes nothing."""
-    labels = rendered(target.labels, scope) if target.labels else {}
-    shown: Any = scope.roots[name]
-    found = await executions.signal_matching(
-        target.signal,
-        shown["body"] if target.data is None else rendered(target.data, scope),
-        match=target.match,
-        labels={key: str(value) for key, value in labels.items()},
-        path=target.playbook or None,
-        names={name: shown},
-        signal_id=signal_id,
-        actor=actor,
-    )
-    return tuple(one for one, _ in found)
+def workload_of(target: StartTarget, name: str, scope: Scope) -> dict[str, Any]:
+    """What an execution is started with: as its document says, else all that came."""
+    if not target.workload:
+        return {name: scope.roots[name]}
+    found: dict[str, Any] = rendered(target.workload, scope)
+    return found

@@ -38,23 +38,25 @@ class Triggers:
     """What is due, kept for all kinds."""
 
     def __init__(
-        self, rows: Rows, clock: Clock, owns: Callable[[str], bool], look_seconds: float
+        self,
+        rows: Rows,
+        clock: Clock,
+        owns: Callable[[str], bool],
+        look_seconds: float,
+        kinds: Mapping[str, Settle],
     ) -> None:
+        """`kinds` know what to do for rows of their kind."""
         self._rows = rows
         self._clock = clock
         self._owns = owns
         self.look_seconds = look_seconds
         """So often it is looked for what other processes wrote; infinite where there are none."""
-        self._kinds: dict[str, Settle] = {}
+        self._kinds = kinds
         self._changed = asyncio.Event()
         self._touched: dict[tuple[str, str], TriggerRow] = {}
         """Rows to look at now, due or not."""
         self.on_changed: Callable[[], None] | None = None
         """Tells other servers that something may be due earlier than they know."""
-
-    def keeps(self, kinds: Mapping[str, Settle]) -> None:
-        """These know what to do for the rows of a kind."""
-        self._kinds.update(kinds)
 
     def wake(self) -> None:
         """Something may be due earlier than we think."""

@@ -15,7 +15,8 @@ from noetl.api.route import Caller, Incoming, Query, Reply, Route
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.documents import moment
-from noetl.control.hooks import Delivery, HookState, Known, Taken
+from noetl.control.hooks import Delivery, Known, Taken
+from noetl.control.trigger_documents import TriggerState
 from noetl.errors import (
     BadRequest,
     EvaluationFailed,
@@ -151,7 +152,7 @@ async def _shown(services: Services, path: str) -> HookItem:
     return await _item(services, *await services.hooks.find(path))
 
 
-async def _item(services: Services, hook: Hook, state: HookState) -> HookItem:
+async def _item(services: Services, hook: Hook, state: TriggerState) -> HookItem:
     known = await services.hooks.known(hook, state)
     target = hook.target
     return documents.of(
