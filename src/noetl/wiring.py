@@ -446,7 +446,8 @@ async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
         store, programs = system.store, orchestrator.programs
         # Where one process at a time uses the database, nobody else can be alive.
         gone = -math.inf if store.exclusive else GONE_SECONDS
-        traces = Traces(store, programs, system.clock, spans, name, gone)
+        parts = store.log, store.records, store.triggers, programs
+        traces = Traces(*parts, system.clock, spans, name, gone)
         await traces.renew()
         orchestrator.commits.on_ended.append(traces.tell)
         async with in_background(traces.run()):

@@ -300,7 +300,8 @@ async def started_here(folder: Path, text: str, *, work: bool) -> AsyncIterator[
         entry, _ = await system.catalog.register(text)
         store = Counted(system.store)
         watchers = system.orchestrator.watchers
-        streams = Streams(cast(Store, store), watchers, system.metrics, system.draining)
+        log, records = cast(Store, store).log, cast(Store, store).records
+        streams = Streams(log, records, watchers, system.metrics, system.draining)
         started = await system.executions.start(entry.digest, entry.path, entry.version, {})
         yield Read(started, streams, store.reads, system)
 

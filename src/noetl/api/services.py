@@ -185,7 +185,8 @@ class Services:
     def desk(self) -> Desk:
         from noetl.control.desk import Desk
 
-        return Desk(self.store, self.orchestrator)
+        store = self.store
+        return Desk(store.queue, store.records, store.triggers, store.runtimes, self.orchestrator)
 
     @cached_property
     def retention(self) -> Retention:
@@ -206,7 +207,8 @@ class Services:
     def streams(self) -> Streams:
         from noetl.api.stream import Streams
 
-        return Streams(self.store, self.orchestrator.watchers, self.metrics, self.draining)
+        store, watchers = self.store, self.orchestrator.watchers
+        return Streams(store.log, store.records, watchers, self.metrics, self.draining)
 
     @cached_property
     def topics(self) -> Topics:

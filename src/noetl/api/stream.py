@@ -29,8 +29,8 @@ from noetl.errors import NotFound
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
-from noetl.store.base import Store
-from noetl.store.log import EventRow
+from noetl.store.log import EventRow, Log
+from noetl.store.records import Records
 
 PAGE = 2000
 PAGE_BYTES = 256 * 1024
@@ -114,14 +114,16 @@ class Feed:
 
     def __init__(
         self,
-        store: Store,
+        log: Log,
+        records: Records,
         watchers: Watchers,
         draining: asyncio.Event,
         execution_id: ExecutionId,
         after: int | None,
     ) -> None:
         """`after` is where its first reader begins; None: with the next event."""
-        self._store = store
+        self._log = log
+        self._records = records
         self._draining = draining
         self._watchers = watchers
         self._execution_id = execution_id
@@ -203,8 +205,8 @@ class Feed:
         """Read the state of the execution if its events do not show it: they are too many, or there
         are none.
         """
-        summary = await self._store.records.summary(self._execution_id)
-        heads = await self._store.log.heads([self._execution_id])
+        summary = await self._records.summary(self._execution_id)
+        heads = await self._log.heads([self._execution_id])
         self.is_known = summary is not None
         self.was_over = summary is not None and summary.status in TERMINAL
         self.has_ended = self.was_over or not self.is_known
@@ -223,9 +225,7 @@ class Feed:
 
     async def _read(self, after: int, limit: int) -> tuple[list[EventRow], bool]:
         """The next events in the store, and whether these are all."""
-        rows = await self._store.log.events(
-            self._execution_id, after=after, limit=limit, size=PAGE_BYTES
-        )
+        rows = await self._log.events(self._execution_id, after=after, limit=limit, size=PAGE_BYTES)
         return rows, len(rows) < limit and sum([len(row.body) for row in rows]) < PAGE_BYTES
 
     async def _send(self, rows: list[EventRow]) -> None:
@@ -280,9 +280,15 @@ class Streams:
     """The event streams of a server."""
 
     def __init__(
-        self, store: Store, watchers: Watchers, metrics: Metrics, draining: asyncio.Event
+        self,
+        log: Log,
+        records: Records,
+        watchers: Watchers,
+        metrics: Metrics,
+        draining: asyncio.Event,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._records = records
         self._watchers = watchers
         self._metrics = metrics
         self.draining = draining
@@ -330,7 +336,7 @@ class Streams:
         while not self.draining.is_set():
             changed = feed.changed
             if after < feed.start:
-                rows = await self._store.log.events(
+                rows = await self._log.events(
                     execution_id, after=after, limit=PAGE, size=PAGE_BYTES
                 )
                 for first in range(0, len(rows), ENCODED_AT_ONCE):
@@ -364,7 +370,9 @@ class Streams:
         """The feed of an execution, while it is read; see `Feed`."""
         feed = self._feeds.get(execution_id)
         if feed is None or (feed.has_ended and not feed.was_over):
-            feed = Feed(self._store, self._watchers, self.draining, execution_id, after)
+            feed = Feed(
+                *(self._log, self._records, self._watchers, self.draining), execution_id, after
+            )
             self._feeds[execution_id] = feed
         feed.readers += 1
         try:

@@ -69,8 +69,9 @@ from noetl.model.inputs import (
 )
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import TriggerChange, TriggerRow
-from noetl.store.base import Store
-from noetl.store.log import Write
+from noetl.store.bodies import Bodies
+from noetl.store.credentials import Credentials
+from noetl.store.log import Log, Write
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +197,9 @@ class CommitLoop:
 
     def __init__(
         self,
-        store: Store,
+        log: Log,
+        bodies: Bodies,
+        credentials: Credentials,
         clock: Clock,
         programs: Programs,
         dispatch: Dispatch,
@@ -204,7 +207,9 @@ class CommitLoop:
         watchers: Watchers,
         family: Family,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._bodies = bodies
+        self._credentials = credentials
         self._clock = clock
         self._programs = programs
         self._dispatch = dispatch
@@ -403,7 +408,7 @@ class CommitLoop:
                 self._dispatch.wait_in_front(waiter, batch.now)
         batch.decided.append(entry)
         if live.has_references or may_bring_references(given):
-            await fetch_bodies(self._store.bodies, live, given, write)
+            await fetch_bodies(self._bodies, live, given, write)
         if batch.full and (names := batch.full.get(given.execution_id)):
             if type(given) is Start:
                 given = msgspec.structs.replace(given, full=names)
@@ -441,7 +446,7 @@ class CommitLoop:
         given, is_old = entry.input, entry.decided_on_old_state
         # At first it is taken for new without looking: if it is not, the commit says so.
         if type(given) is not Start or (
-            is_old and await self._store.log.load(given.execution_id) is not None
+            is_old and await self._log.load(given.execution_id) is not None
         ):
             self.states_read += 1
             return await self._memory.get(given.execution_id)
@@ -480,7 +485,7 @@ class CommitLoop:
                 write.results.append((key, body))
             case StartChild():
                 given = await child_start(
-                    self._store.credentials,
+                    self._credentials,
                     self._programs,
                     self._family,
                     effect,
@@ -535,7 +540,7 @@ class CommitLoop:
             asyncio.get_running_loop().call_soon(batch.decided[0].prepare)
         try:
             moved = (
-                await self._store.log.commit(
+                await self._log.commit(
                     writes,
                     tied=batch.tied if batch.ties else (),
                     claims=[claim for claim, *_ in claims],

@@ -24,11 +24,13 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from noetl.control.orchestrator import Orchestrator
-    from noetl.store.base import Store
-    from noetl.store.records import Summary
+    from noetl.store import queue as stored
+    from noetl.store.base import Runtime
+    from noetl.store.records import Records, Summary
+    from noetl.store.triggers import Triggers
 
 LATELY = 24 * 3600.0
 SHOWN = 10
@@ -37,7 +39,6 @@ FORMS_LOOKED_AT = 1000
 """Executions that are searched for forms that a caller may answer."""
 COMMANDS_LOOKED_AT = 2000
 """Commands that wait, oldest first, that are told by kind and step."""
-"""A worker that was silent for longer is gone."""
 _ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
 _FAILED: Wanted = (Term((Condition("status", "FAILED"),)),)
 _RUNNING: Wanted = (Term((Condition("status", "RUNNING"), Condition("status", "PENDING"))),)
@@ -47,8 +48,18 @@ _PAUSED: Wanted = (Term((Condition("status", "PAUSED"),)),)
 class Desk:
     """Questions about all executions together."""
 
-    def __init__(self, store: Store, orchestrator: Orchestrator) -> None:
-        self._store = store
+    def __init__(
+        self,
+        queue: stored.Queue,
+        records: Records,
+        triggers: Triggers,
+        runtimes: Callable[..., Awaitable[list[Runtime]]],
+        orchestrator: Orchestrator,
+    ) -> None:
+        self._queue = queue
+        self._records = records
+        self._triggers = triggers
+        self._runtimes = runtimes
         self._orchestrator = orchestrator
 
     async def inbox(
@@ -67,30 +78,27 @@ class Desk:
         last: Summary | None = None
         looked_at, more = 0, True
         while more and len(forms) < limit and looked_at < FORMS_LOOKED_AT:
-            rows = await self._store.records.summaries(_ASKS, before=before, limit=limit + 1)
+            rows = await self._records.summaries(_ASKS, before=before, limit=limit + 1)
             more = len(rows) > limit
             for row in rows[:limit]:
                 if len(forms) >= limit:
                     more = True
                     break
-                forms += [form for form in await self._forms(row) if shown(form)]
+                state = await self._orchestrator.last_known(row.execution_id)
+                forms += [form for form in forms_of(row.execution_id, state) if shown(form)]
                 last, looked_at = row, looked_at + 1
                 before = (row.requested_at, row.execution_id)
         return Inbox(
             forms=forms,
-            total=await self._store.records.count(_ASKS),
+            total=await self._records.count(_ASKS),
             next_cursor=cursor_of(last) if more and last is not None else None,
         )
 
-    async def _forms(self, row: Summary) -> list[Form]:
-        state = await self._orchestrator.last_known(row.execution_id)
-        return list(forms_of(row.execution_id, state))
-
     async def queues(self, now: float) -> QueueList:
         """Commands that wait, by pool: how many, since when, of which kinds."""
-        sizes = await self._store.queue.sizes()
-        workers = await self._store.runtimes(kind="worker", since=now - LIVE_SECONDS)
-        waiting = await self._store.queue.waiting_commands(limit=COMMANDS_LOOKED_AT)
+        sizes = await self._queue.sizes()
+        workers = await self._runtimes(kind="worker", since=now - LIVE_SECONDS)
+        waiting = await self._queue.waiting_commands(limit=COMMANDS_LOOKED_AT)
         names = {pool_of(name) for name in sizes} | {pool_of(row.pool) for row in workers}
         found = []
         for name in sorted(names):
@@ -130,23 +138,23 @@ class Desk:
     ) -> Overview:
         """What needs a person now, and what runs; of the forms those that are to be `shown`."""
         lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
-        failed = await self._store.records.summaries(lately, limit=SHOWN)
-        running = await self._store.records.summaries(_RUNNING, limit=SHOWN)
+        failed = await self._records.summaries(lately, limit=SHOWN)
+        running = await self._records.summaries(_RUNNING, limit=SHOWN)
         queues = (await self.queues(now)).queues
         inbox = await self.inbox(before=None, limit=SHOWN, shown=shown)
         missed, upcoming = await self._schedule_times(now)
         return Overview(
             failed=FailedLately(
                 since=moment(now - LATELY),
-                count=await self._store.records.count(lately),
+                count=await self._records.count(lately),
                 executions=[documents.summary(row) for row in failed],
             ),
             forms=inbox,
             stuck=[queue for queue in queues if queue.waiting and not queue.slots],
             missed=missed,
             running=RunningNow(
-                count=await self._store.records.count(_RUNNING),
-                paused=await self._store.records.count(_PAUSED),
+                count=await self._records.count(_RUNNING),
+                paused=await self._records.count(_PAUSED),
                 executions=[documents.summary(row) for row in running],
             ),
             next_times=upcoming,
@@ -156,16 +164,14 @@ class Desk:
         """Times of schedules that were missed lately, and those that come next."""
         missed: list[MissedTime] = []
         upcoming: list[tuple[float, MissedTime]] = []
-        for row in await self._store.triggers.of_kind("Schedule", limit=SCHEDULES_LOOKED_AT):
+        for row in await self._triggers.of_kind("Schedule", limit=SCHEDULES_LOOKED_AT):
             if row.next_at is not None:
                 coming = MissedTime(schedule=row.path, time=moment(row.next_at), reason="")
                 upcoming.append((row.next_at, coming))
-            for one in await self._store.triggers.times(row.path, limit=20):
+            for one in await self._triggers.times(row.path, limit=20):
                 if one.outcome == "missed" and one.time >= now - LATELY:
-                    reason = one.reason
-                    missed.append(
-                        MissedTime(schedule=row.path, time=moment(one.time), reason=reason)
-                    )
+                    time = moment(one.time)
+                    missed.append(MissedTime(schedule=row.path, time=time, reason=one.reason))
         missed.sort(key=lambda one: one.time or "", reverse=True)
         upcoming.sort(key=lambda one: one[0])
         return missed[:SHOWN], [one for _, one in upcoming[:SHOWN]]

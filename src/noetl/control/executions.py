@@ -261,15 +261,10 @@ class Executions:
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
-        state = await self._orchestrator.state(execution_id)
         from noetl.control import waits
 
-        calls = await waits.calls_waiting(self._store.log, execution_id)
-        slots = await waits.slots_used(self._store.limits, state)
-        open_commands = await self._store.queue.open_commands(execution_id)
-        offers = await waits.offers_for(self._store, open_commands, self._clock.now())
-        tries = await waits.failed_tries(self._store.log, execution_id, state)
-        return waits.reasons(state, open_commands, calls, slots, offers, tries)
+        state = await self._orchestrator.state(execution_id)
+        return await waits.reasons(self._store, execution_id, state, self._clock.now())
 
     async def cancel(
         self,

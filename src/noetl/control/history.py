@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
+from noetl.control.live import decode_state
 from noetl.control.records import PAGE, events
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
@@ -25,8 +24,6 @@ KEPT_BYTES = 128 << 20
 """Checkpoints of all executions together; those that were not looked at for longest go first."""
 STRIDE = 500
 """From a moment that was so many events away, the way is not gone again."""
-
-_decode = msgspec.json.Decoder(ExecutionState).decode
 
 
 async def facts(
@@ -98,7 +95,7 @@ class Moments:
         kept = self._kept.setdefault(execution_id, {})
         self._kept.move_to_end(execution_id)
         begin = self._nearest(execution_id, wanted)
-        state = _decode(kept[begin]) if begin else ExecutionState()
+        state = decode_state(kept[begin]) if begin else ExecutionState()
         rows: list[EventRow] = []
         while state.seq < wanted:
             room = min(PAGE, wanted - state.seq)

@@ -39,14 +39,14 @@ from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
 from noetl.model.state import ExecutionState
 from noetl.store.access import NAMELESS, AuditEntry
-from noetl.store.base import Store
 from noetl.store.bodies import Bodies
 from noetl.store.limits import Slot
-from noetl.store.log import Facts, Loaded, Write
-from noetl.store.records import Summary
+from noetl.store.log import Facts, Loaded, Log, Write
+from noetl.store.records import Records, Summary
 from noetl.templates import LostView
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
+decode_state = msgspec.json.Decoder(ExecutionState).decode
 
 SNAPSHOT_EVERY = 500
 """Events between snapshots at least; it doubles with the log, so that all of them together cost
@@ -225,7 +225,7 @@ def fold(loaded: Loaded) -> ExecutionState:
     """The state that a stored execution is in."""
     state = ExecutionState()
     if loaded.snapshot is not None:
-        state = _decode_state(loaded.snapshot)
+        state = decode_state(loaded.snapshot)
     for events in loaded.events:
         for event in _decode_events(events):
             evolve(state, event)
@@ -239,10 +239,6 @@ def key_of(loaded: Loaded) -> str | None:
         if isinstance(first, ExecutionRequested):
             return first.key
     return None
-
-
-def _decode_state(snapshot: bytes) -> ExecutionState:
-    return msgspec.json.decode(snapshot, type=ExecutionState)
 
 
 # --- Large results that the server reads ----------------------------------------------------------
@@ -380,8 +376,9 @@ QUIET_KEPT = 200
 class Memory:
     """Executions by id; the state of any other comes from the store."""
 
-    def __init__(self, store: Store, programs: Programs, *, is_shared: bool) -> None:
-        self._store = store
+    def __init__(self, log: Log, records: Records, programs: Programs, *, is_shared: bool) -> None:
+        self._log = log
+        self._records = records
         self._programs = programs
         self.is_shared = is_shared
         """Others write to the same database: what is in memory may be older than what is stored."""
@@ -402,7 +399,7 @@ class Memory:
 
     async def refuse_taken_key(self, live: Live) -> None:
         """Raises Conflict if another execution was started under its idempotency key."""
-        known = await self._store.records.by_key(live.key) if live.key is not None else None
+        known = await self._records.by_key(live.key) if live.key is not None else None
         if known is not None:
             raise Conflict(f"execution {known.execution_id} was started under the same key.")
 
@@ -428,7 +425,7 @@ class Memory:
 
     async def read(self, execution_id: ExecutionId) -> Live:
         """As it is stored, whatever is in memory."""
-        loaded = await self._store.log.load(execution_id)
+        loaded = await self._log.load(execution_id)
         if loaded is None:
             raise NotFound(f"there is no execution {execution_id}.")
         state = fold(loaded)

@@ -73,9 +73,17 @@ class Orchestrator:
         # Where nobody else opens commands, none of them are others' than our own.
         self.dispatch = Dispatch(lease_seconds, WHOLE_POOL_EVERY if is_shared else 1)
         self.watchers = Watchers()
-        self._memory = Memory(store, self.programs, is_shared=is_shared)
+        self._memory = Memory(store.log, store.records, self.programs, is_shared=is_shared)
         self.commits = CommitLoop(
-            store, clock, self.programs, self.dispatch, self._memory, self.watchers, family
+            store.log,
+            store.bodies,
+            store.credentials,
+            clock,
+            self.programs,
+            self.dispatch,
+            self._memory,
+            self.watchers,
+            family,
         )
         self.leases = Leases(work or store.queue, clock, self.dispatch, self.commits)
         self.timer_changed = self.commits.timer_changed

@@ -23,7 +23,9 @@ from noetl.errors import Corrupted, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 from noetl.model.triggers import TriggerChange, TriggerRow
-from noetl.store.base import Store
+from noetl.store.log import Log
+from noetl.store.records import Records
+from noetl.store.triggers import Triggers
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +66,18 @@ class Traces:
 
     def __init__(
         self,
-        store: Store,
+        log: Log,
+        records: Records,
+        rows: Triggers,
         programs: Programs,
         clock: Clock,
         sender: Sender,
         name: str,
         gone_seconds: float = GONE_SECONDS,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._records = records
+        self._rows = rows
         self._programs = programs
         self._clock = clock
         self._sender = sender
@@ -106,20 +112,20 @@ class Traces:
             self._given = now, self._sender.taken
         state = msgspec.json.encode(Mark(self._until, now))
         row = msgspec.structs.replace(self._row, state=state)
-        if not await self._store.triggers.change(TriggerChange(row=row)):
+        if not await self._rows.change(TriggerChange(row=row)):
             # Another server took this one for dead, and has sent its spans until then.
             row = msgspec.structs.replace(row, revision=0)
-            await self._store.triggers.change(TriggerChange(row=row))
+            await self._rows.change(TriggerChange(row=row))
         self._row = msgspec.structs.replace(row, revision=row.revision + 1)
 
     async def leave(self) -> None:
         """Everything is sent, or dropped."""
-        await self._store.triggers.change(TriggerChange(row=self._row, gone=True))
+        await self._rows.change(TriggerChange(row=self._row, gone=True))
 
     # --- What others left behind ---
 
     async def _look(self) -> None:
-        for row in await self._store.triggers.of_kind(KIND):
+        for row in await self._rows.of_kind(KIND):
             mark = msgspec.json.decode(row.state, type=Mark)
             is_over = mark.seen_at + self._gone_seconds < self._clock.now()
             if row.key != self._row.key and is_over:
@@ -129,19 +135,19 @@ class Traces:
         """Send the spans of what ended while its server was there. The row stays until then."""
         after: tuple[float, ExecutionId] = (mark.until, "")
         before = mark.seen_at + GONE_SECONDS
-        while page := await self._store.records.ended(after=after, before=before, limit=PAGE):
+        while page := await self._records.ended(after=after, before=before, limit=PAGE):
             for _, execution_id in page:
                 await self._send(execution_id)
             after = page[-1]
             count = self._sender.taken
             while self._sender.done < count:
                 await self._clock.sleep(SENT_EVERY)
-        await self._store.triggers.change(TriggerChange(row=row, gone=True))
+        await self._rows.change(TriggerChange(row=row, gone=True))
         logger.info("sent the traces that a server left behind", extra={"server": row.key})
 
     async def _send(self, execution_id: ExecutionId) -> None:
         try:
-            loaded = await self._store.log.load(execution_id)
+            loaded = await self._log.load(execution_id)
         except Corrupted as error:
             logger.warning("the root of a trace is not sent: %s", error)
             return

@@ -9,10 +9,10 @@ from noetl.engine.concurrency import described
 from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command, lacking, place_of, pool_of, serves
 from noetl.model.events import TaskDone, TaskWaiting, decode
-from noetl.model.ids import ExecutionId, StepRunId
+from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.state import ExecutionState, Run, TimerState
 from noetl.store.base import Store
-from noetl.store.limits import Limits, SlotUse
+from noetl.store.limits import SlotUse
 from noetl.store.log import Log
 
 SAID_MAX = 300
@@ -20,37 +20,46 @@ SAID_MAX = 300
 LIVE_SECONDS = 60.0
 """A worker that was silent for longer is gone."""
 
-Open = list[tuple[Command, str | None, float | None]]
+HOLDERS_SHOWN = 20
 
 
-def reasons(
-    state: ExecutionState,
-    open_commands: Open,
-    calls: list[TaskWaiting] | None = None,
-    slots: list[SlotUse] | None = None,
-    offers: list[str] | None = None,
-    tries: dict[StepRunId, TaskDone] | None = None,
+async def reasons(
+    store: Store, execution_id: ExecutionId, state: ExecutionState, now: float
 ) -> list[WaitDocument]:
-    """What an unfinished execution waits for, most immediate first.
-
-    `calls` are those that wait for a place on their worker, `slots` who uses its limits, `offers`
-    what the workers offer, `tries` the failed ones of runs that wait to try again.
-    """
+    """What an unfinished execution waits for, most immediate first."""
+    # All is read before the first look at the state, which may move on meanwhile.
+    slots = []
+    if state.queued is not None:
+        slots = await store.limits.slot_uses(list(state.slots))
+    commands = {
+        command.command_id: (command, worker, until)
+        for command, worker, until in await store.queue.open_commands(execution_id)
+    }
+    offers: list[str] = []
+    if any(worker is None and place_of(one.pool)[1] for one, worker, _ in commands.values()):
+        workers = await store.runtimes(kind="worker", since=now - LIVE_SECONDS)
+        offers = [row.pool for row in workers]
+    calls = await _calls_waiting(store.log, execution_id)
+    tries = await _failed_tries(store.log, execution_id, state)
     if state.is_finished:
         return []
     found: list[WaitDocument] = []
     if state.queued is not None:
-        found += [_of_limit(name, state, slots or []) for name in state.slots]
+        found += [_of_limit(name, state, slots) for name in state.slots]
     if state.status == "PAUSED":
         text = "it is paused; `resume` lets it go on"
         found.append(WaitDocument(waits_for="resume", text=text))
-    by_id = {command.command_id: (worker, until) for command, worker, until in open_commands}
-    queues = {command.command_id: command.pool for command, _, _ in open_commands}
     for run in state.runs.values():
-        found += _of_run(run, by_id, state, queues, offers or [])
-        found += [_of_call(call) for call in calls or () if call.step_run_id == run.step_run_id]
+        for command_id in run.commands:
+            found.append(_of_command(run.step, command_id, commands.get(command_id), offers))
+        for child in run.children:
+            text = f'step "{run.step}" waits for the end of execution {child}'
+            found.append(WaitDocument(waits_for="child", text=text, step=run.step, owner=child))
+        if run.listens is not None:
+            found.append(_of_listener(run, state))
+        found += [_of_call(call) for call in calls if call.step_run_id == run.step_run_id]
     for timer in state.timers.values():
-        found.append(_of_timer(timer, state, tries or {}))
+        found.append(_of_timer(timer, state, tries))
     kept = [signal.name for signal in state.signals.values() if not signal.taken]
     if kept:
         names = ", ".join(sorted(set(kept)))
@@ -65,39 +74,26 @@ def reasons(
     return found
 
 
-def _of_run(
-    run: Run,
-    by_id: dict[str, tuple[str | None, float | None]],
-    state: ExecutionState,
-    queues: dict[str, str],
+def _of_command(
+    step: str,
+    command_id: CommandId,
+    known: tuple[Command, str | None, float | None] | None,
     offers: list[str],
-) -> list[WaitDocument]:
-    found: list[WaitDocument] = []
-    for command_id in run.commands:
-        worker, until = by_id.get(command_id, (None, None))
-        if worker is None:
-            text = f'step "{run.step}" waits for {_worker(queues.get(command_id, ""), offers)}'
-            found.append(
-                WaitDocument(waits_for="worker", text=text, step=run.step, command_id=command_id)
-            )
-        else:
-            text = f'step "{run.step}" runs on {worker}, whose lease holds until {moment(until)}'
-            found.append(
-                WaitDocument(
-                    waits_for="lease",
-                    text=text,
-                    step=run.step,
-                    command_id=command_id,
-                    owner=worker,
-                    until=moment(until),
-                )
-            )
-    for child in run.children:
-        text = f'step "{run.step}" waits for the end of execution {child}'
-        found.append(WaitDocument(waits_for="child", text=text, step=run.step, owner=child))
-    if run.listens is not None:
-        found.append(_of_listener(run, state))
-    return found
+) -> WaitDocument:
+    """A command waits for a worker that takes it, or is leased to one. It may just have ended."""
+    if known is not None and (worker := known[1]) is not None:
+        until = moment(known[2])
+        return WaitDocument(
+            waits_for="lease",
+            text=f'step "{step}" runs on {worker}, whose lease holds until {until}',
+            step=step,
+            command_id=command_id,
+            owner=worker,
+            until=until,
+        )
+    queue = known[0].pool if known is not None else ""
+    text = f'step "{step}" waits for {_worker(queue, offers)}'
+    return WaitDocument(waits_for="worker", text=text, step=step, command_id=command_id)
 
 
 def _worker(queue: str, offers: list[str]) -> str:
@@ -111,22 +107,6 @@ def _worker(queue: str, offers: list[str]) -> str:
         f"a worker with {', '.join(sorted(asked))}: no worker of pool {pool} has {missing}."
         f" `noetl worker start --pool {pool} --label …` starts one"
     )
-
-
-async def offers_for(store: Store, open_commands: Open, now: float) -> list[str]:
-    """The labels of the workers, if a command waits for one with labels."""
-    if not any(worker is None and place_of(one.pool)[1] for one, worker, _ in open_commands):
-        return []
-    rows = await store.runtimes(kind="worker", since=now - LIVE_SECONDS)
-    return [row.pool for row in rows]
-
-
-HOLDERS_SHOWN = 20
-
-
-async def slots_used(limits: Limits, state: ExecutionState) -> list[SlotUse]:
-    """Who has what an execution waits for that waits for its turn."""
-    return await limits.slot_uses(list(state.slots)) if state.queued is not None else []
 
 
 def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDocument:
@@ -151,7 +131,7 @@ def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDoc
     )
 
 
-async def calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
+async def _calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
     """Calls that have waited for a while for a place on their worker, and do so still.
 
     A run that has lost its worker does not wait there any more.
@@ -204,12 +184,12 @@ def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
     )
 
 
-async def failed_tries(
+async def _failed_tries(
     log: Log, execution_id: ExecutionId, state: ExecutionState
 ) -> dict[StepRunId, TaskDone]:
     """Of runs that wait to try a task again, the try that failed last."""
     found: dict[StepRunId, TaskDone] = {}
-    for timer in state.timers.values():
+    for timer in list(state.timers.values()):
         run = state.runs.get(timer.step_run_id or "")
         if timer.purpose != "wake" or run is None or run.loop is not None:
             continue
@@ -221,14 +201,6 @@ async def failed_tries(
         if isinstance(fact, TaskDone) and fact.directive == "retry" and fact.outcome.error:
             found[run.step_run_id] = fact
     return found
-
-
-def _again(failed: TaskDone) -> str:
-    """Why a task is tried again."""
-    error = failed.outcome.error
-    assert error is not None
-    said = error.message if len(error.message) <= SAID_MAX else f"{error.message[:SAID_MAX]}…"
-    return f'task "{failed.task}" failed in attempt {failed.attempt} ({said}); the next one begins'
 
 
 def _of_timer(
@@ -245,8 +217,10 @@ def _of_timer(
         "deadline": "its deadline passes",
     }.get(timer.purpose, timer.purpose)
     failed = tries.get(timer.step_run_id or "") if timer.purpose == "wake" else None
-    if failed is not None:
-        purpose = _again(failed)
+    if failed is not None and (error := failed.outcome.error) is not None:
+        said = error.message if len(error.message) <= SAID_MAX else f"{error.message[:SAID_MAX]}…"
+        purpose = f'task "{failed.task}" failed in attempt {failed.attempt} ({said}); the next one'
+        purpose += " begins"
     return WaitDocument(
         waits_for="timer",
         text=f'step "{step}": {purpose} at {moment(timer.fires_at)}',
