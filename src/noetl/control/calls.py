@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
@@ -11,10 +10,11 @@ from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.control.records import events
 from noetl.control.task_logs import text_of
+from noetl.dsl.walk import all_tasks
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
 from noetl.model.ids import ExecutionId
-from noetl.model.net import DirectiveKind, Net, Task
+from noetl.model.net import Block, DirectiveKind, Step, Task
 from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
@@ -95,24 +95,11 @@ def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:
 
 def task_of(program: Program, step: str, name: str) -> Task | None:
     """The task of a call, wherever in its step or in the workbook it stands."""
-    known = program.steps.get(step)
-    if known is not None:
-        own = (*known.step.tasks, *([known.step.sink] if known.step.sink is not None else []))
-        for task in _all(own):
-            if task.name == name:
-                return task
-    return next((task for task in _of_workbook(program.net) if task.name == name), None)
-
-
-def _of_workbook(net: Net) -> Iterator[Task]:
-    for block in net.workbook:
-        yield from _all(block.tasks)
-
-
-def _all(tasks: tuple[Task, ...]) -> Iterator[Task]:
-    for task in tasks:
-        yield task
-        yield from _all((*task.before, *task.after, *task.finally_))
+    bodies: list[Step | Block] = [*program.net.workbook]
+    if step in program.steps:
+        bodies.insert(0, program.steps[step].step)
+    tasks = (task for body in bodies for task in all_tasks(body))
+    return next((task for task in tasks if task.name == name), None)
 
 
 def config_of(task: Task | None) -> dict[str, Any]:

@@ -20,14 +20,12 @@ from noetl.model.retrospect import (
     Difference,
     StepTimes,
 )
-from noetl.model.timeline import RunLine
 
 if TYPE_CHECKING:
-    from noetl.control.timeline import Timelines
+    from noetl.control.timeline import Run, Timelines
     from noetl.store.log import Log
     from noetl.store.records import Records, Summary
 
-PAGE = 2000
 DIFFERENCES_MAX = 500
 EVENTS_MAX = 300_000
 """Of one execution, as far as they are compared."""
@@ -249,10 +247,10 @@ async def critical_path(
 ) -> CriticalPath:
     """From the run that ended last back over the tokens that each one waited for."""
     summary = await row_of(records, execution_id)
-    runs = await _lines(timelines, execution_id)
+    runs = (await timelines.lines(execution_id)).runs
     sources = await _sources(log, execution_id)
-    ends = {key: _moment(line.ended_at) or now for key, line in runs.items()}
-    path: list[RunLine] = []
+    ends = {key: run.ended_at or now for key, run in runs.items()}
+    path: list[Run] = []
     current = max(runs, key=lambda key: ends[key], default=None)
     while current is not None and len(path) <= len(runs):
         path.append(runs[current])
@@ -261,26 +259,30 @@ async def critical_path(
     path.reverse()
     shown: list[CriticalRun] = []
     last: float | None = None
-    for line in path:
-        begun, ended = _moment(line.scheduled_at) or 0.0, ends[line.step_run_id]
+    for run in path:
+        begun, ended = run.scheduled_at, ends[run.step_run_id]
+        by_kind: dict[str, float] = {}
+        for kind, since, until in run.spans:
+            seconds = max(0.0, (until or now) - since)
+            by_kind[kind] = round(by_kind.get(kind, 0.0) + seconds, 6)
         shown.append(
             CriticalRun(
-                step=line.step,
-                run=line.number,
-                step_run_id=line.step_run_id,
-                seq=line.seq,
-                start=line.scheduled_at,
-                end=line.ended_at,
+                step=run.step,
+                run=run.number,
+                step_run_id=run.step_run_id,
+                seq=run.seq,
+                start=documents.moment(begun),
+                end=documents.moment(run.ended_at),
                 seconds=round(ended - begun, 6),
                 before=round(max(0.0, begun - last), 6) if last is not None else 0.0,
-                by_kind=_by_kind(line, now),
+                by_kind=by_kind,
             )
         )
         last = ended
     total: dict[str, float] = {}
-    for run in shown:
-        for kind, seconds in run.by_kind.items():
-            total[kind] = round(total.get(kind, 0.0) + seconds, 6)
+    for one in shown:
+        for name, spent in one.by_kind.items():
+            total[name] = round(total.get(name, 0.0) + spent, 6)
     end = summary.ended_at or now
     return CriticalPath(
         execution_id=execution_id,
@@ -289,16 +291,6 @@ async def critical_path(
         by_kind=total,
         runs=shown,
     )
-
-
-async def _lines(timelines: Timelines, execution_id: ExecutionId) -> dict[StepRunId, RunLine]:
-    found: dict[StepRunId, RunLine] = {}
-    after, more = 0, True
-    while more:
-        page = await timelines.timeline(execution_id, after=after, limit=PAGE, buckets=1)
-        found |= {line.step_run_id: line for line in page.runs}
-        after, more = page.next_after, page.more
-    return found
 
 
 async def _sources(log: Log, execution_id: ExecutionId) -> dict[StepRunId, list[StepRunId]]:
@@ -314,16 +306,3 @@ async def _sources(log: Log, execution_id: ExecutionId) -> dict[StepRunId, list[
             case _:
                 pass
     return found
-
-
-def _by_kind(line: RunLine, now: float) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for span in line.spans:
-        begun, ended = _moment(span.start), _moment(span.end) or now
-        if begun is not None:
-            found[span.kind] = round(found.get(span.kind, 0.0) + max(0.0, ended - begun), 6)
-    return found
-
-
-def _moment(text: str | None) -> float | None:
-    return None if text is None else documents.at(text)

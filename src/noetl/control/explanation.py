@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.control.history import facts
+from noetl.control.live import fetched
 from noetl.control.records import row_of
 from noetl.engine.explanation import Ended, Witness, explained
 from noetl.engine.program import Program
-from noetl.errors import Corrupted, NotFound
+from noetl.errors import NotFound
 from noetl.model import net as nets
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
 from noetl.model.retrospect import StepWhyDocument
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState
-from noetl.templates import LostView
 
 if TYPE_CHECKING:
     from noetl.control.programs import Programs
@@ -77,28 +77,18 @@ async def _bodies(
 ) -> dict[str, Any]:
     """Large results that the guards read, each as it was at that moment."""
     found: dict[str, Any] = {}
-
-    async def get(owner: ExecutionId, key: str) -> bytes:
-        body = await bodies.get(owner, key)
-        if body is None:
-            raise NotFound(f"execution {owner} has no result {key}.")
-        return body
-
     for step, state in _scopes(witness):
         reads = program.steps[step].reads
         wanted = state.results if "steps" in reads else (reads | {step}) & state.results.keys()
         for name in wanted:
             result = state.results[name]
-            for value in (result.value, *result.tasks.values()):
-                for reference in refs.held_by(value, state.seal):
-                    key = refs.key_of(reference, state.seal)
-                    if key is None or key in found:
-                        continue
-                    try:
-                        asking = refs.real(reference, execution_id, state.seal)
-                        found[key] = await refs.fetched(asking, get)
-                    except (NotFound, Corrupted) as error:
-                        found[key] = LostView(str(error))
+            held = [
+                reference
+                for value in (result.value, *result.tasks.values())
+                for reference in refs.held_by(value, state.seal)
+                if refs.key_of(reference, state.seal) not in found
+            ]
+            found |= await fetched(bodies, execution_id, state.seal, held)
     return found
 
 

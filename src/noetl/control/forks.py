@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.control.history import facts
+from noetl.control.history import facts, last_seq
+from noetl.control.live import body_of
 from noetl.control.records import events
 from noetl.engine import forks as past_of
 from noetl.engine.evolve import evolve
@@ -139,12 +140,7 @@ async def planned(
         program, entry = await programs.by_path(request.path, wish.version)
         version = entry.version
     again, until = None, wish.seq
-    heads = await log.heads([execution_id])
-    if not 1 <= wish.seq <= heads[execution_id]:
-        raise NotFound(
-            f"execution {execution_id} has no event {wish.seq}: its events are 1 to"
-            f" {heads[execution_id]}. `noetl executions events {execution_id}` lists them."
-        )
+    await last_seq(log, execution_id, wish.seq)
     if wish.failed and wish.iteration is not None:
         raise BadRequest("name one `iteration`, or say `failed` for all that failed; not both.")
     if wish.failed or wish.iteration is not None:
@@ -221,7 +217,7 @@ async def _loop_of(
     if iteration is None and not failed:
         raise BadRequest(f"no iteration of the loop of step {row.step!r} failed.")
     if end is None:
-        end = (await log.heads([execution_id]))[execution_id] + 1
+        end = await last_seq(log, execution_id) + 1
     return (row.step_run_id, frozenset(failed if iteration is None else {iteration})), end
 
 
@@ -264,10 +260,7 @@ async def _take_back(bodies: Bodies, execution_id: ExecutionId, past: Past) -> N
 
 async def _segment(bodies: Bodies, execution_id: ExecutionId, run: Run, segment: int) -> bytes:
     key = refs.segment_key(derive(run.step_run_id, "results"), segment)
-    body = await bodies.get(execution_id, key)
-    if body is None:
-        raise NotFound(f"execution {execution_id} has no result {key}.")
-    return body
+    return await body_of(bodies, execution_id, key)
 
 
 async def copy_segments(bodies: Bodies, plan: PlannedFork, seed: Seed, new: ExecutionId) -> None:

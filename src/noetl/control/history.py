@@ -33,7 +33,7 @@ async def facts(
 
     Raises NotFound for an event that is not there.
     """
-    end = await _last_seq(log, execution_id, upto)
+    end = await last_seq(log, execution_id, upto)
     last = end if upto is None else upto
     async for row in events(log, execution_id):
         if row.seq > last:
@@ -41,7 +41,7 @@ async def facts(
         yield row.seq, decode(row.body)
 
 
-async def _last_seq(log: Log, execution_id: ExecutionId, seq: int | None) -> int:
+async def last_seq(log: Log, execution_id: ExecutionId, seq: int | None = None) -> int:
     """The last event there is. Raises NotFound, also for an event that is not there."""
     heads = await log.heads([execution_id])
     if execution_id not in heads:
@@ -79,7 +79,7 @@ class Moments:
         Long logs are read one at a time: a slider that is dragged over a log for the first time
         asks for many moments at once, and the checkpoints of the first answer shorten the others.
         """
-        last = await _last_seq(self._log, execution_id, seq)
+        last = await last_seq(self._log, execution_id, seq)
         wanted = last if seq is None else seq
         if wanted - self._nearest(execution_id, wanted) <= CHECKPOINT_EVERY:
             return await self._at(execution_id, wanted, last)

@@ -59,7 +59,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import msgspec
 
@@ -212,14 +212,17 @@ class Along(NamedTuple):
     newcomers: int
 
 
+Order = Literal["stop", "pause"]
+"""Stop a command; or, under it, begin nothing more."""
+
+
 class Untold:
     """What a worker should stop or pause and has not been told yet."""
 
-    __slots__ = ("pause", "signal", "stop")
+    __slots__ = ("commands", "signal")
 
     def __init__(self) -> None:
-        self.stop: set[CommandId] = set()
-        self.pause: set[CommandId] = set()
+        self.commands: dict[Order, set[CommandId]] = {"stop": set(), "pause": set()}
         self.signal = asyncio.Event()
 
 
@@ -260,8 +263,7 @@ class Dispatch:
         """Workers with a command that may kill them, and since when they have it."""
         self._drained: dict[str, tuple[str, float]] = {}
         """By pool, the worker that runs dry for such a command, and when it last asked."""
-        self.on_stop: Callable[[str, CommandId], None] | None = None
-        self.on_pause: Callable[[str, CommandId], None] | None = None
+        self.on_order: Callable[[str, Order, CommandId], None] | None = None
         """Who else should know what a worker of ours should stop: it may ask elsewhere."""
 
     # --- Workers that wait ---
@@ -543,21 +545,20 @@ class Dispatch:
         if self._watched.get(held.worker_id, ("", 0.0))[0] == command_id:
             del self._watched[held.worker_id]
         if tell:
-            self.stop(held.worker_id, {command_id})
-            if self.on_stop is not None:
-                self.on_stop(held.worker_id, command_id)
+            self.order_everywhere(held.worker_id, "stop", command_id)
 
-    def stop(self, worker_id: str, commands: Iterable[CommandId]) -> None:
-        """These are over: this worker should stop them, as soon as it asks."""
+    def order_everywhere(self, worker_id: str, order: Order, command_id: CommandId) -> None:
+        """Tell a worker, whichever server it asks."""
+        self.order(worker_id, order, {command_id})
+        if self.on_order is not None:
+            self.on_order(worker_id, order, command_id)
+
+    def order(self, worker_id: str, order: Order, commands: Iterable[CommandId]) -> None:
+        """Tell a worker, as soon as it asks here."""
         untold = self._untold_for(worker_id)
+        known = untold.commands[order]
         # Whoever never asks here hears of it when it renews its leases.
-        untold.stop.update(islice(commands, max(0, STOPS_MAX - len(untold.stop))))
-        untold.signal.set()
-
-    def pause(self, worker_id: str, commands: Iterable[CommandId]) -> None:
-        """This worker should begin nothing more under these, as soon as it asks."""
-        untold = self._untold_for(worker_id)
-        untold.pause.update(islice(commands, max(0, STOPS_MAX - len(untold.pause))))
+        known.update(islice(commands, max(0, STOPS_MAX - len(known))))
         untold.signal.set()
 
     async def orders(self, worker_id: str) -> Orders:
@@ -565,9 +566,8 @@ class Dispatch:
         untold = self._untold_for(worker_id)
         await untold.signal.wait()
         untold.signal.clear()
-        found = Orders(stop=untold.stop, pause=untold.pause)
-        untold.stop, untold.pause = set(), set()
-        return found
+        commands, untold.commands = untold.commands, {"stop": set(), "pause": set()}
+        return Orders(**commands)
 
     def has_asked(self, worker_id: str) -> bool:
         """Whether this worker asks here what it should stop, or did lately."""

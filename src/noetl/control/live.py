@@ -10,7 +10,7 @@ at hand (`Program.bodies`) as long as the execution is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -126,11 +126,7 @@ class Live:
         """The status in which the store knows it to wait for its slots, or to hold them."""
         self.bodies: set[str] = set()
         """Keys of large results that were fetched for it."""
-        self.has_references = any(
-            refs.holds_reference(value, state.seal)
-            for result in state.results.values()
-            for value in (result.value, *result.tasks.values())
-        )
+        self.has_references = _holds_references(state)
 
     def let_go_of_bodies(self) -> None:
         """It has ended, or is forgotten: its large results need not be at hand any more."""
@@ -250,6 +246,14 @@ WITH_PROGRESS = frozenset(kind for kind in get_args(Event) if "progress" in kind
 """Facts that say where a pipeline stands."""
 
 
+def _holds_references(state: ExecutionState) -> bool:
+    return any(
+        refs.holds_reference(value, state.seal)
+        for result in state.results.values()
+        for value in (result.value, *result.tasks.values())
+    )
+
+
 def may_bring_references(given: Input) -> bool:
     """Whether it is worth a look. Most reports bring nothing that could be a reference."""
     if type(given) is Reported:
@@ -280,17 +284,36 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
     if type(given) is Start and given.seed is not None:
         # What a fork begins with is not in its state yet.
         state, ended = given.seed.state, tuple(fact.step for fact, _ in given.seed.ended)
-        live.has_references = any(
-            refs.holds_reference(value, state.seal)
-            for result in state.results.values()
-            for value in (result.value, *result.tasks.values())
-        )
+        live.has_references = _holds_references(state)
     if not live.has_references:
         for value in (*coming, *names.values()):
             if refs.holds_reference(value, state.seal):
                 live.has_references = True
-    if live.has_references:
-        await _fetch_missing(bodies, live, state, ended, coming, names, write)
+    if not live.has_references:
+        return
+    program = live.program
+    busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
+    busy.update(ended)
+    reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
+    is_read = reads & (OWN_RESULT | busy) or "steps" in reads or program.result is not None
+    wanted = [*coming] if is_read else []
+    named = reads | {"end"} if program.result is not None else reads
+    for name in state.results if "steps" in reads else named & state.results.keys():
+        result = state.results[name]
+        wanted += [result.value, *result.tasks.values()]
+    for own in (names, *map(local_names, state.runs.values())):
+        wanted += [own[name] for name in reads & own.keys()]
+    missing = [
+        one
+        for value in wanted
+        for one in refs.held_by(value, state.seal)
+        if refs.key_of(one, state.seal) not in program.bodies
+    ]
+    if missing:
+        fresh = dict(write.results)
+        found = await fetched(bodies, live.execution_id, state.seal, missing, fresh)
+        program.bodies |= found
+        live.bodies |= found.keys()
 
 
 def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:
@@ -315,57 +338,37 @@ def _names_left(report: Report) -> Values:
     return names
 
 
-async def _fetch_missing(
+async def fetched(
     bodies: Bodies,
-    live: Live,
-    state: ExecutionState,
-    ended: tuple[str, ...],
-    coming: Iterable[Any],
-    names: Values,
-    write: Write,
-) -> None:
-    program = live.program
-    arriving = [value for value in coming if refs.holds_reference(value, state.seal)]
-    busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
-    busy.update(ended)
-    reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
-    is_read = reads & (OWN_RESULT | busy) or "steps" in reads or program.result is not None
-    wanted = list(arriving) if is_read else []
-    named = reads | {"end"} if program.result is not None else reads
-    for name in state.results if "steps" in reads else named & state.results.keys():
-        result = state.results[name]
-        wanted += [result.value, *result.tasks.values()]
-    for own in (names, *map(local_names, state.runs.values())):
-        wanted += [own[name] for name in reads & own.keys()]
-    missing = {
-        refs.key_of(one, state.seal): one
-        for value in wanted
-        for one in refs.held_by(value, state.seal)
-    }
-    missing = {key: one for key, one in missing.items() if key not in program.bodies}
-    if missing:
-        await _fetch_all(bodies, live, state.seal, missing, dict(write.results))
+    execution_id: ExecutionId,
+    seal: str,
+    references: Iterable[Any],
+    fresh: Mapping[str, bytes] | None = None,
+) -> dict[str, Any]:
+    """What references of an execution refer to, by key. What is `fresh` is not stored yet."""
 
-
-async def _fetch_all(
-    bodies: Bodies, live: Live, seal: str, missing: dict[str | None, Any], fresh: dict[str, bytes]
-) -> None:
     async def get(owner: ExecutionId, key: str) -> bytes:
-        body = fresh.get(key) or await bodies.get(owner, key)
-        if body is None:
-            raise NotFound(f"execution {owner} has no result {key}.")
-        return body
+        return (fresh or {}).get(key) or await body_of(bodies, owner, key)
 
-    for key, reference in missing.items():
-        assert key is not None
-        asking = refs.real(reference, live.execution_id, seal)
+    found: dict[str, Any] = {}
+    for reference in references:
+        key = refs.key_of(reference, seal)
+        if key is None or key in found:
+            continue
         try:
-            body = await refs.fetched(asking, get)
+            found[key] = await refs.fetched(refs.real(reference, execution_id, seal), get)
         except (NotFound, Corrupted) as error:
             # The template that reads it fails, and its step; the execution does not stand still.
-            body = LostView(str(error))
-        live.program.bodies[key] = body
-        live.bodies.add(key)
+            found[key] = LostView(str(error))
+    return found
+
+
+async def body_of(bodies: Bodies, execution_id: ExecutionId, key: str) -> bytes:
+    """A large result. Raises NotFound."""
+    body = await bodies.get(execution_id, key)
+    if body is None:
+        raise NotFound(f"execution {execution_id} has no result {key}.")
+    return body
 
 
 # --- Memory ---------------------------------------------------------------------------------------

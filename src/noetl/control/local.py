@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from noetl.control.grants import no_credential, require_credential
+from noetl.control.live import body_of
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
-from noetl.errors import NotFound
 from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
@@ -66,10 +66,7 @@ class LocalControl:
         await self._bodies.put(execution_id, key, body)
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
-        body = await self._bodies.get(execution_id, key)
-        if body is None:
-            raise NotFound(f"execution {execution_id} has no result {key}.")
-        return body
+        return await body_of(self._bodies, execution_id, key)
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
         await require_credential(self._orchestrator, self._credentials, name, execution_id)

@@ -193,9 +193,7 @@ class Orchestrator:
                 if self._clock.now() >= deadline:
                     return sorted(set(holders.values()))
                 for command_id, worker_id in holders.items():
-                    self.dispatch.pause(worker_id, {command_id})
-                    if self.dispatch.on_pause is not None:
-                        self.dispatch.on_pause(worker_id, command_id)
+                    self.dispatch.order_everywhere(worker_id, "pause", command_id)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS):
                         await signal.wait()

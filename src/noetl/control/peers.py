@@ -26,6 +26,7 @@ from contextlib import suppress
 import msgspec
 
 from noetl.control.clock import Clock, SharedClock
+from noetl.control.leases import Order
 from noetl.control.orchestrator import Orchestrator
 from noetl.errors import NoetlError, StoreError
 from noetl.model.ids import CommandId, ExecutionId, derive
@@ -122,6 +123,10 @@ class News(msgspec.Struct, omit_defaults=True):
     pauses: dict[str, set[CommandId]] = {}
     """Likewise, commands under which it should begin nothing more."""
 
+    @property
+    def orders(self) -> dict[Order, dict[str, set[CommandId]]]:
+        return {"stop": self.stops, "pause": self.pauses}
+
     def add(self, writes: Iterable[Write]) -> None:
         for write in writes:
             if write.execution_id in self.executions or len(self.executions) < EXECUTIONS_MAX:
@@ -160,16 +165,11 @@ class Notifier:
         self._untold.triggers = True
         self._something.set()
 
-    def tell_stop(self, worker_id: str, command_id: CommandId) -> None:
-        """Let the others know soon what a worker should stop."""
-        if sum(map(len, self._untold.stops.values())) < STOPS_MAX:
-            self._untold.stops.setdefault(worker_id, set()).add(command_id)
-            self._something.set()
-
-    def tell_pause(self, worker_id: str, command_id: CommandId) -> None:
-        """Let the others know soon what a worker should pause; it is told again until it does."""
-        if sum(map(len, self._untold.pauses.values())) < STOPS_MAX:
-            self._untold.pauses.setdefault(worker_id, set()).add(command_id)
+    def tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
+        """Let the others know soon what a worker should stop or pause."""
+        orders = self._untold.orders[order]
+        if sum(map(len, orders.values())) < STOPS_MAX:
+            orders.setdefault(worker_id, set()).add(command_id)
             self._something.set()
 
     async def send(self) -> None:
@@ -177,10 +177,8 @@ class Notifier:
         reached = True
         while True:
             await self._something.wait()
-            self._something.clear()
-            news, self._untold = self._untold, News(sender=self._name)
             try:
-                await self._channel.send(msgspec.json.encode(news).decode())
+                await self._pass_on()
                 reached = True
             except StoreError as error:
                 if reached:  # once: it may take long
@@ -192,13 +190,16 @@ class Notifier:
         """Pass on at once what was told and not passed on yet; if it takes long, leave it."""
         if not self._something.is_set():
             return
-        self._something.clear()
-        news, self._untold = self._untold, News(sender=self._name)
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
-                await self._channel.send(msgspec.json.encode(news).decode())
+                await self._pass_on()
         except (StoreError, TimeoutError) as error:
             logger.warning("other servers are not told: %s", error or "no answer")
+
+    async def _pass_on(self) -> None:
+        self._something.clear()
+        news, self._untold = self._untold, News(sender=self._name)
+        await self._channel.send(msgspec.json.encode(news).decode())
 
     async def listen(self) -> None:
         """Hear what the others say, for ever."""
@@ -254,8 +255,7 @@ class Peers:
         self.on_triggers: Callable[[], None] | None = None
         """Called when another server has changed a trigger."""
         orchestrator.commits.on_stored = self._tell
-        orchestrator.dispatch.on_stop = self._tell_stop
-        orchestrator.dispatch.on_pause = self._tell_pause
+        orchestrator.dispatch.on_order = self._tell_order
 
     async def run(self) -> None:
         """For ever."""
@@ -295,13 +295,9 @@ class Peers:
         """A trigger has changed here. Also a server that began a moment ago should hear of it."""
         self._notifier.tell_triggers()
 
-    def _tell_stop(self, worker_id: str, command_id: CommandId) -> None:
+    def _tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
         if not self._membership.is_alone:
-            self._notifier.tell_stop(worker_id, command_id)
-
-    def _tell_pause(self, worker_id: str, command_id: CommandId) -> None:
-        if not self._membership.is_alone:
-            self._notifier.tell_pause(worker_id, command_id)
+            self._notifier.tell_order(worker_id, order, command_id)
 
     async def hear(self, news: News) -> None:
         """Take notice of what others wrote."""
@@ -319,12 +315,10 @@ class Peers:
             orchestrator.timer_changed.set()
         if (news.triggers or news.dropped) and self.on_triggers is not None:
             self.on_triggers()
-        for worker_id, commands in news.stops.items():
-            if orchestrator.dispatch.has_asked(worker_id):
-                orchestrator.dispatch.stop(worker_id, commands)
-        for worker_id, commands in news.pauses.items():
-            if orchestrator.dispatch.has_asked(worker_id):
-                orchestrator.dispatch.pause(worker_id, commands)
+        for order, told in news.orders.items():
+            for worker_id, commands in told.items():
+                if orchestrator.dispatch.has_asked(worker_id):
+                    orchestrator.dispatch.order(worker_id, order, commands)
         self._seen.update({execution_id: news.executions[execution_id] for execution_id in moved})
         if news.dropped:
             self._missed.set()

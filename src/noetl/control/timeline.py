@@ -227,14 +227,12 @@ class Run:
         self.turn(None, at)
         self.status, self.ended_at, self.error = status, at, error
 
+    @property
+    def spans(self) -> list[tuple[SpanKind, float, float | None]]:
+        """What it spent its time with, from when to when; the last may be under way."""
+        return [*self._spans, *([(*self._open, None)] if self._open is not None else [])]
+
     def line(self, buckets: int) -> RunLine:
-        spans = [
-            Span(kind=kind, start=moment(start), end=moment(end))
-            for kind, start, end in self._spans
-        ]
-        if self._open is not None:
-            kind, since = self._open
-            spans.append(Span(kind=kind, start=moment(since), end=None))
         return RunLine(
             step=self.step,
             step_run_id=self.step_run_id,
@@ -247,7 +245,10 @@ class Run:
             attempts=self.attempts,
             error=self.error,
             children=self.children,
-            spans=spans,
+            spans=[
+                Span(kind=kind, start=moment(start), end=moment(end))
+                for kind, start, end in self.spans
+            ],
             loop=None if self.loop is None else self.loop.line(buckets),
         )
 
@@ -361,7 +362,7 @@ class Timelines:
         self, execution_id: ExecutionId, *, after: int, limit: int, buckets: int
     ) -> Timeline:
         """Step runs that were scheduled after an event, in order."""
-        lines = await self._lines(execution_id)
+        lines = await self.lines(execution_id)
         chosen = [run for run in lines.runs.values() if run.seq > after]
         shown = chosen[:limit]
         loops = sum(run.loop is not None for run in shown)
@@ -384,13 +385,14 @@ class Timelines:
         limit: int,
     ) -> IterationPage:
         """Iterations of a loop, by number. Raises NotFound."""
-        run = (await self._lines(execution_id)).runs.get(step_run_id)
+        run = (await self.lines(execution_id)).runs.get(step_run_id)
         if run is None or run.loop is None:
             what = "has no run" if run is None else "has no loop in the run"
             raise NotFound(f"execution {execution_id} {what} {step_run_id}.")
         return run.loop.page(status, after, limit)
 
-    async def _lines(self, execution_id: ExecutionId) -> Lines:
+    async def lines(self, execution_id: ExecutionId) -> Lines:
+        """The lines of an execution, up to its last event. Raises NotFound."""
         lines = self._kept.get(execution_id)
         if lines is None:
             await row_of(self._records, execution_id)
