@@ -426,7 +426,8 @@ def test_servers_that_all_decide_at_once_start_it_once(database_url: str):
             await register(found[0], document(overlap="allow_all"))
             for _ in range(3):
                 await asyncio.sleep(1)
-                await asyncio.gather(*(one.schedules.settle("t/s") for one in found for _ in "ab"))
+                due = TriggerRow(path="t/s", kind="Schedule")
+                await asyncio.gather(*(one.schedules.settle(due) for one in found for _ in "ab"))
             await check_each_once(found[0])
             assert len(await times(found[0], "started")) >= 3
 

@@ -13,24 +13,20 @@ DONE = [Facts(1, b'{"type":"task.done"}'), Facts(2, b'{"type":"a"},{"type":"step
 
 def test_whoever_watches_for_some_types_hears_of_these_and_of_what_others_did():
     watchers = Watchers()
-    everything = watchers.watch("1")
-    ends = watchers.watch("1", ("step.failed", "step.done"))
-
-    for events, is_for_it in ((CALLED, False), (DONE, True), (None, True), ([], False)):
-        everything.clear()
-        ends.clear()
-        write = None if events is None else Write(execution_id="1", seq_before=4, events=events)
-        watchers.tell("1", write, may_have_ended=False)
-        assert (everything.is_set(), ends.is_set()) == (True, is_for_it)
+    types = ("step.failed", "step.done")
+    with watchers.watch("1") as everything, watchers.watch("1", types) as ends:
+        for events, is_for_it in ((CALLED, False), (DONE, True), (None, True), ([], False)):
+            everything.clear()
+            ends.clear()
+            write = None if events is None else Write(execution_id="1", seq_before=4, events=events)
+            watchers.tell("1", write, may_have_ended=False)
+            assert (everything.is_set(), ends.is_set()) == (True, is_for_it)
 
 
 def test_executions_that_somebody_watches_are_known_until_nobody_does():
     watchers = Watchers()
-    signals = [watchers.watch("1"), watchers.watch("2", ("step.done",))]
-    assert watchers.executions() == {"1", "2"}
-
-    watchers.unwatch("1", signals[0])
-    watchers.unwatch("2", signals[1])
+    with watchers.watch("1"), watchers.watch("2", ("step.done",)):
+        assert watchers.executions() == {"1", "2"}
 
     assert watchers.executions() == set()
 

@@ -129,8 +129,23 @@ class Catalog:
         return await self._documents.register(entry, body, renewed)
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
-        """A version with its text and its graph, as the API shows it."""
-        return await resource_of(self._documents, await self.entry(path, version), self.layouts)
+        """A version with its text, its graph and its inputs, as the API shows it."""
+        entry = await self.entry(path, version)
+        body = await self._documents.net(entry.digest) if entry.kind == "Playbook" else None
+        net = None if body is None else nets.decode(body)
+        inputs = () if net is None else net.executor.inputs
+        drawn = None
+        if net is not None:
+            drawn = await self.layouts.of_text(entry.catalog_id, net, entry.content)
+        return CatalogResource(
+            **msgspec.structs.asdict(documents.catalog_entry(entry)),
+            digest=entry.digest,
+            content=entry.content,
+            layout=drawn,
+            workload={} if net is None else net.workload,
+            inputs=[documents.playbook_input(one) for one in inputs],
+            inputs_schema=json_schema(inputs),
+        )
 
     async def wanted(
         self, path: str | None, catalog_id: str | None, version: int | None
@@ -166,32 +181,8 @@ class Catalog:
             known = [entry.path for entry in await self._documents.entries()]
             hint = did_you_mean(path, known)
             raise NotFound(f'no playbook "{path}"{which} is registered.{hint}')
-        self._keep(found)
-        return found
-
-    def _keep(self, entry: CatalogEntry) -> None:
-        """A version never changes; which one is the newest does."""
+        # A version never changes; which one is the newest does.
         if len(self._entries) >= ENTRIES_MAX:
             self._entries.pop(next(iter(self._entries)))
-        self._entries[entry.path, entry.version] = entry
-
-
-async def resource_of(
-    kept: stored.Catalog, entry: CatalogEntry, layouts: Layouts | None = None
-) -> CatalogResource:
-    """An entry with its text, its graph and its inputs."""
-    body = await kept.net(entry.digest) if entry.kind == "Playbook" else None
-    net = None if body is None else nets.decode(body)
-    inputs = net.executor.inputs if net is not None else ()
-    drawn = None
-    if net is not None:
-        drawn = await (layouts or Layouts()).of_text(entry.catalog_id, net, entry.content)
-    return CatalogResource(
-        **msgspec.structs.asdict(documents.catalog_entry(entry)),
-        digest=entry.digest,
-        content=entry.content,
-        layout=drawn,
-        workload={} if net is None else net.workload,
-        inputs=[documents.playbook_input(one) for one in inputs],
-        inputs_schema=json_schema(inputs),
-    )
+        self._entries[found.path, found.version] = found
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from noetl.control.programs import Programs, refuse_large, workload_of
+from noetl.control.programs import Programs, workload_of
 from noetl.engine.turn import StartChild, TellParent
 from noetl.errors import BadInputs, NotFound, TooLarge, TooMany
 from noetl.model.events import Actor, ChildFinished, ExecutionRequested
@@ -53,7 +53,6 @@ async def child_start(
     parent, request = effect.parent, effect.request
     try:
         program, entry = await programs.by_path(request.path, request.version)
-        refuse_large(program, request.workload)
         workload = await workload_of(credentials, program, request.workload)
         family.refuse(effect)
     except NotFound as error:

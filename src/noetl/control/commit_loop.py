@@ -8,8 +8,8 @@ batch is being written, and the next batch takes all of them. A round of the loo
    that wait. What follows for other executions (a child starts or ends) becomes a further input of
    the same batch, tied to its cause: both are kept, or neither.
 2. *Commit.* All facts, commands, timers and results of the batch are one transaction.
-3. *Let out.* Only now it is told: to callers that submitted an input, to workers that were promised
-   a lease, to readers, to other servers. A crash before the commit leaves no trace.
+3. *Tell.* Only now do others hear of it: callers that submitted an input, workers that were
+   promised a lease, readers, other servers. A crash before the commit leaves no trace.
 
 A decision may be made on a state that another server has moved on meanwhile. The commit refuses
 it then: every write names the seq that its execution must still have, also the write that says
@@ -84,7 +84,7 @@ DECIDED_AT_A_TIME = 10
 
 
 class Entry(msgspec.Struct, eq=False):
-    """One input on its way through the commit loop."""
+    """One input on its way through the loop."""
 
     input: Input
     future: asyncio.Future[None] | None = None
@@ -92,26 +92,26 @@ class Entry(msgspec.Struct, eq=False):
     waiter: Waiter | None = None
     """The worker that reports, and wants more to do."""
     is_consequence: bool = False
-    """It follows from another input of the same batch. If that one is decided again, so is this."""
+    """It follows from another input of the same batch, and is decided again with that one."""
     has_voice: bool = True
     """It is not a report, or its command was still open when it was decided."""
     is_over: bool = False
-    """It is a report before the last, and what it told ended the run: its worker must stop."""
+    """It is a report before the last, and it ended the step run: its worker must stop."""
     changed: bool = False
     """It made something happen."""
     refusal: NoetlError | None = None
-    """Why the execution did not take it; nothing has changed then."""
+    """Why the execution did not accept it; nothing has changed then."""
     decided_on_old_state: bool = False
     """The stored state had moved on: it has to be decided again."""
 
     prepares: ClassVar[bool] = False
-    """The caller has something to prepare while it is being stored."""
+    """The caller prepares its answer while the entry is being stored."""
 
     def prepare(self) -> None:
-        """It was decided and is being stored. It may yet be decided anew, and prepared again."""
+        """The entry is being stored. If it is decided again, it is prepared again."""
 
     def settle(self) -> None:
-        """What follows from it is stored."""
+        """What follows from the entry is stored."""
         if self.future is not None and not self.future.done():
             self.future.set_result(None)
 
@@ -128,7 +128,7 @@ class Inbox:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self._arrival: asyncio.Future[None] | None = None
-        """Done when there is an entry for the loop that waits for one."""
+        """Done when there is an entry; None if the loop does not wait for one."""
 
     def put(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -161,7 +161,7 @@ class Batch(msgspec.Struct, eq=False):
     """What one round decides."""
 
     todo: list[Entry]
-    """Grows by what follows from what is decided."""
+    """Grows by the consequences of what is decided."""
     now: float
     full: dict[ExecutionId, tuple[str, ...]] = {}
     """Executions that may not start, and the limits that have no room for them."""
@@ -172,7 +172,7 @@ class Batch(msgspec.Struct, eq=False):
     ties: dict[ExecutionId, set[ExecutionId]] = {}
 
     def follow(self, cause: ExecutionId, given: Input) -> None:
-        """What one decision makes happen to another execution: both are kept, or neither."""
+        """What a decision makes happen to another execution: both are stored, or neither."""
         self.todo.append(Entry(given, is_consequence=True))
         if given.execution_id != cause:
             both = self.ties.get(cause, {cause}) | self.ties.get(
@@ -188,12 +188,12 @@ class Batch(msgspec.Struct, eq=False):
 
     @property
     def tied(self) -> list[set[ExecutionId]]:
-        """Executions that are kept together."""
+        """Executions that are stored together or not at all."""
         return list({id(ties): ties for ties in self.ties.values()}.values())
 
 
 class CommitLoop:
-    """Batch after batch: decide, commit, let out."""
+    """Batch after batch: decide, commit, tell."""
 
     def __init__(
         self,
@@ -237,13 +237,13 @@ class CommitLoop:
         self.give_back: Callable[[Sequence[Lease], str], None]
         """Gives to others what a worker was given and will not hear of; likewise."""
         self._under_way: Collection[ExecutionId] = ()
-        """What is being decided and stored just now."""
+        """Executions of the batch that is under way."""
         self._round_began: float | None = None
         """When the batch that is under way was begun, by the clock of the event loop."""
         self.states_found = 0
-        """Decisions on a state that was in memory."""
+        """Decisions whose state was in memory."""
         self.states_read = 0
-        """Decisions for which it had to be read from the store."""
+        """Decisions whose state had to be read."""
 
     async def run(self) -> None:
         """Decide and store, batch after batch, until cancelled."""
@@ -294,7 +294,7 @@ class CommitLoop:
             self.post(leased)
 
     def is_under_way(self, execution_id: ExecutionId) -> bool:
-        """Whether it is being decided and stored just now."""
+        """Whether it is in the batch that is under way."""
         return execution_id in self._under_way
 
     async def _round(self, entries: list[Entry]) -> None:
@@ -335,7 +335,7 @@ class CommitLoop:
     async def _without_the_broken(
         self, batch: Batch, entries: list[Entry], error: Exception
     ) -> None:
-        """A decision failed: nothing of its batch counts. Each entry again, on its own."""
+        """A decision failed: nothing of its batch counts. Try each entry by itself."""
         self._undo(batch)
         if len(entries) > 1:
             for entry in entries:
@@ -349,13 +349,13 @@ class CommitLoop:
         self._fail(entries[0], error)
 
     def _fail(self, entry: Entry, error: Exception) -> None:
-        """Nothing follows from it, and whoever reported gets nothing."""
+        """Nothing follows from the entry, and a worker that reported gets nothing."""
         entry.fail(error)
         if entry.waiter is not None and entry.waiter.given:
             self.give_back(entry.waiter.given, entry.waiter.worker_id)
 
     def _undo(self, batch: Batch) -> None:
-        """What is in memory was never stored: forget it, and read it back when needed."""
+        """What is in memory was never stored: drop it, and read it again when needed."""
         for execution_id in batch.writes:
             self._memory.drop(execution_id)
         self._dispatch.take_back()
@@ -377,8 +377,8 @@ class CommitLoop:
                     and isinstance(error, StoreError)
                     and not isinstance(error, Corrupted)
                 ):
-                    # What caused it must not be stored without it: a parent that cannot be read
-                    # just now would never hear of the end of its child.
+                    # Its cause must not be stored without it: a parent that cannot be read now
+                    # would never hear of the end of its child.
                     raise
                 entry.fail(error)
                 return
@@ -397,7 +397,7 @@ class CommitLoop:
                 closed = report.command_id
         elif type(given) is Lapsed:
             closed = given.command_id
-        # Decided again, it may have been given something the first time.
+        # An entry that is decided again may have been given something the first time.
         waiter = entry.waiter
         if waiter is not None and entry.has_voice and not waiter.given:
             if self._dispatch.newcomers:
@@ -442,9 +442,9 @@ class CommitLoop:
                     write.trigger = msgspec.structs.replace(before, rows=(*before.rows, *rows))
 
     async def _made_or_read(self, entry: Entry) -> Live:
-        """An execution that is not in memory."""
+        """Make a new execution, or read one that is not in memory."""
         given, is_old = entry.input, entry.decided_on_old_state
-        # At first it is taken for new without looking: if it is not, the commit says so.
+        # A start is taken for new without looking: if it is not, the commit is refused.
         if type(given) is not Start or (
             is_old and await self._log.load(given.execution_id) is not None
         ):
@@ -461,7 +461,7 @@ class CommitLoop:
         return live
 
     def _issue(self, batch: Batch, live: Live, write: Write, command: Command) -> tuple[Event, ...]:
-        """Lease a command to a worker that waits, or leave it open; what follows from the lease."""
+        """Lease a command to a worker that waits, or leave it open. Returns what follows."""
         placed = self._dispatch.place(command, live, batch.now)
         write.commands.append(placed)
         if placed.worker_id is None:
@@ -475,7 +475,7 @@ class CommitLoop:
         return advance(live.program, live.state, leased).events
 
     async def _perform(self, batch: Batch, live: Live, write: Write, effect: OtherEffect) -> None:
-        """Make it a part of the same transaction, or an input of the same batch."""
+        """Make an effect part of the transaction, or an input of the same batch."""
         now = batch.now
         match effect:
             case Close(command_id=command_id):
@@ -515,12 +515,12 @@ class CommitLoop:
                 assert_never(effect)
 
     async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
-        """Store the batch. None: it could not be stored, and everybody has been told.
+        """Store the batch. Returns what was refused because it moved elsewhere; None if nothing
+        was, or if the store failed: then every entry has failed.
 
-        That nothing follows from what happened is a decision, too. It must have been made on what
-        is stored: where other processes write, a write without content goes along and is refused
-        like any other if the execution has moved. What others wait for, like a parent for the end
-        of its child, is then decided again as well.
+        That nothing follows is a decision, too, and must have been made on what is stored. Where
+        other processes write, a write without content goes along, and is refused like any other if
+        the execution has moved; what is tied to it is then decided again as well.
         """
         writes, told = [], []
         for execution_id, write in batch.writes.items():
@@ -533,7 +533,11 @@ class CommitLoop:
                 told.append(write)
             elif self._memory.is_shared:
                 writes.append(write)
-        claims = self._claims(batch) if any(self._dispatch.backlog.values()) else []
+        claims: list[Along] = []
+        if self.claims_go_along and any(self._dispatch.backlog.values()):
+            # For slots that would have to ask as soon as they are answered.
+            reporting = [one.waiter for one in batch.decided if one.waiter and one.has_voice]
+            claims = self._dispatch.claims(reporting, batch.now)
         if len(batch.decided) == 1 and batch.decided[0].prepares and not claims:
             # While the store writes. Where many come together, the writer and the next readers
             # have better use for that time.
@@ -566,17 +570,10 @@ class CommitLoop:
             self.on_stored([write for write in told if write.execution_id not in refused])
         return refused or None
 
-    def _claims(self, batch: Batch) -> list[Along]:
-        """What slots take that would have to ask for it as soon as they are answered."""
-        if not self.claims_go_along:
-            return []
-        reporting = [one.waiter for one in batch.decided if one.waiter and one.has_voice]
-        return self._dispatch.claims(reporting, batch.now)
-
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
-        """It is stored: let it out."""
+        """The batch is stored, except for what `moved` elsewhere: tell everybody."""
         self._dispatch.let_out(batch.closed, moved)
-        # Workers that reported wait for nothing else: they are answered first.
+        # Workers that reported are answered first: they wait for nothing else.
         for entry in batch.decided:
             waiter = entry.waiter
             if waiter is not None and not waiter.given:
@@ -612,7 +609,7 @@ class CommitLoop:
         self._memory.forget()
 
     def _tell_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
-        """It has ended with what was just stored."""
+        """The execution has ended with what was just stored."""
         if state.status == "FAILED":
             error = state.failure
             logger.info(

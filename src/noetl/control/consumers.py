@@ -31,8 +31,8 @@ from noetl.control.trigger_documents import (
     Parts,
     TriggerDocuments,
     TriggerState,
+    payload_of,
     scope_of,
-    workload_of,
 )
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, StoreError
 from noetl.model.ids import ExecutionId
@@ -323,7 +323,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 outcome: MessageOutcome = "started" if found else "ignored"
                 await self._note(consumer, message, outcome, reason)
                 return
-            workload = workload_of(target, "message", scope)
+            workload = payload_of(target, "message", scope)
             await self._start(consumer, target.playbook, held, message, key, workload)
         except (BadRequest, EvaluationFailed) as error:
             await self._note(consumer, message, "refused", str(error))

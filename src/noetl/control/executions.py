@@ -13,7 +13,7 @@ from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
-from noetl.control.programs import merged, refuse_large, workload_of
+from noetl.control.programs import merged, workload_of
 from noetl.control.records import matching
 from noetl.engine.program import Program
 from noetl.engine.signals import received
@@ -146,7 +146,6 @@ class Executions:
         now = self._clock.now()
         execution_id = self._new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
-        refuse_large(program, payload)
         workload = await workload_of(self._store.credentials, program, payload)
         request = ExecutionRequested(
             at=now,
@@ -235,10 +234,9 @@ class Executions:
         step: str | None = None,
     ) -> list[EventRow]:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
-        signal = self._orchestrator.watchers.watch(execution_id, types)
         deadline = self._clock.now() + wait
         is_chosen = bool(types) or step is not None
-        try:
+        with self._orchestrator.watchers.watch(execution_id, types) as signal:
             while True:
                 signal.clear()
                 heads = await self._store.log.heads([execution_id])
@@ -256,8 +254,6 @@ class Executions:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(remaining):
                         await signal.wait()
-        finally:
-            self._orchestrator.watchers.unwatch(execution_id, signal)
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""
@@ -430,7 +426,10 @@ class Executions:
         # What it reuses may be references that the first one made.
         seal = old.seal if old.seal or step is not None else new_seal()
         request = msgspec.structs.replace(old, payload=payload, seal=seal, forked_at=None)
-        return await self._begin_again(execution_id, request, program, seed, actor)
+        now = self._clock.now()
+        new = self._new_id(now)
+        await self._begin_again(execution_id, new, now, request, program, seed, actor)
+        return new
 
     async def fork(
         self, execution_id: ExecutionId, wish: forks.Wish, *, actor: Actor | None = None
@@ -449,9 +448,7 @@ class Executions:
             version=planned.version,
             forked_at=wish.seq,
         )
-        await self._begin_again(
-            execution_id, request, planned.program, seed, actor, new=new, now=now
-        )
+        await self._begin_again(execution_id, new, now, request, planned.program, seed, actor)
         return new, planned.document
 
     async def planned_fork(self, execution_id: ExecutionId, wish: forks.Wish) -> forks.PlannedFork:
@@ -464,28 +461,24 @@ class Executions:
     async def _begin_again(
         self,
         source: ExecutionId,
+        execution_id: ExecutionId,
+        now: float,
         request: ExecutionRequested,
         program: Program,
         seed: Seed | None,
         actor: Actor | None,
-        *,
-        new: ExecutionId | None = None,
-        now: float | None = None,
-    ) -> ExecutionId:
+    ) -> None:
         """Start a new execution for what was asked of another."""
-        at = self._clock.now() if now is None else now
-        execution_id = new or self._new_id(at)
-        refuse_large(program, request.payload)
+        workload = await workload_of(self._store.credentials, program, request.payload)
         asked = msgspec.structs.replace(
-            request, at=at, parent=None, key=None, rerun_of=source, actor=actor
+            request, at=now, parent=None, key=None, rerun_of=source, actor=actor
         )
         if seed is not None:
             await self._store.retention.reuse(execution_id, source)
         await self._orchestrator.start(
             execution_id,
             asked,
-            workload=await workload_of(self._store.credentials, program, request.payload),
+            workload=workload,
             seed=seed,
             refused=await self._check(program.net),
         )
-        return execution_id

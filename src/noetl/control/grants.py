@@ -20,6 +20,7 @@ from noetl.errors import NotAllowed, NotFound
 from noetl.model import net as nets
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
+from noetl.model.state import ExecutionState
 from noetl.store.credentials import Credentials, StoredCredential
 from noetl.templates import is_template
 
@@ -51,8 +52,7 @@ async def require_credential(
     """Raises NotAllowed unless the playbook of this execution names the credential, and the
     credential is for that playbook.
     """
-    state = await orchestrator.state(execution_id)
-    named = _named(await orchestrator.programs.by_digest(state.digest))
+    state, named = await _named_by(orchestrator, execution_id)
     if name not in named.texts and not named.any_credential:
         raise NotAllowed(
             f'the playbook "{state.path}" does not name the credential "{name}", so nobody is'
@@ -89,10 +89,16 @@ async def no_credential(credentials: Credentials, name: str, path: str | None = 
 
 async def require_child(orchestrator: Orchestrator, path: str, execution_id: ExecutionId) -> None:
     """Raises NotAllowed unless the playbook of this execution names the child."""
-    state = await orchestrator.state(execution_id)
-    named = _named(await orchestrator.programs.by_digest(state.digest))
+    state, named = await _named_by(orchestrator, execution_id)
     if path not in named.texts and not named.any_child:
         raise NotAllowed(f'the playbook "{state.path}" does not call "{path}".')
+
+
+async def _named_by(
+    orchestrator: Orchestrator, execution_id: ExecutionId
+) -> tuple[ExecutionState, Named]:
+    state = await orchestrator.state(execution_id)
+    return state, _named(await orchestrator.programs.by_digest(state.digest))
 
 
 @lru_cache(PROGRAMS_REMEMBERED)

@@ -33,9 +33,9 @@ from noetl.control.trigger_documents import (
     Parts,
     TriggerDocuments,
     TriggerState,
+    payload_of,
     rendered,
     scope_of,
-    workload_of,
 )
 from noetl.errors import (
     Conflict,
@@ -204,7 +204,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
             signal_id = f"hook/{hook.path}/{delivery_id}" if delivery_id else None
             found = await self.signal(hook.path, hook.target, "hook", scope, signal_id)
             return Taken("signalled" if found else "unmatched", found)
-        workload = workload_of(hook.target, "hook", scope)
+        workload = payload_of(hook.target, "hook", scope)
         if hook.debounce is not None:
             key = str(rendered(hook.debounce.key, scope))
             return await self._debounce(hook, hook.target, key, workload)

@@ -1,52 +1,53 @@
-"""Leases: the right of one worker to run a command and to report on it. Their whole life is here.
+"""Leases: a worker's right to run one command and to report on it. Their whole life is here.
 
-*Opened.* The engine issues a command; it is stored in the transaction of the decision that asked
-for it, and waits in a pool.
+*Opened.* The engine issues a command. It is stored in the transaction of the decision that issued
+it, and waits in a pool.
 
-*Leased at birth, or claimed.* If a worker waits just then, the command is stored already leased to
-it and handed over when the commit is through: no second write, no polling (`Dispatch.place`). What
-no worker waits for stays open in the store and is claimed later, in turn (`Turns`): by a slot that
-reports and has nothing that follows, in the transaction of its report where the store allows it
-(`Dispatch.claims`), else by a worker that asks (`Leases.lease`). The first lease of a run starts it
-(`step.started`).
+*Leased at birth.* If a worker waits at that moment, the command is stored already leased to it, and
+handed over when the commit is through: no second write, no polling (`Dispatch.place`).
 
-*Who goes first.* A slot that reports goes on with what follows from its report: that costs nothing.
-Two things bound it. If its executions have a line of commands waiting and somebody came whose turn
-it is now, the slot takes that, claimed as its report is decided, and what follows joins the line
-(`Dispatch.makes_room`). So a loop of a hundred thousand delays a newcomer by one report. And
-whoever else is open is looked for after a twentieth of a second, by a few slots
-(`Dispatch.wait_in_front`).
+*Claimed.* Any other command stays open in the store and is claimed later, in turn (`Turns`). A slot
+that reports, and gets nothing that follows, claims in the transaction of its report if the store
+can do that (`Dispatch.claims`). Otherwise workers claim when they ask (`Leases.lease`). The first
+lease of a step run starts it (`step.started`).
 
-*Renewed.* The worker renews its leases long before they run out (`Leases.renew`). What it is told
-in the answer, and by `Dispatch.orders` at once, are the commands that are over: it stops them.
+*Who goes first.* A slot that reports continues with what follows from its report, because that
+costs nothing. Two rules bound this. If the slot's executions have commands waiting in line, and a
+command was opened whose turn it is now, the slot claims that one while its report is decided, and
+what follows joins the line (`Dispatch.makes_room`): a loop of a hundred thousand iterations delays
+a newcomer by one report. And if commands have been open for a twentieth of a second, a few slots
+look for them (`Dispatch.wait_in_front`).
 
-*Over.* The worker's last report closes the command, in the transaction that stores what follows
-from it. The answer may carry the next lease.
+*Renewed.* The worker renews its leases long before they run out (`Leases.renew`). The answer names
+the commands that are over, and the worker stops them; `Dispatch.orders` names them at once.
 
-*Lapsed, or given back.* A lease that is not renewed runs out, a worker that ends gives its leases
-back, and one that asked and went away never gets what it was being given. The work then goes on
-under a **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`). A
-command that is lost again and again is given to a worker that runs nothing else, and in the end its
-run fails (`engine`, poison).
+*Over.* The worker's last report closes the command, in the transaction that stores what follows.
+The answer may carry the next lease.
+
+*Lapsed, or given back.* A lease that is not renewed runs out. A worker that ends gives its leases
+back, and so does the server for a worker that asked and went away. The work then continues under a
+**new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`). A command that is
+lost again and again goes to a worker that runs nothing else; in the end its step run fails (poison,
+in the engine).
 
 A server that is killed between the commit of a lease and its answer leaves a lease that no worker
-knows of, and it lapses like any other (30 s). It is not taken back sooner because its worker asks
-again without naming it: to the server, an answer that is still on its way looks just the same, and
-where nothing was lost the work would be done twice.
+knows of. It lapses like any other (30 s). It is not taken back when its worker asks again without
+naming it: an answer that is still on its way looks just the same to the server, and the work would
+be done twice.
 
-*Cancelled.* A decision may end a run while a worker has its command: the command is closed, and
-its worker told to stop (`Dispatch.close`).
+*Cancelled.* A decision may end a step run while a worker has its command. The command is closed,
+and its worker is told to stop (`Dispatch.close`).
 
 **What fences a report.** A lease shows a token that is derived from the id of its command, and a
 command is given to one worker, once: after a loss the work has another command. A report under a
-wrong token, or for a command that is not open any more, is refused: it changes nothing, and is
-recorded if the command was lost rather than merely over. Whether the command is open is decided
-with the state that the commit then compares with the store, so two servers cannot both say yes.
+wrong token, or for a command that is not open any more, is refused. It changes nothing; it is
+recorded if the command was lost rather than over. Whether the command is open is decided on the
+state that the commit compares with the store, so two servers cannot both accept a report.
 
-Executions stay with a server: the server that decided the last step has the state in memory, and
-any other has to load it. So the workers of a server claim its commands first. A part of the claims
-takes what is next in the whole pool, and so does a worker whose server has nothing open: no command
-depends on one server.
+**Executions stay with a server**, because the server that decided the last step has the state in
+memory, and any other has to load it. So the workers of a server claim its commands first. Every
+eighth claim takes what is next in the whole pool, and so does a worker whose server has nothing
+open: no command depends on one server.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
@@ -97,49 +97,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""A worker that may not take anything just now looks again after so long."""
+"""Seconds after which a worker that may take nothing now looks again."""
 RECENT_SECONDS = 120.0
-"""Leases that a worker loses within so long may have been lost by the same death."""
+"""Leases that a worker loses within this many seconds may have been lost by the same death."""
 REMEMBERED_MAX = 20_000
-"""Families of executions whose last turn is known."""
+"""Families of executions whose last turn is remembered."""
 STOPS_MAX = 10_000
 WATCHED_SECONDS = 60.0
-"""So long a worker with a command that may kill it is given nothing else; a worker that was lost
-later than that was not ended by this command alone, as far as anybody can tell.
+"""A worker with a command that may kill it is given nothing else for so long. If it is lost later
+than that, nobody can tell whether this command alone ended it.
 """
 DRAINED_SECONDS = 5.0
-"""A worker that should run dry for such a command, and does not ask for so long, need not."""
+"""A worker that is to run dry for such a command is replaced if it does not ask for so long."""
 PASSED_OVER_SECONDS = 0.05
-"""So long slots go on with what follows from their reports, while other commands are open."""
+"""While other commands are open, slots continue with what follows for so long."""
 YIELDING_SLOTS = 8
-"""So many slots then take what is open instead. Each costs a claim, so not all of them do."""
+"""So many slots then take what is open instead. Not all of them: each claim has a cost."""
 UNKNOWN = math.inf
-"""So many commands may be open where nobody has counted them."""
+"""The backlog of a pool that nobody has counted."""
 WHOLE_POOL_EVERY = 8
-"""One claim of so many is for what is next in the whole pool, whichever server opened it."""
+"""One claim in so many takes what is next in the whole pool, whichever server opened it."""
 ABSENT_SECONDS = 1.0
-"""After so long without a word from a worker of a pool, what is opened there is for others."""
+"""If no worker of a pool has asked for so long, what is opened there is announced to others."""
 
 
 # --- Whose turn it is ---------------------------------------------------------------------------
 
 
 class Turns:
-    """Whose turn it is: pools serve executions one after the other, not commands by their age.
+    """Pools serve executions in turn, not commands by age.
 
-    Every command that waits has a turn, and of those with the same priority the lowest goes first.
-    The first command of an execution has the turn that is being served just now, and each further
-    one the turn after the one before it. So a thousand commands of one execution wait a thousand
-    turns deep, and whoever comes after them is served after the first. Nobody waits for ever: no
-    command gets a turn below the one that is being served, and of each turn an execution has one
-    command.
+    Every waiting command has a turn; of those with the same priority, the lowest turn goes first.
+    The first command of an execution gets the turn that is being served, and each further command
+    the turn after the one before. A thousand commands of one execution wait a thousand turns deep,
+    and an execution that comes later is served after the first of them. Nobody waits for ever: no
+    command gets a turn below the one that is being served, and an execution has one command per
+    turn.
 
-    Executions that were called count as part of the one that called them: a fan-out has one place
-    in the line, whether it is made of iterations or of executions.
+    Executions that were called count as part of their caller: a fan-out has one place in the line,
+    whether it consists of iterations or of executions.
 
-    What is known here is this process's view. It learns of other servers' turns from what its
-    workers claim, from news, and from a look once a second; until then its commands are a little
-    early.
+    This is the view of one process. It learns of other servers' turns from what its workers claim,
+    from news, and from a look once a second; until then its commands are a little early.
     """
 
     def __init__(self) -> None:
@@ -169,7 +168,7 @@ class Turns:
         return self._served.get(pool, 0)
 
     def _forget(self) -> None:
-        """Let go of those that begin anew anyway, else of half of them, oldest first."""
+        """Drop families that would start anew anyway; if that is too few, the oldest half."""
         self._last = {
             which: turn for which, turn in self._last.items() if turn >= self.served(which[0])
         }
@@ -187,14 +186,14 @@ class Waiter(msgspec.Struct, eq=False):
     pool: str
     want: int
     future: asyncio.Future[None] | None = None
-    """Somebody waits for this, and would go and claim something; None: it reports just now."""
+    """Set when there is something to claim or to take; None for a slot that reports."""
     promised: list[Lease] = []
     """Leases that are being stored just now."""
     given: list[Lease] = []
 
     @property
     def is_idle(self) -> bool:
-        """Somebody waits, and is not being given something just now."""
+        """It waits, and is not being given anything."""
         return self.future is not None and not self.promised and not self.future.done()
 
     def wake(self) -> None:
@@ -203,12 +202,12 @@ class Waiter(msgspec.Struct, eq=False):
 
 
 class Along(NamedTuple):
-    """A claim that goes along with the commit of reports, and the slots that reported."""
+    """A claim in the transaction of reports, and the slots that reported."""
 
     claim: Claim
     slots: list[Waiter]
     backlog: float
-    """What was open in the pool before it, and whose turn had come."""
+    """Commands that were open in the pool before it; of these, newcomers whose turn had come."""
     newcomers: int
 
 
@@ -227,44 +226,43 @@ class Untold:
 
 
 class Dispatch:
-    """The state of handing out work, in this process."""
+    """Who waits for work in this process, and who holds what."""
 
     def __init__(self, lease_seconds: float, whole_pool_every: int = WHOLE_POOL_EVERY) -> None:
         self.lease_seconds = lease_seconds
         self._whole_pool_every = whole_pool_every
         self.held: dict[CommandId, Holder] = {}
-        """Leases that are out, as far as this process knows: whom to tell when one is over."""
+        """Leases that are out, as far as is known here: the worker to tell when one is over."""
         self.backlog: dict[str, float] = {}
-        """Open commands per pool that nobody waited for, or more than there are: when to claim.
-        UNKNOWN until a claim has come back with fewer than it asked for."""
+        """An upper bound of the open commands per pool: whether to claim. UNKNOWN until a claim
+        returns fewer than it asked for."""
         self.claimed_at: dict[str, float] = {}
-        """When open commands of a pool were last looked for."""
+        """When open commands of a pool were last claimed."""
         self._yielding: dict[str, int] = {}
-        """Slots that have passed over what follows, since then."""
+        """Slots that have left what follows to others since then."""
         self.newcomers: dict[str, int] = {}
-        """Open commands per pool whose turn had come as they were opened, and that nobody looked
-        for since."""
+        """Commands per pool that were opened since the last claim, and whose turn had come."""
         self.turns = Turns()
         self._claims: Counter[str] = Counter()
         self._asked_at: dict[str, float] = {}
-        """When a worker of ours was last here for a pool."""
+        """When a worker last asked here for a pool."""
         self._waiting: dict[str, deque[Waiter]] = {}
-        """By what they offer: a pool, or a pool and labels."""
+        """Waiters by their offer: a pool, or a pool with labels."""
         self._offers: set[str] = set()
-        """Those with labels."""
+        """Offers with labels."""
         self._takers: dict[str, tuple[str, ...]] = {}
-        """By queue, the offers that serve it."""
+        """Queue → the offers that serve it."""
         self.away: set[str] = set()
         """Workers that should ask elsewhere, because this server is about to end."""
         self._promised: list[Waiter] = []
-        """Waiters with leases that are being stored just now."""
+        """Waiters whose leases are being stored."""
         self._untold: dict[str, Untold] = {}
         self._watched: dict[str, tuple[CommandId, float]] = {}
-        """Workers with a command that may kill them, and since when they have it."""
+        """Workers with a command that may kill them, and since when."""
         self._drained: dict[str, tuple[str, float]] = {}
-        """By pool, the worker that runs dry for such a command, and when it last asked."""
+        """Pool → the worker that runs dry for such a command, and when it last asked."""
         self.on_order: Callable[[str, Order, CommandId], None] | None = None
-        """Who else should know what a worker of ours should stop: it may ask elsewhere."""
+        """Tells other servers, because the worker may ask there."""
 
     # --- Workers that wait ---
 
@@ -276,9 +274,8 @@ class Dispatch:
         self._waiting.setdefault(waiter.pool, deque()).append(waiter)
 
     def makes_room(self, waiter: Waiter, family: ExecutionId) -> str | None:
-        """Where this slot of a family takes what is open instead of what follows, if anywhere.
-
-        Not one whose executions have nothing waiting: it would only change places.
+        """The queue from which this slot takes a newcomer instead of what follows; None: it
+        continues. A slot whose executions have nothing in line would only change places.
         """
         for queue in self.queues_of(waiter.pool):
             if self.newcomers.get(queue, 0) and self.turns.is_in_line(queue, family):
@@ -288,10 +285,10 @@ class Dispatch:
         return None
 
     def wait_in_front(self, waiter: Waiter, now: float) -> None:
-        """A slot that reports goes on with what follows: nobody needs to be woken for it.
+        """A slot that reports gets what follows, before workers that would have to be woken.
 
-        But what waits in the store has its turn, too: an execution that always has something to
-        follow would keep all slots for itself.
+        But open commands have their turn, too: an execution that always has something to follow
+        would otherwise keep all slots.
         """
         pool = waiter.pool
         self._asked_at[pool] = now
@@ -310,7 +307,7 @@ class Dispatch:
         self._waiting[pool].appendleft(waiter)
 
     def know(self, offer: str) -> bool:
-        """A worker offers this; whether that is news."""
+        """Note what a worker offers. Returns whether that is new."""
         if offer in self._offers or not place_of(offer)[1]:
             return False
         self._offers.add(offer)
@@ -318,8 +315,8 @@ class Dispatch:
         return True
 
     def queues_of(self, offer: str) -> tuple[str, ...]:
-        """What a worker that offers this takes from, as far as is known here: what asks for the
-        most labels first, because the fewest workers take that.
+        """The known queues that a worker with this offer serves: those with the most labels first,
+        because the fewest workers serve them.
         """
         pool, labels = place_of(offer)
         if not labels:
@@ -341,8 +338,8 @@ class Dispatch:
             queue.remove(waiter)
 
     def begin_claim(self, pool: str, now: float) -> bool:
-        """Open commands are looked for; whether those that were opened here come first."""
-        # What is opened from here on may not be in what is found.
+        """A claim begins. Returns whether it takes commands that were opened here first."""
+        # Commands opened during the claim may be missed: they count from zero again.
         self.backlog[pool] = 0
         self.claimed_at[pool] = self._asked_at[pool] = now
         self._yielding[pool] = 0
@@ -351,8 +348,8 @@ class Dispatch:
         return self._claims[pool] % self._whole_pool_every != 0
 
     def claims(self, waiters: Iterable[Waiter], now: float) -> list[Along]:
-        """What slots that have reported, and are promised nothing that follows, take of what is
-        open: in the transaction of their reports, so that nobody has to ask.
+        """Claims for slots that report and are promised nothing: in the transaction of their
+        reports, so that they need not ask.
         """
         idle: dict[tuple[str, str], list[Waiter]] = {}
         for waiter in waiters:
@@ -375,7 +372,7 @@ class Dispatch:
         return found
 
     def share_out(self, along: Along) -> None:
-        """The claim was met: the slots get what was found."""
+        """The claim is stored: the slots get what it found."""
         claim = along.claim
         leases = iter(claim.found)
         for waiter in along.slots:
@@ -386,15 +383,15 @@ class Dispatch:
             self.expect(claim.pool, along.newcomers - claim.limit)
 
     def has_workers(self, pool: str, now: float) -> bool:
-        """Whether workers of this pool ask here for work."""
+        """Whether workers of this pool ask here."""
         return any(
             now - self._asked_at.get(one, -ABSENT_SECONDS) < ABSENT_SECONDS
             for one in (pool, *self.takers(pool))
         )
 
     def place(self, command: Command, of: Live, now: float) -> NewCommand:
-        """Lease a new command to whoever waits for it, or leave it open until its turn comes."""
-        # A suspect is claimed by a worker that has nothing else; nobody waits for it.
+        """Lease a new command to a worker that waits, or leave it open until its turn comes."""
+        # A suspect stays open: it is claimed by a worker that has nothing else.
         for offer in self.takers(command.pool) if command.deliveries < SUSPECT_AFTER else ():
             queue = self._waiting.get(offer)
             while queue:
@@ -409,21 +406,21 @@ class Dispatch:
                 if not waiter.promised:
                     self._promised.append(waiter)
                 waiter.promised.append(lease)
-                # The next one is for whoever waits next: work is shared out, not piled up.
+                # The next command is for the next waiter: work is shared out, not piled up.
                 queue.rotate(-1)
                 return NewCommand(command, waiter.worker_id, expires_at)
         turn = self.turns.take(command.pool, of.family)
         return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
 
     def opened(self, pool: str, turn: int) -> None:
-        """An open command is stored: whoever has begun to wait meanwhile should claim it."""
+        """An open command is stored: a worker that began to wait meanwhile should claim it."""
         self.backlog[pool] = self.backlog.get(pool, UNKNOWN) + 1
         if turn <= self.turns.served(pool):
             self.expect(pool, 1)
         self._wake_one(pool)
 
     def left(self, pool: str, count: float) -> None:
-        """So many are still open after a claim: for others who wait."""
+        """So many are still open after a claim: for other workers that wait."""
         if count > 0:
             self.backlog[pool] += count
             self._wake_one(pool)
@@ -434,13 +431,13 @@ class Dispatch:
             return
 
     def expect(self, pool: str, newcomers: int) -> None:
-        """So many are open whose turn it is now."""
+        """So many commands are open whose turn it is now."""
         if newcomers > 0:
             known = self.newcomers.get(pool, 0)
             self.newcomers[pool] = min(known + newcomers, YIELDING_SLOTS)
 
     def send_away(self, worker_id: str) -> None:
-        """This worker waits no longer, for good; what it is just being given it still gets."""
+        """This worker is to ask elsewhere from now on. It still gets what it is being given."""
         self.away.add(worker_id)
         for queue in self._waiting.values():
             for waiter in queue:
@@ -448,7 +445,7 @@ class Dispatch:
                     waiter.wake()
 
     def waiting_pools(self) -> set[str]:
-        """Queues with workers that wait, as far as is known here."""
+        """The known queues for which workers wait."""
         found = {
             one for offer, queue in self._waiting.items() if queue for one in self.queues_of(offer)
         }
@@ -459,7 +456,7 @@ class Dispatch:
         return any(self._waiting.get(offer) for offer in self.takers(queue))
 
     def wake(self, pool: str) -> None:
-        """Commands of unknown number are open: whoever waits should try to claim some."""
+        """An unknown number of commands is open: all workers that wait should try to claim."""
         self.backlog[pool] = UNKNOWN
         for waiter in self._idle(pool):
             waiter.wake()
@@ -473,8 +470,9 @@ class Dispatch:
     def let_out(
         self, closed: dict[CommandId, tuple[ExecutionId, bool]], moved: set[ExecutionId]
     ) -> None:
-        """The commit is through: commands are over, some of which workers have to stop (`True`),
-        and workers get what they were promised. Nothing of what was not kept (`moved`).
+        """The commit is through: commands are over, and their workers are told where that says
+        `True`; waiters get what they were promised. Nothing of executions that were refused
+        (`moved`).
         """
         for command_id, (execution_id, tell) in closed.items():
             if execution_id not in moved:
@@ -490,7 +488,7 @@ class Dispatch:
             self.take_back()
 
     def take_back(self) -> None:
-        """Nobody is promised anything any more: it was delivered, or the commit failed."""
+        """Promises are void: they were kept, or the commit failed."""
         for waiter in self._promised:
             waiter.promised = []
             queue = self._waiting[waiter.pool]
@@ -503,22 +501,22 @@ class Dispatch:
     # --- Commands that may kill their workers ---
 
     def is_watched(self, worker_id: str, now: float) -> bool:
-        """Whether it has such a command, and not for long: until then it gets nothing else."""
+        """Whether it got such a command a short while ago; until that is over it gets no other."""
         _, since = self._watched.get(worker_id, ("", -WATCHED_SECONDS))
         return since > now - WATCHED_SECONDS
 
     def watch(self, worker_id: str, lease: Lease, now: float) -> None:
-        """It was given such a command."""
+        """The worker was given such a command."""
         self._watched[worker_id] = (lease.command.command_id, now)
         self._drained.pop(lease.command.pool.removesuffix(apart("")), None)
 
     def is_free(self, worker_id: str) -> bool:
-        """Whether a worker has nothing, as far as this process knows."""
+        """Whether a worker holds nothing, as far as this process knows."""
         return all(holder.worker_id != worker_id for holder in self.held.values())
 
     def drains(self, worker_id: str, pool: str, now: float) -> bool:
-        """Whether this worker, which has something to do, takes nothing more, because a command
-        waits for one that has nothing. One worker of a pool does, the others go on.
+        """Whether this busy worker is to take nothing more, because a command waits for a worker
+        that holds nothing. One worker of a pool runs dry; the others continue.
         """
         chosen, asked = self._drained.get(pool, (worker_id, now))
         if not self.backlog.get(apart(pool), 0):
@@ -562,7 +560,7 @@ class Dispatch:
         untold.signal.set()
 
     async def orders(self, worker_id: str) -> Orders:
-        """Wait for commands that this worker should stop or pause."""
+        """Return as soon as this worker should stop or pause something."""
         untold = self._untold_for(worker_id)
         await untold.signal.wait()
         untold.signal.clear()
@@ -585,15 +583,15 @@ class Dispatch:
 
 
 class Losses:
-    """Which workers lost which runs of late: one that lost a single run was ended by it, perhaps;
-    of several nobody knows which it was.
+    """Which workers lost which step runs lately. A worker that lost a single one may have died of
+    it; of several, nobody knows which it was.
     """
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[float, set[str]]] = {}
 
     def note(self, worker: str, runs: set[str], now: float) -> bool:
-        """These were lost by, or are still leased to, a worker; whether it has but one run."""
+        """A worker lost these runs, or still has them leased. Returns whether that is one run."""
         self._runs = {
             name: seen for name, seen in self._runs.items() if seen[0] > now - RECENT_SECONDS
         }
@@ -603,7 +601,7 @@ class Losses:
 
 
 class Leases:
-    """Leases as workers ask for them, and as they run out."""
+    """Leases asked for, renewed and lapsed."""
 
     def __init__(self, work: Work, clock: Clock, dispatch: Dispatch, commits: CommitLoop) -> None:
         self._work = work
@@ -615,10 +613,10 @@ class Leases:
         commits.claims_go_along = work.goes_along
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
-        """Commands for this worker: what is open now, or what comes within `wait` seconds."""
+        """Commands for this worker: what is open, or what is opened within `wait` seconds."""
         deadline = self._clock.now() + wait
         if self._dispatch.know(pool):
-            # Which queues it serves beside its pool, only the store knows.
+            # Only the store knows which queues it serves beside its pool.
             for queue in await self._work.free_pools():
                 self._dispatch.backlog.setdefault(queue, UNKNOWN)
         while True:
@@ -634,7 +632,7 @@ class Leases:
                     return []
                 await self._clock.sleep(LOOK_SECONDS)
                 continue
-            # Until we wait, nobody tells us what is opened: what came while we looked counts.
+            # Nobody wakes a worker that does not wait yet: claim what was opened meanwhile.
             for queue in self._dispatch.queues_of(pool):
                 while self._dispatch.backlog.get(queue, UNKNOWN) > 0:
                     found = await self._claim(worker_id, queue, want)
@@ -657,10 +655,9 @@ class Leases:
                 return waiter.given
 
     async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
-        """A command that may kill its worker, if one waits and this worker has nothing else; and
-        whether it may take others.
-
-        So whoever dies of it dies alone, and it is known what it died of.
+        """A command that may kill its worker, if one waits and this worker holds nothing; and
+        whether this worker may take others. A worker that dies of it then dies alone, and the cause
+        is known.
         """
         now = self._clock.now()
         if self._dispatch.is_watched(worker_id, now):
@@ -668,7 +665,7 @@ class Leases:
         if self._dispatch.backlog.get(apart(pool), 1) == 0:
             return [], True
         if not self._dispatch.is_free(worker_id):
-            # The hint may be a guess. What is opened during the query counts anew.
+            # The backlog may be a guess. What is opened during the query counts from zero.
             self._dispatch.backlog[apart(pool)] = 0
             if apart(pool) in await self._work.free_pools():
                 self._dispatch.backlog[apart(pool)] = UNKNOWN
@@ -679,7 +676,7 @@ class Leases:
         return found, True
 
     async def _claim_for_reporter(self, waiter: Waiter, queue: str) -> list[Lease]:
-        """For a slot that makes room as it reports. If the store does not answer, it goes on."""
+        """For a slot that makes room. If the store does not answer, it continues."""
         try:
             return await self._claim(waiter.worker_id, queue, waiter.want)
         except StoreError as error:
@@ -691,6 +688,11 @@ class Leases:
         newcomers = self._dispatch.newcomers.get(pool, 0)
         backlog = self._dispatch.backlog.get(pool, UNKNOWN)
         own_first = self._dispatch.begin_claim(pool, now)
+
+        def give_back(claimed: asyncio.Future[list[Lease]]) -> None:
+            if not claimed.cancelled() and claimed.exception() is None:
+                self._give_back(claimed.result(), worker_id)
+
         claiming = asyncio.ensure_future(
             self._claimed(worker_id, pool, want, now, own_first=own_first)
         )
@@ -698,7 +700,7 @@ class Leases:
             leases = await asyncio.shield(claiming)
         except BaseException:
             self._dispatch.left(pool, UNKNOWN)
-            claiming.add_done_callback(partial(self._give_back_claimed, worker_id))
+            claiming.add_done_callback(give_back)
             raise
         if len(leases) >= want:
             self._dispatch.left(pool, backlog - want)
@@ -726,12 +728,8 @@ class Leases:
                 logger.warning("the whole pool could not be checked: %s", error)
         return found
 
-    def _give_back_claimed(self, worker_id: str, claiming: asyncio.Future[list[Lease]]) -> None:
-        if not claiming.cancelled() and claiming.exception() is None:
-            self._give_back(claiming.result(), worker_id)
-
     def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
-        """The worker that asked is gone; its new leases go to others."""
+        """The worker that asked is gone: its new leases go to others."""
         now = self._clock.now()
         for lease in leases:
             lapsed = Lapsed(
@@ -744,7 +742,7 @@ class Leases:
             self._commits.post(lapsed)
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
-        """Extend leases; the commands that are no longer this worker's."""
+        """Extend leases. Returns the commands that are no longer this worker's."""
         now = self._clock.now()
         shown = [command for command, token in tokens.items() if token == token_of(command)]
         held = await self._work.renew(shown, now=now, expires_at=now + self._dispatch.lease_seconds)
@@ -789,12 +787,11 @@ class Leases:
         after: float = 0.0,
         suspects: bool = True,
     ) -> None:
-        """Give the work of lost leases to somebody else, for ever.
+        """Give the work of lapsed leases to other workers, until cancelled.
 
-        Not before `after` seconds: a worker that could not renew a lease while no server was there
-        is given time to come back with what it has done. `suspects`: a command that was all its
-        worker ran may be what killed it; not where workers are known to die by themselves.
-        See `QUIET_LOOKS` for `rests`.
+        It begins `after` seconds, so that a worker that could not renew while no server ran has
+        time to come back. With `suspects`, a command that was all its worker ran may be what killed
+        it; without, workers are known to die by themselves. See `QUIET_LOOKS` for `rests`.
         """
         await self._clock.sleep(after)
         quiet = 0
@@ -812,7 +809,7 @@ class Leases:
                 logger.warning("leases could not be checked: %s", error)
 
     async def _requeue_lapsed(self, owns: Owns, losses: Losses | None, resting: Resting) -> None:
-        # What rests stays lapsed, and must not hide the others.
+        # Commands that rest stay lapsed, and must not hide the others.
         now = self._clock.now()
         found = await self._work.lapsed(now=now, limit=BATCH + len(resting))
         resting.keep([_due_of(one.command) for one in found])
@@ -826,7 +823,7 @@ class Leases:
                 resting.note(_due_of(command), self._clock.now(), done=done)
 
     async def _alone(self, losses: Losses | None, workers: set[str], now: float) -> set[str]:
-        """Those of the workers that ran nothing but one run when they were lost."""
+        """The workers among these that held a single step run when they were lost."""
         if losses is None:
             return set()
         leased: dict[str, set[str]] = {}
@@ -837,7 +834,7 @@ class Leases:
     async def _go_on(
         self, command: Command, worker: str, *, given_back: bool = False, alone: bool = False
     ) -> bool:
-        """Whether its work goes on. One that cannot must not stop the others."""
+        """Whether its work continues. One that cannot must not stop the others."""
         try:
             await self.lapse(
                 command.execution_id, command.command_id, worker, given_back=given_back, alone=alone
@@ -850,10 +847,8 @@ class Leases:
         return True
 
     async def take_over(self, is_gone: Callable[[str], bool]) -> int:
-        """These workers have ended: what they were given and have not reported on goes to others at
-        once.
-
-        Returns how many commands that were.
+        """These workers have ended: what they hold goes to others at once. Returns how many
+        commands that were.
         """
         found = 0
         for command, worker, _ in await self._work.lapsed(now=math.inf, limit=EVERY):

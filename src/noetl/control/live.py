@@ -1,11 +1,11 @@
-"""Executions in memory: the state, the program that moves it, and what of it is stored.
+"""Executions in memory: the state, the program that moves it, and how much of it is stored.
 
-An execution without open commands is quiet: it waits for the world, for a moment, for a child, or
-has ended. Its state is in the store and is read again when something happens to it, so thousands
-of them cost nothing here: this process keeps those at work, and a few that are quiet.
+An execution without open commands is quiet: it waits for an event, a timer or a child, or it has
+ended. Its state is in the store, and is read again when something happens to it. A process keeps
+the executions that are busy in memory, and a few that are quiet: thousands that wait cost nothing.
 
-Large results that the server's own templates read are fetched before anything is decided, and are
-at hand (`Program.bodies`) as long as the execution is in memory.
+Large results that the server's own templates read are fetched before a decision, and kept at hand
+(`Program.bodies`) while the execution is in memory.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_state = msgspec.json.Decoder(ExecutionState).decode
 
 SNAPSHOT_EVERY = 500
-"""Events between snapshots at least; it doubles with the log, so that all of them together cost
-no more than the log itself."""
+"""Events between two snapshots at least. The distance doubles with the log, so that all snapshots
+together cost no more than the log itself."""
 ACTS = frozenset(
     [
         *(ExecutionRequested, ExecutionPaused, ExecutionResumed, ExecutionCancelled),
@@ -63,7 +63,7 @@ AUDITED_MAX = 500
 
 
 def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
-    """Who did what to which object; None for what no one outside did."""
+    """The entry of the audit log for an action from outside; None for any other fact."""
     match fact:
         case ExecutionRequested():
             version = f" version {fact.version}" if fact.version is not None else ""
@@ -85,7 +85,7 @@ def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
             return None
     actor = fact.actor
     if actor is None or actor.kind == "playbook":
-        return None  # of a child, the event of its parent tells who
+        return None  # The parent's entry says who started a child.
     return AuditEntry(
         at=fact.at,
         who=str(actor) if actor.is_document else actor.name or NAMELESS,
@@ -118,18 +118,18 @@ class Live:
         self.program = program
         self.state = state
         self.stored = state.seq
-        """The last seq that is safely stored."""
+        """The last seq that is stored."""
         self.snapshot_seq = state.seq
         self.timers = set(state.timers)
         self.key: str | None = None
         self.bounded_as: str | None = state.status if state.slots else None
-        """The status in which the store knows it to wait for its slots, or to hold them."""
+        """The status in which the store knows that it waits for its slots, or holds them."""
         self.bodies: set[str] = set()
         """Keys of large results that were fetched for it."""
         self.has_references = _holds_references(state)
 
     def let_go_of_bodies(self) -> None:
-        """It has ended, or is forgotten: its large results need not be at hand any more."""
+        """It has ended or leaves memory: its large results are not needed any more."""
         for key in self.bodies:
             self.program.bodies.pop(key, None)
         self.bodies.clear()
@@ -141,7 +141,7 @@ class Live:
         return self.execution_id if parent is None else parent.first
 
     def add(self, write: Write, facts: tuple[Event, ...]) -> None:
-        """Put what one decision came to into the write that will store it."""
+        """Add the facts of a decision to the write that will store them."""
         # Between the brackets: several decisions become one array.
         write.events.append(Facts(len(facts), encode(facts)[1:-1]))
         if not ACTS.isdisjoint(map(type, facts)):
@@ -160,7 +160,7 @@ class Live:
                 write.audit.append(entry)
 
     def close(self, write: Write) -> None:
-        """Complete the write with what follows from the state it leaves."""
+        """Complete the write with what follows from the new state."""
         current = self.state.timers
         if current or self.timers:
             for timer_id in current.keys() - self.timers:
@@ -177,7 +177,7 @@ class Live:
             self.snapshot_seq = seq
 
     def _bound(self, write: Write) -> None:
-        """Say to what limits it is held, where it begins to wait or to run, or has ended."""
+        """Write its limits if it begins to wait or to run, or has ended."""
         state = self.state
         begins = self.bounded_as in (None, "PENDING") and not state.is_finished
         ends = self.bounded_as is not None and state.is_finished
@@ -190,11 +190,11 @@ class Live:
 
 
 def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None) -> Summary:
-    """The row that lists show of an execution in this state."""
+    """The row of an execution in this state, as lists show it."""
     steps, waits = [], ""
     for run in state.runs.values():
         steps.append(run.step)
-        # What from outside one of its steps waits for: a form before other events.
+        # What a step waits for from outside: a form before other events.
         if run.waiting and run.listens is not None and waits != "form":
             waits = "form" if run.listens.form else "event"
     if len(steps) > 1:
@@ -218,7 +218,7 @@ def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None
 
 
 def fold(loaded: Loaded) -> ExecutionState:
-    """The state that a stored execution is in."""
+    """The state of a stored execution."""
     state = ExecutionState()
     if loaded.snapshot is not None:
         state = decode_state(loaded.snapshot)
@@ -229,7 +229,7 @@ def fold(loaded: Loaded) -> ExecutionState:
 
 
 def key_of(loaded: Loaded) -> str | None:
-    """The idempotency key of a stored execution, as far as its first event is at hand."""
+    """The idempotency key of a stored execution, if its first event was loaded."""
     if loaded.snapshot is None and loaded.events:
         first = _decode_events(loaded.events[0])[0]
         if isinstance(first, ExecutionRequested):
@@ -255,7 +255,7 @@ def _holds_references(state: ExecutionState) -> bool:
 
 
 def may_bring_references(given: Input) -> bool:
-    """Whether it is worth a look. Most reports bring nothing that could be a reference."""
+    """Whether an input may bring references. Most reports cannot."""
     if type(given) is Reported:
         ending = given.report.ending
         if ending is None:
@@ -275,14 +275,13 @@ def may_bring_references(given: Input) -> bool:
 
 
 async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -> None:
-    """Have at hand what deciding about this may read.
-
-    What the same `write` is about to keep is not in the store yet.
+    """Fetch the large results that a decision about this input may read. What the `write` is about
+    to store is not in the store yet.
     """
     coming, names = _brought_by(given)
     state, ended = live.state, NO_STEPS
     if type(given) is Start and given.seed is not None:
-        # What a fork begins with is not in its state yet.
+        # A fork's first state is not its state yet.
         state, ended = given.seed.state, tuple(fact.step for fact, _ in given.seed.ended)
         live.has_references = _holds_references(state)
     if not live.has_references:
@@ -317,7 +316,7 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
 
 
 def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:
-    """Results that come with it, and names of the step run as it leaves them."""
+    """Results that come with an input, and names that it sets in its step run."""
     if type(given) is Reported:
         ending = given.report.ending
         if ending is None:
@@ -384,17 +383,17 @@ class Memory:
         self._records = records
         self._programs = programs
         self.is_shared = is_shared
-        """Others write to the same database: what is in memory may be older than what is stored."""
+        """Other processes write to this database: memory may be older than the store."""
         self._live: dict[ExecutionId, Live] = {}
         self.find: Callable[[ExecutionId], Live | None] = self._live.get
-        """What is in memory."""
+        """An execution that is in memory."""
         self._quiet: dict[ExecutionId, None] = {}
-        """Those that may be forgotten, the one that was quiet longest first."""
+        """Executions that may be dropped, the one that has been quiet longest first."""
         self._unverified: list[ExecutionId] = []
-        """What is still to be compared with the store on this way through the busy ones."""
+        """Busy executions that this round has still to compare with the store."""
         self._reading: dict[ExecutionId, object] = {}
-        """What is being read from the store, unless it was let go of since: then what is read is
-        perhaps older than what was."""
+        """Executions that are being read. One that is dropped meanwhile is read again, because the
+        first read may be older."""
 
     def put(self, live: Live) -> None:
         self._reading.pop(live.execution_id, None)
@@ -407,7 +406,7 @@ class Memory:
             raise Conflict(f"execution {known.execution_id} was started under the same key.")
 
     def drop(self, execution_id: ExecutionId) -> None:
-        """It is not what is stored; read it again when it is needed."""
+        """What is in memory is not what is stored: read it again when needed."""
         self._live.pop(execution_id, None)
         self._quiet.pop(execution_id, None)
         self._reading.pop(execution_id, None)
@@ -427,7 +426,7 @@ class Memory:
         return live
 
     async def read(self, execution_id: ExecutionId) -> Live:
-        """As it is stored, whatever is in memory."""
+        """The execution as it is stored, whatever is in memory."""
         loaded = await self._log.load(execution_id)
         if loaded is None:
             raise NotFound(f"there is no execution {execution_id}.")
@@ -438,7 +437,7 @@ class Memory:
         return live
 
     def note(self, live: Live) -> None:
-        """What is stored of it is what is in memory: it may be forgotten once it is quiet."""
+        """Memory and store agree: the execution may be dropped once it is quiet."""
         self._quiet.pop(live.execution_id, None)
         if not live.state.holders:
             self._quiet[live.execution_id] = None
@@ -446,8 +445,8 @@ class Memory:
     def busy(self, limit: int | None = None) -> list[ExecutionId]:
         """The next so many that are not quiet, in turn; None: all of them.
 
-        Another server may have gone on with them. Who forgets only what is quiet would keep them
-        for ever if it was not told.
+        Another server may have continued them. Only quiet executions are dropped, so without a
+        comparison these would stay for ever.
         """
         if limit is None or not self._unverified:
             self._unverified = list(self._live.keys() - self._quiet.keys())
@@ -456,7 +455,7 @@ class Memory:
         return chosen
 
     def forget(self) -> None:
-        """Let go of what has been quiet longest. Only while nothing is being decided."""
+        """Drop what has been quiet longest. Only while nothing is being decided."""
         while len(self._quiet) > QUIET_KEPT:
             execution_id = next(iter(self._quiet))
             self._live[execution_id].let_go_of_bodies()

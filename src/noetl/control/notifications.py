@@ -40,8 +40,8 @@ from noetl.control.trigger_documents import (
     Parts,
     TriggerDocuments,
     TriggerState,
+    payload_of,
     scope_of,
-    workload_of,
 )
 from noetl.control.triggers import LOOK_SECONDS
 from noetl.errors import BadRequest, Conflict, EvaluationFailed, NoetlError, NotFound, StoreError
@@ -364,7 +364,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             await self.start(
                 rule.path,
                 rule.target.playbook,
-                workload_of(rule.target, "notification", scope),
+                payload_of(rule.target, "notification", scope),
                 key=key,
                 trigger=lambda _: guard,
             )

@@ -180,9 +180,8 @@ class Orchestrator:
         this after `patience` seconds are named.
         """
         deadline = self._clock.now() + patience
-        signal = self.watchers.watch(execution_id)
         looked = False
-        try:
+        with self.watchers.watch(execution_id) as signal:
             while True:
                 signal.clear()
                 holders = await self._unconfirmed(execution_id)
@@ -197,8 +196,6 @@ class Orchestrator:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS):
                         await signal.wait()
-        finally:
-            self.watchers.unwatch(execution_id, signal)
 
     async def _unconfirmed(self, execution_id: ExecutionId) -> dict[CommandId, str]:
         """Commands whose workers may still begin something, with their workers."""

@@ -1,26 +1,25 @@
-"""Peers: other servers on the same database. Which there are, what they tell each other, what each
-must find by itself.
+"""Peers: other servers on the same database.
 
-*Who.* Every server says every two seconds that it is there. Of those that do, exactly one looks
-after an execution: it fires its timers and notices its lost leases. Any server may do that at any
-time, because deciding twice changes nothing; sharing it out only saves everybody the work of all
+*Membership.* Every server says every two seconds that it runs. Of those that do, exactly one looks
+after an execution: it fires its timers and notices its lapsed leases. Any server may do that at any
+time, because deciding twice changes nothing; sharing it out only saves each the work of all
 (`Membership`).
 
-*News.* What one server writes makes what another has in memory old, ends executions that a caller
-waits for there, opens commands for its workers and closes commands that they run. News tell of it
-at once, but of open commands only when the workers of the sender have not taken them after a
-moment (`Notifier`).
+*News.* A write of one server makes the memory of another old, ends executions that a caller waits
+for there, opens commands for its workers, and closes commands that they run. News tell of it at
+once. Open commands are told of only if the sender's own workers have not taken them after a moment,
+because another server would have to load the state.
 
-*Looks.* News only make things sooner. A look once a second finds whatever they did not bring, and
-if they say that they do not say all, at once (`Peers`). Nothing is decided on a state that is not
-the stored one: the commit refuses it.
+*Looks.* News only make things sooner, and may be lost. A look once a second finds what they did not
+bring; if news say that they are incomplete, the look comes at once. Nothing is decided on a state
+that is not the stored one: the commit refuses it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -44,9 +43,10 @@ MESSAGE_PAUSE_SECONDS = 0.005
 RECONNECT_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
 EXECUTIONS_MAX = 120
-STOPS_MAX = 50
+ORDERS_MAX = 50
 """A message of PostgreSQL holds 8 000 bytes. Executions that do not fit are not named, and the
-message says so. Commands to stop that do not fit are found by looking, or when leases are renewed.
+message says so. Commands to stop that do not fit are found by looking, or when leases are renewed;
+what is to pause is told again until it does.
 """
 LOOK_SECONDS = 0.9
 """Polling takes over within a second."""
@@ -136,100 +136,8 @@ class News(msgspec.Struct, omit_defaults=True):
             self.timers = self.timers or bool(write.timers)
 
 
-Hear = Callable[[News], Awaitable[None]]
-
-
-class Notifier:
-    """The way to the others. `name` tells our own words from theirs."""
-
-    def __init__(self, channel: Channel, name: str, hear: Hear) -> None:
-        self._channel = channel
-        self._name = name
-        self._hear = hear
-        self._untold = News(sender=name)
-        self._something = asyncio.Event()
-
-    def tell(self, writes: Iterable[Write]) -> None:
-        """Let the others know soon."""
-        self._untold.add(writes)
-        self._something.set()
-
-    def tell_open(self, pool: str, turn: int) -> None:
-        """Let the others know soon that commands wait in a pool, and which turn we serve."""
-        self._untold.pools.add(pool)
-        self._untold.turns[pool] = turn
-        self._something.set()
-
-    def tell_triggers(self) -> None:
-        """Let the others know soon that a schedule has changed."""
-        self._untold.triggers = True
-        self._something.set()
-
-    def tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
-        """Let the others know soon what a worker should stop or pause."""
-        orders = self._untold.orders[order]
-        if sum(map(len, orders.values())) < STOPS_MAX:
-            orders.setdefault(worker_id, set()).add(command_id)
-            self._something.set()
-
-    async def send(self) -> None:
-        """Pass on what was told, for ever; what cannot be passed on is dropped."""
-        reached = True
-        while True:
-            await self._something.wait()
-            try:
-                await self._pass_on()
-                reached = True
-            except StoreError as error:
-                if reached:  # once: it may take long
-                    logger.warning("other servers are not told just now: %s", error)
-                reached = False
-            await asyncio.sleep(MESSAGE_PAUSE_SECONDS)
-
-    async def flush(self) -> None:
-        """Pass on at once what was told and not passed on yet; if it takes long, leave it."""
-        if not self._something.is_set():
-            return
-        try:
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self._pass_on()
-        except (StoreError, TimeoutError) as error:
-            logger.warning("other servers are not told: %s", error or "no answer")
-
-    async def _pass_on(self) -> None:
-        self._something.clear()
-        news, self._untold = self._untold, News(sender=self._name)
-        await self._channel.send(msgspec.json.encode(news).decode())
-
-    async def listen(self) -> None:
-        """Hear what the others say, for ever."""
-        heard = True
-        while True:
-            try:
-                async for text in self._channel.messages():
-                    heard = True
-                    news = _read(text)
-                    if news is not None and news.sender != self._name:
-                        await self._hear(news)
-            except StoreError as error:
-                if heard:  # once: it may take long
-                    logger.warning("other servers cannot be heard just now: %s", error)
-                heard = False
-                await self._hear(News(dropped=True))
-            await asyncio.sleep(RECONNECT_SECONDS)
-
-
-def _read(text: str) -> News | None:
-    """None: not in our words. Servers of another release may be on the same database."""
-    try:
-        return msgspec.json.decode(text, type=News)
-    except msgspec.DecodeError as error:
-        logger.warning("a message of another server is not understood: %s", error)
-        return None
-
-
 class Peers:
-    """The others, as this process sees them."""
+    """The other servers, as this process sees them. `name` tells our own news from theirs."""
 
     def __init__(
         self,
@@ -242,14 +150,17 @@ class Peers:
     ) -> None:
         self._orchestrator = orchestrator
         self._store = store
+        self._channel = channel
         self._clock = clock
         self._membership = membership
-        self._notifier = Notifier(channel, name, self.hear)
+        self._name = name
+        self._untold = News(sender=name)
+        self._has_news = asyncio.Event()
+        self._opened: set[str] = set()
+        """Pools in which we opened commands a moment ago."""
         self._looks = 0
         self._missed = asyncio.Event()
         """Others wrote something and did not say what."""
-        self._opened: set[str] = set()
-        """Pools in which we opened commands a moment ago."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
         self.on_triggers: Callable[[], None] | None = None
@@ -260,19 +171,19 @@ class Peers:
     async def run(self) -> None:
         """For ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._notifier.send())
-            group.create_task(self._notifier.listen())
+            group.create_task(self._keep_sending())
+            group.create_task(self._keep_listening())
             group.create_task(self._keep_looking())
             group.create_task(self._keep_beating())
 
-    async def flush(self) -> None:
-        """Say what has not been said yet."""
-        await self._notifier.flush()
+    # --- What we tell ---
 
     def _tell(self, writes: list[Write]) -> None:
+        """This was stored."""
         if self._membership.is_alone:
             return
-        self._notifier.tell(writes)
+        self._untold.add(writes)
+        self._has_news.set()
         for pool in {
             new.command.pool for write in writes for new in write.commands if new.worker_id is None
         }:
@@ -289,15 +200,73 @@ class Peers:
             self._tell_open(pool)
 
     def _tell_open(self, pool: str) -> None:
-        self._notifier.tell_open(pool, self._orchestrator.dispatch.turns.served(pool))
+        """Commands wait in a pool, and this is the turn that we serve."""
+        self._untold.pools.add(pool)
+        self._untold.turns[pool] = self._orchestrator.dispatch.turns.served(pool)
+        self._has_news.set()
+
+    def _tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
+        orders = self._untold.orders[order]
+        if not self._membership.is_alone and sum(map(len, orders.values())) < ORDERS_MAX:
+            orders.setdefault(worker_id, set()).add(command_id)
+            self._has_news.set()
 
     def tell_triggers(self) -> None:
         """A trigger has changed here. Also a server that began a moment ago should hear of it."""
-        self._notifier.tell_triggers()
+        self._untold.triggers = True
+        self._has_news.set()
 
-    def _tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
-        if not self._membership.is_alone:
-            self._notifier.tell_order(worker_id, order, command_id)
+    async def _keep_sending(self) -> None:
+        """Send news as they come; what cannot be sent is dropped."""
+        reached = True
+        while True:
+            await self._has_news.wait()
+            try:
+                await self._send()
+                reached = True
+            except StoreError as error:
+                if reached:  # once: it may take long
+                    logger.warning("other servers are not told just now: %s", error)
+                reached = False
+            await asyncio.sleep(MESSAGE_PAUSE_SECONDS)
+
+    async def _send(self) -> None:
+        self._has_news.clear()
+        news, self._untold = self._untold, News(sender=self._name)
+        await self._channel.send(msgspec.json.encode(news).decode())
+
+    async def flush(self) -> None:
+        """Send at once what has not been sent yet; if it takes long, leave it."""
+        if not self._has_news.is_set():
+            return
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._send()
+        except (StoreError, TimeoutError) as error:
+            logger.warning("other servers are not told: %s", error or "no answer")
+
+    # --- What we hear ---
+
+    async def _keep_listening(self) -> None:
+        heard = True
+        while True:
+            try:
+                async for text in self._channel.messages():
+                    heard = True
+                    try:
+                        news = msgspec.json.decode(text, type=News)
+                    except msgspec.DecodeError as error:
+                        # Servers of another release may be on the same database.
+                        logger.warning("a message of another server is not understood: %s", error)
+                        continue
+                    if news.sender != self._name:
+                        await self.hear(news)
+            except StoreError as error:
+                if heard:  # once: it may take long
+                    logger.warning("other servers cannot be heard just now: %s", error)
+                heard = False
+                await self.hear(News(dropped=True))
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def hear(self, news: News) -> None:
         """Take notice of what others wrote."""
@@ -338,6 +307,8 @@ class Peers:
         for command_id in ours:
             if command_id not in still_open:
                 self._orchestrator.dispatch.close(command_id, tell=True)
+
+    # --- What we find by looking ---
 
     async def _keep_looking(self) -> None:
         while True:

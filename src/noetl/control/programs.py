@@ -69,22 +69,16 @@ def playbook_only(entry: CatalogEntry) -> CatalogEntry:
     return entry
 
 
-def refuse_large(program: Program, payload: Values) -> None:
-    """Raises TooLarge for a payload that is larger than the limits of the playbook allow."""
-    most = program.net.executor.limits.max_payload_bytes
-    if most is None:
-        return
-    size = len(msgspec.json.encode(payload))
-    if size > most:
+async def workload_of(credentials: Credentials, program: Program, payload: Values) -> Values:
+    """What an execution with this payload works on. Raises TooLarge, and BadInputs with all that
+    does not fit."""
+    net = program.net
+    most = net.executor.limits.max_payload_bytes
+    if most is not None and (size := len(msgspec.json.encode(payload))) > most:
         raise TooLarge(
-            f"the payload has {size:,} bytes, and the limit for {program.net.path} is {most:,}"
+            f"the payload has {size:,} bytes, and the limit for {net.path} is {most:,}"
             " (`max_payload_bytes`). Put large data into a file or a table and say where it is."
         )
-
-
-async def workload_of(credentials: Credentials, program: Program, payload: Values) -> Values:
-    """What an execution with this payload works on. Raises BadInputs with all that does not fit."""
-    net = program.net
     found = merged(net.workload, payload)
     inputs = net.executor.inputs
     if not inputs:

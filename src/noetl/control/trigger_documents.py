@@ -319,7 +319,7 @@ def rendered(template: Any, scope: Scope) -> Any:
     return compile_value(template).render(scope)
 
 
-def workload_of(target: StartTarget, name: str, scope: Scope) -> dict[str, Any]:
+def payload_of(target: StartTarget, name: str, scope: Scope) -> dict[str, Any]:
     """What an execution is started with: as its document says, else all that came."""
     if not target.workload:
         return {name: scope.roots[name]}

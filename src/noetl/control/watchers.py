@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from noetl.model.ids import ExecutionId
 from noetl.store.log import EventRow, Facts, Write, events_of, mark
+
+T = TypeVar("T")
 
 
 class _Watch(NamedTuple):
@@ -79,6 +81,19 @@ class Tail:
         return rows if is_whole else None
 
 
+@contextmanager
+def _listed(lists: dict[ExecutionId, list[T]], execution_id: ExecutionId, one: T) -> Iterator[None]:
+    """It is in the list of an execution for as long as this lasts."""
+    listed = lists.setdefault(execution_id, [])
+    listed.append(one)
+    try:
+        yield
+    finally:
+        listed.remove(one)
+        if not listed:
+            del lists[execution_id]
+
+
 class Watchers:
     """The watchers of this process."""
 
@@ -88,32 +103,23 @@ class Watchers:
         self._followed: dict[ExecutionId, list[Tail]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
-    def watch(self, execution_id: ExecutionId, types: Sequence[str] = ()) -> asyncio.Event:
+    @contextmanager
+    def watch(
+        self, execution_id: ExecutionId, types: Sequence[str] = ()
+    ) -> Iterator[asyncio.Event]:
         """A signal that is set whenever events of the execution were stored, or may have been; with
         `types`, events of these types.
         """
         watch = _Watch(asyncio.Event(), tuple(mark(type=one) for one in types))
-        self._watching.setdefault(execution_id, []).append(watch)
-        return watch.signal
-
-    def unwatch(self, execution_id: ExecutionId, signal: asyncio.Event) -> None:
-        watching = self._watching.get(execution_id, [])
-        watching[:] = [one for one in watching if one.signal is not signal]
-        if not watching:
-            self._watching.pop(execution_id, None)
+        with _listed(self._watching, execution_id, watch):
+            yield watch.signal
 
     @contextmanager
     def follow(self, execution_id: ExecutionId, size: int) -> Iterator[Tail]:
         """What is stored of the execution, for as long as this lasts."""
         tail = Tail(size)
-        tails = self._followed.setdefault(execution_id, [])
-        tails.append(tail)
-        try:
+        with _listed(self._followed, execution_id, tail):
             yield tail
-        finally:
-            tails.remove(tail)
-            if not tails:
-                del self._followed[execution_id]
 
     @contextmanager
     def all(self) -> Iterator[Changed]:
