@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from noetl.control.schedules import Schedules
     from noetl.control.timeline import Timelines
     from noetl.control.tokens import Tokens
-    from noetl.control.trigger_documents import Parts, TriggerDocuments
+    from noetl.control.trigger_documents import TriggerDocuments, TriggerServices
     from noetl.control.triggers import Triggers
     from noetl.control.versions import Versions
     from noetl.dsl import Compiled
@@ -252,29 +252,31 @@ class Services:
         )
 
     @property
-    def _trigger_parts(self) -> Parts:
-        from noetl.control.trigger_documents import Parts
+    def _trigger_services(self) -> TriggerServices:
+        from noetl.control.trigger_documents import TriggerServices
 
-        return Parts(self.store.triggers, self.catalog, self.executions, self._wall, self.triggers)
+        return TriggerServices(
+            self.store.triggers, self.catalog, self.executions, self._wall, self.triggers
+        )
 
     @cached_property
     def schedules(self) -> Schedules:
         from noetl.control.schedules import Schedules
 
-        return Schedules(self._trigger_parts, self.store.records)
+        return Schedules(self._trigger_services, self.store.records)
 
     @cached_property
     def hooks(self) -> Hooks:
         from noetl.control.hooks import Hooks
 
-        return Hooks(self._trigger_parts, self.store.records, self.store.messages, self.keys)
+        return Hooks(self._trigger_services, self.store.records, self.store.messages, self.keys)
 
     @cached_property
     def consumers(self) -> Consumers:
         from noetl.control.consumers import Consumers
 
         return Consumers(
-            self._trigger_parts,
+            self._trigger_services,
             self.store.messages,
             self.keys,
             resources=lambda: self._server_tools,
@@ -286,7 +288,7 @@ class Services:
         from noetl.control.notifications import Notifications
 
         store = self.store
-        return Notifications(self._trigger_parts, store.log, store.records, store.retention)
+        return Notifications(self._trigger_services, store.log, store.records, store.retention)
 
     @cached_property
     def _server_tools(self) -> ToolResources:

@@ -28,8 +28,8 @@ import msgspec
 from noetl.control.documents import moment
 from noetl.control.keys import Keys
 from noetl.control.trigger_documents import (
-    Parts,
     TriggerDocuments,
+    TriggerServices,
     TriggerState,
     payload_of,
     scope_of,
@@ -104,13 +104,13 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
 
     def __init__(
         self,
-        parts: Parts,
+        services: TriggerServices,
         messages: Messages,
         keys: Keys,
         resources: Callable[[], ToolResources],
         me: str,
     ) -> None:
-        super().__init__(parts)
+        super().__init__(services)
         self._messages = messages
         self._keys = keys
         self._resources = resources

@@ -30,8 +30,8 @@ from noetl.control.identity import new_id
 from noetl.control.keys import Keys
 from noetl.control.trigger_documents import (
     ATTEMPTS_MAX,
-    Parts,
     TriggerDocuments,
+    TriggerServices,
     TriggerState,
     payload_of,
     rendered,
@@ -119,8 +119,10 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
     document = Hook
     state = TriggerState
 
-    def __init__(self, parts: Parts, records: Records, messages: Messages, keys: Keys) -> None:
-        super().__init__(parts)
+    def __init__(
+        self, services: TriggerServices, records: Records, messages: Messages, keys: Keys
+    ) -> None:
+        super().__init__(services)
         self._records = records
         self._messages = messages
         self._keys = keys

@@ -37,8 +37,8 @@ from noetl.control.documents import moment
 from noetl.control.live import fold
 from noetl.control.records import matching
 from noetl.control.trigger_documents import (
-    Parts,
     TriggerDocuments,
+    TriggerServices,
     TriggerState,
     payload_of,
     scope_of,
@@ -126,8 +126,10 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
     document = Notification
     state = NotificationState
 
-    def __init__(self, parts: Parts, log: Log, records: Records, retention: Retention) -> None:
-        super().__init__(parts)
+    def __init__(
+        self, services: TriggerServices, log: Log, records: Records, retention: Retention
+    ) -> None:
+        super().__init__(services)
         self._log = log
         self._records = records
         self._retention = retention

@@ -31,7 +31,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from noetl.control.documents import moment
-from noetl.control.trigger_documents import ATTEMPTS_MAX, Parts, TriggerDocuments, TriggerState
+from noetl.control.trigger_documents import (
+    ATTEMPTS_MAX,
+    TriggerDocuments,
+    TriggerServices,
+    TriggerState,
+)
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
 from noetl.model import calendar
@@ -198,8 +203,8 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
     document = Schedule
     state = ScheduleState
 
-    def __init__(self, parts: Parts, records: Records) -> None:
-        super().__init__(parts)
+    def __init__(self, services: TriggerServices, records: Records) -> None:
+        super().__init__(services)
         self._records = records
         self.on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] = lambda *_: ()
         """Makes the rows that are written with a missed time."""

@@ -59,7 +59,7 @@ Document = TypeVar("Document", bound=Trigger)
 State = TypeVar("State", bound=TriggerState)
 
 
-class Parts(NamedTuple):
+class TriggerServices(NamedTuple):
     """What every kind of trigger works with."""
 
     rows: stored.Triggers
@@ -75,8 +75,8 @@ class TriggerDocuments(Generic[Document, State]):
     document: type[Document]
     state: type[State]
 
-    def __init__(self, parts: Parts) -> None:
-        self._rows, self._catalog, self._executions, self._clock, self._triggers = parts
+    def __init__(self, services: TriggerServices) -> None:
+        self._rows, self._catalog, self._executions, self._clock, self._triggers = services
         self._specs: dict[str, Document] = {}
         self.count: Callable[..., None] = lambda *_: None
         """Counts outcomes of what this kind does, for metrics."""
