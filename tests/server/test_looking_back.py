@@ -20,7 +20,7 @@ from noetl.model.net import digest
 from noetl.model.state import ExecutionState
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
-from noetl.trials.clock import VirtualClock, VirtualLoop
+from noetl.trials.clock import VirtualLoop
 from noetl.trials.files import Expect, read_trials
 from noetl.trials.from_run import trial_of, written
 from noetl.trials.playbooks import Playbooks, adapted
@@ -31,9 +31,9 @@ from noetl.trials.recorded import (
     _signals,
     compared,
 )
+from noetl.trials.stand_ins import standing_in
 from noetl.trials.verdict import differences
-from noetl.trials.world import Stop, World, run_trial, surroundings
-from noetl.wiring import in_background
+from noetl.trials.world import World, run_trial, surroundings
 from tests.examples.system import on_bench
 from tests.server.example_runs import NAMES, prepared
 
@@ -170,30 +170,27 @@ async def whole(recording: Recording):
 async def forked(recording: Recording, seq: int, around):
     """The state in which a fork ends, the first call that was not recorded, and how many recorded
     calls after the event were not made."""
-    loop = asyncio.get_running_loop()
-    clock = VirtualClock(loop.virtual, start=recording.facts[-1].at)
-    stop = Stop(loop)
-    store = await SqliteStore.open(":memory:", threads=False)
-    try:
+    async with World.opened(around, recording.facts[-1].at) as world:
         tested = adapted(Playbooks(recording.net, {}), _handed_over(recording.net), {}).net
-        await keep(store, msgspec.structs.replace(recording, net=tested))
-        assert await store.catalog.net(digest(tested)) is not None
-        world = World(store, clock, around.limits)
+        await keep(world.store, msgspec.structs.replace(recording, net=tested))
+        assert await world.store.catalog.net(digest(tested)) is not None
         source = recording.head.execution_id
         plan = (await world.executions.planned_fork(source, Wish(seq=seq))).document
         calls = await again(recording, plan.reused_upto)
-        standing = RecordedTools(calls, clock, stop)
+        recorded = RecordedTools(calls, world)
         signals = [
             msgspec.structs.replace(signal, after=0)
             for signal, number in zip(_signals(recording, 0.0), heard(recording), strict=True)
             if number > plan.reused_upto
         ]
-        async with world.at_work(standing.tools(around.tools), around.resources):
-            execution_id, _ = await world.executions.fork(source, Wish(seq=seq))
-            async with in_background(world.send(execution_id, signals, stop.complain)):
-                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+
+        async def fork() -> str:
+            return (await world.executions.fork(source, Wish(seq=seq)))[0]
+
+        tools = standing_in(around.tools, recorded.call)
+        async with world.played(tools, fork(), signals) as execution_id:
             state = await world.orchestrator.state(execution_id)
-        assert not stop.complaints, (seq, stop.complaints)
+        assert not world.stop.complaints, (seq, world.stop.complaints)
         # A workbook entry is not a call, and the end of a child may be known before its call is.
         indirect = {
             (step.name, task.name)
@@ -202,9 +199,7 @@ async def forked(recording: Recording, seq: int, around):
             if task.kind in ("workbook", "playbook")
         }
         left = {key for key, waiting in calls.made.items() if waiting and key[:2] not in indirect}
-        return state, standing.unknown, left
-    finally:
-        await store.close()
+        return state, recorded.unknown, left
 
 
 def heard(recording: Recording) -> list[int]:

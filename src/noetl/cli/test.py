@@ -413,7 +413,7 @@ def _as_data(judged: list[Judged]) -> list[dict[str, Any]]:
             "passed": one.passed,
             "status": one.story.execution["status"],
             "elapsed_seconds": round(one.story.elapsed, 3),
-            **way_of(one.story.events)._asdict(),
+            **way_of(one.story.facts)._asdict(),
             "complaints": list(one.story.complaints),
             "differences": [difference._asdict() for difference in one.differences],
         }

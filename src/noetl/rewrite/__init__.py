@@ -1,4 +1,3 @@
-"""Texts written anew: in canonical layout (`fmt`), or in the canonical dialect (`migrate`).
-
-Not on the way of an execution: nothing but commands, editors and the API for them comes here.
+"""Rewrites the text of playbooks: `fmt` into the canonical layout, `migrate` into the canonical
+dialect. Executions never come here; commands, editors and the API for them do.
 """

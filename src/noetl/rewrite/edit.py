@@ -1,7 +1,6 @@
-"""What rewriting a playbook needs: a log of what was done, and safe ways to change the tree.
+"""Changes of a tree during a migration, and the list of what was changed.
 
-Code that takes entries apart calls `gather` for the comments of the removed parts, so that no
-comment is lost with the shell it stood on.
+Code that removes parts of an entry calls `gather` for their comments, so that no comment is lost.
 """
 
 from __future__ import annotations
@@ -15,13 +14,27 @@ from noetl.dsl.scalars import resolve
 from noetl.model.older_forms import Written
 from noetl.model.rewrites import Change, Remark
 from noetl.model.toolshape import ToolShape
-from noetl.rewrite.tree import Alias, Branch, Entry, Leaf, Lines, Tree, quoted
+from noetl.rewrite.tree import (
+    Alias,
+    Branch,
+    Entry,
+    Leaf,
+    Lines,
+    Tree,
+    children,
+    is_null,
+    items,
+    mapping_at,
+    own_mapping,
+    quoted,
+    text_at,
+)
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 
 
 class Work:
-    """One migration: the tool kinds it knows, and what it did and left undone."""
+    """One migration: the tool kinds it knows, what it changed, and what it had to leave."""
 
     def __init__(self, tools: Mapping[str, ToolShape]) -> None:
         self.tools = tools
@@ -34,62 +47,6 @@ class Work:
 
     def kept(self, entry: Entry, message: str) -> None:
         self.remarks.append(Remark(entry.line, message))
-
-
-# --- Looking -----------------------------------------------------------------------------------
-
-
-def children(tree: Tree | None) -> list[Entry]:
-    """The entries of a mapping or list."""
-    return tree.entries if isinstance(tree, Branch) else []
-
-
-def items(tree: Tree | None) -> list[Entry]:
-    """The entries of a list."""
-    return tree.entries if isinstance(tree, Branch) and not tree.is_map else []
-
-
-def mapping_at(tree: Tree | None, *path: str) -> Branch | None:
-    """The mapping at the end of a path of keys."""
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, Branch) else None
-    return tree if isinstance(tree, Branch) and tree.is_map else None
-
-
-def text_at(tree: Tree | None, key: str) -> str | None:
-    """The text under a key."""
-    return text_in(tree.get(key)) if isinstance(tree, Branch) else None
-
-
-def text_in(tree: Tree | None) -> str | None:
-    found = tree.data if isinstance(tree, Leaf) else None
-    return found if isinstance(found, str) else None
-
-
-def is_null(tree: Tree | None) -> bool:
-    return tree is None or (isinstance(tree, Leaf) and tree.data is None)
-
-
-def merges(tree: Tree | None) -> bool:
-    """Whether a mapping takes entries from elsewhere, so that we do not see all it says."""
-    return any(entry.name == "<<" for entry in children(tree))
-
-
-def leaves(tree: Tree | None) -> Iterator[Leaf]:
-    """Every scalar value below."""
-    if isinstance(tree, Leaf):
-        yield tree
-    for entry in children(tree):
-        yield from leaves(entry.value)
-
-
-def located(tree: Tree, path: str = "") -> Iterator[tuple[str, Entry]]:
-    """Every entry below by its path, spelled as in problems (`workflow[2].tool.url`)."""
-    for index, entry in enumerate(children(tree)):
-        is_map = isinstance(tree, Branch) and tree.is_map
-        here = f"{path}[{index}]" if not is_map else f"{path}.{entry.name}".lstrip(".")
-        yield here, entry
-        yield from located(entry.value, here)
 
 
 # --- Making ------------------------------------------------------------------------------------
@@ -146,19 +103,19 @@ def replace(branch: Branch, entry: Entry, *others: Entry) -> None:
 
 
 def has_room(branch: Branch, *path: str) -> bool:
-    """Whether there is a mapping at this path that can be added to, or none at all yet."""
+    """Whether entries can be added at this path: to a mapping, or where there is nothing yet."""
     tree: Tree | None = branch
     for key in path:
         tree = tree.get(key) if isinstance(tree, Branch) else None
         if is_null(tree):
             return True
-        if not isinstance(tree, Branch) or not tree.is_map or merges(tree) or tree.props:
+        if own_mapping(tree) is None:
             return False
     return True
 
 
 def make_room(branch: Branch, *path: str) -> Branch:
-    """The mapping at this path, made where missing; `has_room` has said yes."""
+    """The mapping at this path, made if it is missing. Call `has_room` first."""
     for key in path:
         entry = branch.find(key)
         if entry is None:
@@ -171,31 +128,36 @@ def make_room(branch: Branch, *path: str) -> Branch:
     return branch
 
 
+def without_blanks(lines: Iterable[str]) -> Lines:
+    """Only the comments."""
+    return [line for line in lines if line]
+
+
 def gather(entry: Entry, kept: Iterable[Tree | Entry] = ()) -> Lines:
-    """All comments on and in an entry, except those in parts that live on elsewhere."""
+    """All comments on and in an entry, without blank lines, except those in parts that are kept
+    elsewhere.
+    """
     spared = {id(part) for part in kept}
-    return list(_comments(entry, spared))
 
+    def comments(entry: Entry) -> Iterator[str]:
+        if id(entry) in spared:
+            return
+        yield from (*entry.lead, entry.side)
+        if id(entry.value) in spared:
+            return
+        for child in children(entry.value):
+            yield from comments(child)
+        if not isinstance(entry.value, Alias):
+            yield from entry.value.tail
 
-def _comments(entry: Entry, spared: set[int]) -> Iterator[str]:
-    if id(entry) in spared:
-        return
-    yield from entry.lead
-    if entry.side:
-        yield entry.side
-    if id(entry.value) in spared:
-        return
-    for child in children(entry.value):
-        yield from (line for line in _comments(child, spared) if line)
-    if not isinstance(entry.value, Alias):
-        yield from filter(None, entry.value.tail)
+    return without_blanks(comments(entry))
 
 
 # --- Older forms -------------------------------------------------------------------------------
 
 
 class TreeWritten:
-    """A mapping of the text, for the older forms that `dsl.older` puts into today's words."""
+    """A mapping of the text, for `dsl.older`, which rewrites older forms to the current ones."""
 
     is_text = True
 
@@ -217,17 +179,14 @@ class TreeWritten:
         return text_at(self._branch, key)
 
     def below(self, key: str, what: str = "") -> TreeWritten | None:
-        found = mapping_at(self._branch, key)
-        # What an anchor or a merge key shares may mean more than this place.
-        if found is None or merges(found) or found.props:
-            return None
-        return TreeWritten(self._work, found, what or f"`{key}` of {self.what}")
+        found = own_mapping(self._branch, key)
+        return found and TreeWritten(self._work, found, what or f"`{key}` of {self.what}")
 
     def each(self, key: str, what: str = "") -> list[Written]:
         found: list[Written] = []
         for entry in items(self._branch.get(key)):
-            branch = mapping_at(entry.value)
-            if branch is not None and not merges(branch) and not branch.props:
+            branch = own_mapping(entry.value)
+            if branch is not None:
                 found.append(TreeWritten(self._work, branch, what or f"an entry of `{key}`"))
         return found
 
@@ -249,15 +208,13 @@ class TreeWritten:
         rename(entry, new)
         if to._branch is not self._branch:
             remove(self._branch, entry)
-            entry.lead = [line for line in entry.lead if line]
+            entry.lead = without_blanks(entry.lead)
             to._branch.entries.append(entry)
 
     def spread(self, prefixes: Mapping[str, str], to: str) -> None:
-        parts = {key: mapping_at(self._branch, key) for key in prefixes}
+        parts = {key: own_mapping(self._branch, key) for key in prefixes}
         first = self._entry(next(iter(prefixes)))
-        if self._branch.find(to) is not None or any(
-            part is None or merges(part) or part.props for part in parts.values()
-        ):
+        if self._branch.find(to) is not None or None in parts.values():
             self._work.kept(first, f"`{to}` is written, too, or this is not a plain mapping.")
             return
         joined: list[Entry] = []
@@ -267,7 +224,7 @@ class TreeWritten:
                 rename(entry, f"{prefixes[key]}{entry.name}")
                 joined.append(entry)
         made = pair(to, mapping(*joined), first)
-        made.lead = [line for key in prefixes for line in gather(self._entry(key), joined) if line]
+        made.lead = [line for key in prefixes for line in gather(self._entry(key), joined)]
         made.side = ""
         for key in list(prefixes)[1:]:
             remove(self._branch, self._entry(key))
@@ -282,7 +239,7 @@ class TreeWritten:
             value = branch.find("value")
             assert value is not None
             rename(value, f"{prefix}{text_at(branch, 'name')}")
-            value.lead = [line for line in gather(item, [value]) if line] + value.lead
+            value.lead = gather(item, [value]) + value.lead
             made.append(value)
         self.note(key, today)
         entry.value = mapping(*made)
@@ -295,8 +252,8 @@ class TreeWritten:
     def put(self, key: str, value: Any, today: str) -> None:
         entry = self._entry(key)
         self.note(key, today)
-        lost = [line for line in gather(entry) if line and line not in entry.lead]
-        entry.lead += [line for line in lost if line != entry.side]
+        kept = (*entry.lead, entry.side)
+        entry.lead += [line for line in gather(entry) if line not in kept]
         entry.value = tree_of(value)
 
     def leave_out(self, key: str, today: str) -> None:
@@ -324,7 +281,7 @@ class TreeWritten:
     def _take(self, key: str) -> None:
         """Remove an entry; its comments stay with what follows."""
         entry = self._entry(key)
-        lines = [line for line in gather(entry) if line]
+        lines = gather(entry)
         at = next(n for n, other in enumerate(self._branch.entries) if other is entry)
         remove(self._branch, entry)
         if at < len(self._branch.entries):
@@ -334,7 +291,7 @@ class TreeWritten:
 
 
 def plain_of(tree: Tree | None) -> Any:
-    """The data that a tree stands for; None for what stands elsewhere."""
+    """The data that a tree stands for; None for an alias."""
     match tree:
         case Leaf():
             return tree.data

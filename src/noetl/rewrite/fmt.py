@@ -1,8 +1,8 @@
-"""Playbook text → the same playbook in the one layout we write.
+"""Formats the text of a playbook.
 
-Two spaces, lists indented under their key, keys in the order people look for them, double quotes,
-a blank line between steps and sections. Comments stay with what they describe, and what the
-playbook means never changes: the result is read back and compared.
+The canonical layout has two spaces, lists indented under their key, keys in the order people look
+for them, double quotes, and a blank line between steps and sections. Comments stay with what they
+describe. The meaning never changes: the result is read back and compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,20 @@ from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.errors import PlaybookRejected
-from noetl.rewrite.tree import Alias, Branch, Entry, Leaf, Lines, Tree, parse_tree, write_tree
+from noetl.rewrite.tree import (
+    Alias,
+    Branch,
+    Entry,
+    Leaf,
+    Lines,
+    Tree,
+    children,
+    items,
+    mapping_at,
+    parse_tree,
+    then_of,
+    write_tree,
+)
 
 _HEADER = ("apiVersion", "kind", "name", "path", "metadata")
 _ROOT = (*_HEADER, "keychain", "executor", "workload", "workflow", "workbook", "spec")
@@ -82,46 +95,43 @@ def _space(entry: Entry, *, wanted: bool) -> None:
 def _order_root(root: Branch) -> None:
     _sort(root, _ROOT)
     _sort(root.get("metadata"), _METADATA)
-    for entry in _children(root.get("keychain")):
+    for entry in children(root.get("keychain")):
         _sort(entry.value, _NAMED)
     _sort(root.get("executor"), _EXECUTOR)
-    for entry in _children(root.get("workflow")):
+    for entry in children(root.get("workflow")):
         _order_step(entry.value)
     workbook = root.get("workbook")
     tasks = workbook.get("tasks") if isinstance(workbook, Branch) else None
-    for entry in _children(tasks or workbook):
-        _order_block(entry.value)
+    for entry in children(tasks or workbook):
+        block = entry.value
+        if isinstance(block, Branch) and block.get("kind") is not None:
+            _order_task(block)
+        elif isinstance(block, Branch):
+            _sort(block, _BLOCK)
+            _sort(block.get("loop"), _LOOP, ("spec",))
+            _order_pipeline(block.get("tool"))
 
 
 def _order_step(step: Tree | None) -> None:
     if not isinstance(step, Branch):
         return
     _sort(step, _STEP, ("case", "next"))
-    _order_loop(step.get("loop"))
+    _sort(step.get("loop"), _LOOP, ("spec",))
     _order_pipeline(step.get("tool"))
     _order_sink(step.get("sink"))
-    for entry in _children(step.get("case")):
+    for entry in children(step.get("case")):
         _order_event_rule(entry.value)
-    _order_next(step.get("next"))
-
-
-def _order_block(block: Tree | None) -> None:
-    if isinstance(block, Branch) and block.get("kind") is not None:
-        _order_task(block)
-    elif isinstance(block, Branch):
-        _sort(block, _BLOCK)
-        _order_loop(block.get("loop"))
-        _order_pipeline(block.get("tool"))
-
-
-def _order_loop(loop: Tree | None) -> None:
-    _sort(loop, _LOOP, ("spec",))
+    router = step.get("next")
+    _sort(router, ("spec",), ("arcs",))
+    arcs = router.get("arcs") if isinstance(router, Branch) and router.is_map else router
+    for entry in children(arcs):
+        _sort(entry.value, _ARC)
 
 
 def _order_pipeline(tool: Tree | None) -> None:
     if isinstance(tool, Branch) and tool.is_map:
         _order_task(tool)
-    for entry in _children(tool, lists_only=True):
+    for entry in items(tool):
         item = entry.value
         if not isinstance(item, Branch) or item.get("kind") is not None or len(item.entries) != 1:
             _order_task(item)
@@ -132,7 +142,7 @@ def _order_pipeline(tool: Tree | None) -> None:
 
 
 def _order_sugar(sugar: Tree) -> None:
-    for branch in [sugar, *(entry.value for entry in _children(sugar, lists_only=True))]:
+    for branch in [sugar, *(entry.value for entry in items(sugar))]:
         if isinstance(branch, Branch):
             _sort(branch, (*_RULE, "max"))
             _order_pipeline(branch.get("do"))
@@ -143,56 +153,33 @@ def _order_task(task: Tree | None) -> None:
     if not isinstance(task, Branch):
         return
     _sort(task, _NAMED, _INPUTS)
-    spec = task.get("spec")
-    policy = spec.get("policy") if isinstance(spec, Branch) else None
-    if not isinstance(policy, Branch):
+    policy = mapping_at(task, "spec", "policy")
+    if policy is None:
         return
     for hook in ("before", "after", "finally"):
         _order_pipeline(policy.get(hook))
-    for entry in _children(policy.get("rules")):
+    for entry in children(policy.get("rules")):
         _sort(entry.value, _RULE)
-        # What a rule of a task does has no order; what a rule of `case` does has.
-        then = _then(entry.value)
+        # The keys under `then` have no order in a rule of a task, but do in a rule of `case`.
+        then = then_of(entry.value)
         if isinstance(then, Branch) and then.get("do") is not None:
             _sort(then, ("do",))
 
 
-def _then(rule: Tree) -> Tree | None:
-    if not isinstance(rule, Branch):
-        return None
-    other = rule.get("else")
-    if isinstance(other, Branch):
-        return other.get("then") or other
-    return rule.get("then")
-
-
 def _order_event_rule(rule: Tree) -> None:
     _sort(rule, _RULE, ("then",))
-    then = _then(rule)
-    for entry in _children(then):
+    then = then_of(rule)
+    for entry in children(then):
         action = entry.value
         if isinstance(then, Branch) and then.is_map and entry.name == "sink":
             _order_sink(action)
-        for named in _children(action):
+        for named in children(action):
             _order_sink(named.value)
 
 
 def _order_sink(action: Tree | None) -> None:
     if isinstance(action, Branch):
         _order_pipeline(action.get("tool"))
-
-
-def _order_next(router: Tree | None) -> None:
-    _sort(router, ("spec",), ("arcs",))
-    arcs = router.get("arcs") if isinstance(router, Branch) and router.is_map else router
-    for entry in _children(arcs):
-        _sort(entry.value, _ARC)
-
-
-def _children(tree: Tree | None, *, lists_only: bool = False) -> list[Entry]:
-    if isinstance(tree, Branch) and not (lists_only and tree.is_map):
-        return tree.entries
-    return []
 
 
 def _sort(tree: Tree | None, first: tuple[str, ...], last: tuple[str, ...] = ()) -> None:

@@ -1,7 +1,7 @@
-"""Playbooks of earlier and later dialects → the canonical form, where it says exactly the same.
+"""Migrates a playbook from older dialects to the canonical one, where that says exactly the same.
 
-What has no exact equivalent stays as it is, and a remark says why; the compiler goes on accepting
-it. A playbook that is canonical already comes back byte for byte.
+A form without an exact equivalent stays as it is, and a remark says why; the compiler still accepts
+it. A canonical playbook comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -18,23 +18,16 @@ from noetl.model.toolshape import ToolShape
 from noetl.rewrite.edit import (
     TreeWritten,
     Work,
-    children,
     gather,
     has_room,
-    is_null,
-    items,
     listing,
-    located,
     make_room,
     mapping,
-    mapping_at,
-    merges,
     pair,
     remove,
     rename,
     scalar,
-    text_at,
-    text_in,
+    without_blanks,
 )
 from noetl.rewrite.fmt import read_data, write_canonical
 from noetl.rewrite.routing import migrate_case, migrate_next
@@ -47,7 +40,20 @@ from noetl.rewrite.tasks import (
     tasks_of,
 )
 from noetl.rewrite.templates import rewrite, take_out
-from noetl.rewrite.tree import Branch, Entry, Leaf, parse_tree
+from noetl.rewrite.tree import (
+    Branch,
+    Entry,
+    Leaf,
+    children,
+    is_null,
+    items,
+    located,
+    mapping_at,
+    merges,
+    parse_tree,
+    text_at,
+    text_in,
+)
 
 
 def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
@@ -67,7 +73,9 @@ def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
 
 
 def _take_out_absent_names(work: Work, root: Branch, migrated: str) -> bool:
-    """Reserved names that do not exist where templates read them: what the guards answer stays."""
+    """Take reserved names out of templates in whose scope they do not exist. What their guards
+    (`default`, `is defined`) answer stays.
+    """
     compiled = compile_text(migrated, tools=work.tools)
     if not compiled.absent:
         return False
@@ -138,7 +146,7 @@ def _migrate_root_vars(work: Work, root: Branch) -> None:
     remove(root, entry)
     workload = make_room(root, "workload")
     if moved.entries:
-        moved.entries[0].lead[:0] = [line for line in gather(entry, moved.entries) if line]
+        moved.entries[0].lead[:0] = gather(entry, moved.entries)
     workload.entries += moved.entries
 
     def in_workload(path: list[str]) -> list[str]:
@@ -199,7 +207,10 @@ def _migrate_step(work: Work, holder: Entry) -> None:
     _migrate_event_tasks(work, step)
     migrate_case(work, step)
     migrate_next(work, step)
-    _remark_on_rest(work, step)
+    for name, message in _STAYS.items():
+        entry = step.find(name)
+        if entry is not None and not is_null(entry.value):
+            work.kept(entry, message)
 
 
 def _rename_to_args(work: Work, branch: Branch, name: str, what: str) -> None:
@@ -234,7 +245,7 @@ def _migrate_type(work: Work, step: Branch) -> None:
     ]
     for part in moved:
         remove(step, part)
-        part.lead = [line for line in part.lead if line]
+        part.lead = without_blanks(part.lead)
     named = pair("kind", entry.value)
     named.side = entry.side
     made = pair("tool", mapping(named, *moved))
@@ -253,12 +264,9 @@ def _migrate_when(work: Work, step: Branch) -> None:
         return
     remove(step, entry)
     allow = mapping(pair("when", entry.value, entry), _allow(True))
-    make_room(step, "spec", "policy").entries.append(
-        pair(
-            "admit",
-            mapping(pair("rules", listing(allow, mapping(pair("else", mapping(_allow(False))))))),
-        )
-    )
+    refuse = mapping(pair("else", mapping(_allow(False))))
+    admit = pair("admit", mapping(pair("rules", listing(allow, refuse))))
+    make_room(step, "spec", "policy").entries.append(admit)
     work.changed(entry, "`when` of a step is a rule of `spec.policy.admit`.")
 
 
@@ -328,21 +336,19 @@ def _why_step_retry_stays(step: Branch, tasks: list[Entry]) -> str | None:
 
 
 def _migrate_event_tasks(work: Work, step: Branch) -> None:
-    """Tasks inside `sink` and `case` keep their place, but not their aliases."""
+    """Tasks inside `sink` and `case` stay there, with canonical keys."""
     sink = mapping_at(step, "sink")
     actions = [sink] if sink is not None else []
     for rule in items(step.get("case")):
         for entry in children(rule.value):
-            for action in [entry, *children(entry.value), *_grandchildren(entry)]:
+            below = children(entry.value)
+            inner = [one for child in below for one in children(child.value)]
+            for action in [entry, *below, *inner]:
                 actions += [branch] if (branch := mapping_at(action.value)) is not None else []
     for branch in actions:
         tool = branch.find("tool")
         if tool is not None and mapping_at(tool.value) is not None:
             migrate_task(work, tool, inherits=True)
-
-
-def _grandchildren(entry: Entry) -> list[Entry]:
-    return [inner for child in children(entry.value) for inner in children(child.value)]
 
 
 _STAYS = {
@@ -357,10 +363,3 @@ _STAYS = {
     "eval": "`eval` belongs to a task, as `spec.policy.rules`. Say there what should happen.",
     "expr": "`expr` says no more what it is a condition of. Use `spec.policy.admit` or a guard.",
 }
-
-
-def _remark_on_rest(work: Work, step: Branch) -> None:
-    for name, message in _STAYS.items():
-        entry = step.find(name)
-        if entry is not None and not is_null(entry.value):
-            work.kept(entry, message)

@@ -1,26 +1,26 @@
-"""The ways out of a step in canonical form: every `next` as a router with arcs."""
+"""Migrates the ways out of a step: every `next` becomes a router with arcs."""
 
 from __future__ import annotations
 
 from noetl.dsl.building import Where
-from noetl.rewrite.edit import (
-    Work,
+from noetl.rewrite.edit import Work, gather, mapping, pair, remove, rename, without_blanks
+from noetl.rewrite.tasks import migrate_condition
+from noetl.rewrite.templates import fits
+from noetl.rewrite.tree import (
+    Branch,
+    Entry,
+    Leaf,
+    Lines,
+    Tree,
     children,
-    gather,
     is_null,
     items,
-    mapping,
     mapping_at,
     merges,
-    pair,
-    remove,
-    rename,
+    own_mapping,
     text_at,
     text_in,
 )
-from noetl.rewrite.tasks import migrate_condition
-from noetl.rewrite.templates import fits
-from noetl.rewrite.tree import Branch, Entry, Leaf, Lines, Tree
 
 _AT_THE_END = frozenset({"step.exit"})
 _OF_A_LOOP = frozenset({"loop.done"})
@@ -39,7 +39,7 @@ _CASE_DEFAULTS = {
 
 
 def migrate_next(work: Work, step: Branch) -> None:
-    """Names, lists and conditions → arcs."""
+    """A `next` of names, lists or conditions becomes one with arcs."""
     entry = step.find("next")
     if entry is None or is_null(entry.value):
         return
@@ -83,19 +83,19 @@ def _tail_of_list(entry: Entry | None) -> Lines:
 
 
 class _Way:
-    """One target, taken apart: what an arc is made from."""
+    """One target of a `next`, and the condition that leads to it: what an arc is made from."""
 
     def __init__(self, item: Entry, when: Entry | None = None) -> None:
         self.item = item
         self.when = when
         self.above: Lines = []
-        """Comments of what stood around the target and is no more."""
+        """Comments of the entries around the target, which are gone."""
         target = item.value
         self.step = target.find("step") if isinstance(target, Branch) else None
         self.rest = [e for e in children(target) if e.name in ("args", "with", "spec")]
 
     def parts(self) -> list[Tree | Entry]:
-        """What lives on in the arc."""
+        """What the arc keeps."""
         found: list[Tree | Entry] = [self.item, self.item.value]
         return found if self.when is None else [*found, self.when]
 
@@ -106,7 +106,7 @@ class _Way:
         entries = [step]
         if self.when is not None:
             entries.append(pair("when", self.when.value))
-            entries[-1].lead = [line for line in self.when.lead if line]
+            entries[-1].lead = without_blanks(self.when.lead)
             entries[-1].side = self.when.side
             # A guard shared by several arcs keeps its comments on the first.
             self.when.side, self.when.lead = "", []
@@ -124,7 +124,7 @@ class _Way:
 
 
 def _ways(entry: Entry) -> list[_Way] | None:
-    """The targets of a structural `next` in order; None if they are no plain ladder."""
+    """The targets of a `next` without arcs, in order; None if they are not tried one by one."""
     value = entry.value
     found: list[_Way] = []
     for rung in items(value) or [Entry(value, line=entry.line)]:
@@ -145,14 +145,14 @@ def _ways(entry: Entry) -> list[_Way] | None:
 
 
 def _comments_around(shell: Entry, ways: list[_Way]) -> Lines:
-    return [line for line in gather(shell, [part for way in ways for part in way.parts()]) if line]
+    return gather(shell, [part for way in ways for part in way.parts()])
 
 
 def _rung(item: Entry) -> list[_Way] | None:
-    value = item.value
-    if text_in(value) is not None:
+    if text_in(item.value) is not None:
         return [_Way(item)]
-    if not isinstance(value, Branch) or not value.is_map or merges(value) or value.props:
+    value = own_mapping(item.value)
+    if value is None:
         return None
     when, then, other = value.find("when"), value.find("then"), value.find("else")
     names = {entry.name for entry in value.entries}
@@ -179,13 +179,9 @@ def _targets(entry: Entry) -> list[Entry] | None:
     value = entry.value
     found = items(value) or [Entry(value, line=entry.line)]
     for item in found:
-        target = item.value
-        if text_in(target) is not None:
-            continue
-        if not isinstance(target, Branch) or merges(target) or target.props:
-            return None
-        names = {part.name for part in target.entries}
-        if "step" not in names or names - {"step", "args", "with"}:
+        names = {part.name for part in children(own_mapping(item.value))}
+        is_target = "step" in names and names <= {"step", "args", "with"}
+        if text_in(item.value) is None and not is_target:
             return None
     return found
 
@@ -217,8 +213,7 @@ def _migrate_arc(work: Work, item: Entry) -> None:
     if args is None:
         rename(entry, "args")
     elif isinstance(args.value, Branch) and args.value.is_map and not merges(args.value):
-        comments = gather(entry, written.entries)
-        written.entries[0].lead[:0] = [line for line in comments if line]
+        written.entries[0].lead[:0] = gather(entry, written.entries)
         args.value.entries += written.entries
         remove(arc, entry)
     else:
@@ -231,7 +226,7 @@ def _migrate_arc(work: Work, item: Entry) -> None:
 
 
 def migrate_case(work: Work, step: Branch) -> None:
-    """`case` whose rules do nothing but route → guarded arcs; anything else stays."""
+    """A `case` whose rules only route becomes guarded arcs; any other stays."""
     case = step.find("case")
     if case is None or is_null(case.value):
         return
@@ -248,7 +243,7 @@ def migrate_case(work: Work, step: Branch) -> None:
     structural = step.find("next")
     rest = (_ways(structural) or []) if structural is not None else []
     if structural is not None and rest:
-        rest[0].above += [line for line in (*structural.lead, structural.side) if line]
+        rest[0].above += without_blanks((*structural.lead, structural.side))
     for rule, own in zip(items(case.value), _by_rule(ways), strict=True):
         own[0].above = _comments_around(rule, own)
     arcs = [way.arc() for way in [*ways, *rest]]

@@ -1,4 +1,4 @@
-"""Tasks in canonical form: names, inputs, and policy rules for what stood elsewhere."""
+"""Migrates tasks: their names and inputs, and keys that are policy rules in canonical form."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from noetl.dsl.task_shapes import SUGAR
 from noetl.model.net import WORKBOOK
 from noetl.rewrite.edit import (
     Work,
-    children,
     gather,
     has_room,
-    is_null,
-    items,
-    leaves,
     listing,
     make_room,
     mapping,
-    mapping_at,
-    merges,
     pair,
     remove,
     rename,
     scalar,
-    text_at,
-    text_in,
+    without_blanks,
 )
 from noetl.rewrite.templates import fits, output_is_outcome, reads_of, rewrite
-from noetl.rewrite.tree import Branch, Entry, Leaf, Tree
+from noetl.rewrite.tree import (
+    Branch,
+    Entry,
+    Leaf,
+    Tree,
+    children,
+    is_null,
+    items,
+    leaves,
+    mapping_at,
+    merges,
+    own_mapping,
+    text_at,
+    text_in,
+    then_of,
+)
 
 _RETRY_KEYS = {
     "max_attempts": "attempts",
@@ -70,9 +78,7 @@ def _migrate_output(work: Work, holder: Entry) -> None:
     for entry in task.entries:
         if entry.name in ("spec", "set", "retry", "poll", "output", "output_select"):
             continue
-        before = [leaf.value for leaf in leaves(entry.value)]
-        rewrite(entry.value, output_is_outcome)
-        if before != [leaf.value for leaf in leaves(entry.value)]:
+        if rewrite(entry.value, output_is_outcome):
             work.changed(entry, "`output` of the task before is `outcome`.")
 
 
@@ -96,12 +102,13 @@ def tasks_of(tool: Tree | None) -> list[Entry] | None:
         holder = Entry(tool)
         return [holder] if tool.get("kind") is not None and not merges(tool) else None
     found = items(tool)
-    for entry in found:
-        if not isinstance(entry.value, Branch) or merges(entry.value):
-            return None
-        if entry.value.get("kind") is None:
-            return None
-    return found or None
+    is_seen = all(
+        isinstance(entry.value, Branch)
+        and not merges(entry.value)
+        and entry.value.get("kind") is not None
+        for entry in found
+    )
+    return found if found and is_seen else None
 
 
 # --- Names -------------------------------------------------------------------------------------
@@ -129,8 +136,8 @@ def _name_task(work: Work, holder: Entry) -> None:
         return
     name = pair("name", label.name)
     name.side, name.line = label.side, label.line
-    holder.lead += [line for line in label.lead if line]
-    body.entries[0].lead = [line for line in body.entries[0].lead if line]
+    holder.lead += without_blanks(label.lead)
+    body.entries[0].lead = without_blanks(body.entries[0].lead)
     body.entries.insert(0, name)
     body.tail += outer.tail
     holder.value = body
@@ -250,7 +257,7 @@ def _migrate_policy(work: Work, task: Branch) -> None:
         migrate_condition(work, item.value)
         if rewrite(item.value, output_is_outcome):
             work.changed(item, "`output` is `outcome`, `output.data` is `outcome.result`.")
-        then = _directive(item.value)
+        then = mapping_at(then_of(item.value))
         entry = then.find("set") if then is not None else None
         if then is not None and entry is not None:
             _split_set(work, then, entry)
@@ -266,13 +273,6 @@ def migrate_condition(work: Work, rule: Tree) -> None:
         return
     rename(entry, "when")
     work.changed(entry, "`expr` is `when`.")
-
-
-def _directive(rule: Tree) -> Branch | None:
-    other = mapping_at(rule, "else")
-    if other is not None:
-        return mapping_at(other, "then") or other
-    return mapping_at(rule, "then")
 
 
 def _split_set(work: Work, then: Branch, entry: Entry) -> None:
@@ -295,10 +295,8 @@ def _split_set(work: Work, then: Branch, entry: Entry) -> None:
 
 def _is_splittable(written: Tree) -> bool:
     """Whether every key is `ctx.x`, `iter.y`, or a mapping under `ctx` or `iter`, none twice."""
-    if not isinstance(written, Branch) or not written.is_map or merges(written) or written.props:
-        return False
     names: list[str] = []
-    for item in written.entries:
+    for item in children(own_mapping(written)):
         root, _, rest = item.name.partition(".")
         below = mapping_at(item.value)
         if root not in ("ctx", "iter") or (not rest and (below is None or merges(below))):
@@ -324,7 +322,8 @@ def _set_parts(entry: Entry) -> list[Entry]:
         for root, part in found.items()
         if part
     ]
-    made[0].lead = gather(entry, [item for part in found.values() for item in part])
+    lead, entry.lead = entry.lead, []
+    made[0].lead = lead + gather(entry, [item for part in found.values() for item in part])
     return made
 
 
@@ -465,7 +464,7 @@ def _retry_rule(retry: Entry, *, with_comments: bool) -> Entry:
     then = mapping(pair("do", "retry"), *moved, flow=True)
     item = Entry(mapping(pair("when", condition), pair("then", then)))
     if with_comments:
-        item.lead = [line for line in gather(retry) if line]
+        item.lead = gather(retry)
     return item
 
 

@@ -1,4 +1,4 @@
-"""Templates under migration: what names they read, and the same template with other names."""
+"""Templates in a migration: which names they read, and how names are replaced in them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jinja2.exceptions import TemplateSyntaxError
 
 from noetl.dsl.building import Where
 from noetl.dsl.scoping import IN_SCOPE, RESERVED
-from noetl.rewrite.edit import Work, leaves
-from noetl.rewrite.tree import Leaf, Tree, quoted
+from noetl.rewrite.edit import Work
+from noetl.rewrite.tree import Leaf, Tree, leaves, quoted
 from noetl.templates.parser import SYNTAX, is_template
 
 Replacement = Callable[[list[str]], list[str]]
@@ -55,13 +55,11 @@ def output_is_outcome(path: list[str]) -> list[str]:
 
 
 def rewrite(tree: Tree | None, replacement: Replacement) -> bool:
-    """Replace names in every template below. Says whether anything changed."""
-    changed = [_rewrite_leaf(leaf, replacement) for leaf in leaves(tree)]
+    """Replace names in every template below. Returns whether anything changed."""
+    changed = [
+        edit(leaf, lambda source: replace_names(source, replacement)) for leaf in leaves(tree)
+    ]
     return any(changed)
-
-
-def _rewrite_leaf(leaf: Leaf, replacement: Replacement) -> bool:
-    return edit(leaf, lambda source: replace_names(source, replacement))
 
 
 def edit(leaf: Leaf, new: Callable[[str], str]) -> bool:
@@ -102,7 +100,7 @@ def take_out(work: Work, leaf: Leaf, absent: Set[str]) -> bool:
 
 
 def _each_path(source: str, written_for: Callable[[list[Token], int], tuple[str, int]]) -> str:
-    """The template with something else written for its paths, everything else as it is."""
+    """The template with other texts for its paths; the rest stays as written."""
     tokens = _lexed(source)
     written: list[str] = []
     before: Token = ("", "")
@@ -120,7 +118,7 @@ def _each_path(source: str, written_for: Callable[[list[Token], int], tuple[str,
 
 
 def _lexed(source: str) -> list[Token]:
-    """The template in tokens, which joined are the text again."""
+    """The tokens of a template; joined, they are its text."""
     try:
         tokens = [(kind, text) for _, kind, text in SYNTAX.lex(source)]
     except TemplateSyntaxError:
@@ -169,7 +167,7 @@ def _first_argument(tokens: list[Token], opening: int) -> tuple[str, int] | None
 
 
 def _replaced(tokens: list[Token], position: int, replacement: Replacement) -> tuple[str, int]:
-    """What to write for the path that starts here, and where what it stands for ends."""
+    """What to write for the path that starts here, and where the replaced tokens end."""
     path, ends = _path(tokens, position)
     other = replacement(path)
     follows = _next(tokens, ends[-1])

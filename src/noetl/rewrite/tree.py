@@ -1,9 +1,9 @@
-"""A playbook's text as a tree that forgets nothing: comments, quotes, blank lines, anchors.
+"""A playbook's text as a tree that keeps everything: comments, quotes, blank lines, anchors.
 
-`read` keeps what a playbook means; this keeps how it was written, so that it can be written
-again in another layout. Comments hang on the entry they stand in front of or beside, which is
-what lets entries move without leaving their comments behind. `parse_tree` and `write_tree` are the
-two ways between text and tree.
+`dsl.read` keeps what a playbook means. This tree keeps how it was written, so that it can be
+written again in another layout. A comment belongs to the entry that it stands in front of or
+beside, so entries take their comments along when they move. `parse_tree` reads a text,
+`write_tree` writes one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK_HEADER = re.compile(r"([|>])([-+0-9]*)[ \t]*(#.*)?")
 WIDTH = 100
 """Brackets that would make a line longer are written out over several lines."""
 _KEY_MAX = 1000
-"""YAML wants a longer key to be marked as one."""
+"""YAML requires a `?` before a longer key."""
 
 Lines = list[str]
 """Comments, each with its `#`; an empty text stands for a blank line."""
@@ -51,11 +51,11 @@ class Leaf:
     props: str = ""
     """Anchor and tag."""
     tail: Lines = field(default_factory=list)
-    """Comments standing where an empty value would be."""
+    """Comments in the place of an empty value."""
 
     @property
     def data(self) -> Any:
-        """The value as `read` sees it."""
+        """The value as `dsl.read` sees it."""
         return resolve(self.value) if not self.style and not self.props else self.value
 
 
@@ -77,7 +77,7 @@ class Entry:
     side: str = ""
     """The comment at the end of its line."""
     line: int = 0
-    """Where it stood; 0 for entries that were never in the text."""
+    """Its line in the text; 0 for an entry that was made here."""
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Branch:
     """Written in brackets, on one line if it fits."""
     props: str = ""
     tail: Lines = field(default_factory=list)
-    """Comments behind its last entry."""
+    """Comments after its last entry."""
 
     def find(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)
@@ -107,11 +107,80 @@ class Branch:
 Tree = Leaf | Alias | Branch
 
 
-def unify_line_ends(text: str) -> str:
-    """YAML knows several line ends and a byte order mark; none of them means anything."""
-    return (
-        text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\x85", "\n")
-    )
+# --- Looking -----------------------------------------------------------------------------------
+
+
+def children(tree: Tree | None) -> list[Entry]:
+    """The entries of a mapping or list."""
+    return tree.entries if isinstance(tree, Branch) else []
+
+
+def items(tree: Tree | None) -> list[Entry]:
+    """The entries of a list."""
+    return tree.entries if isinstance(tree, Branch) and not tree.is_map else []
+
+
+def mapping_at(tree: Tree | None, *path: str) -> Branch | None:
+    """The mapping at the end of a path of keys."""
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Branch) else None
+    return tree if isinstance(tree, Branch) and tree.is_map else None
+
+
+def text_at(tree: Tree | None, key: str) -> str | None:
+    """The text under a key."""
+    return text_in(tree.get(key)) if isinstance(tree, Branch) else None
+
+
+def text_in(tree: Tree | None) -> str | None:
+    """The text that a tree is."""
+    found = tree.data if isinstance(tree, Leaf) else None
+    return found if isinstance(found, str) else None
+
+
+def is_null(tree: Tree | None) -> bool:
+    return tree is None or (isinstance(tree, Leaf) and tree.data is None)
+
+
+def merges(tree: Tree | None) -> bool:
+    """Whether a mapping takes entries from elsewhere (`<<`), so that not all of it is in sight."""
+    return any(entry.name == "<<" for entry in children(tree))
+
+
+def own_mapping(tree: Tree | None, *path: str) -> Branch | None:
+    """The mapping at the end of a path, if all of it is written there and is used only there: it
+    has no merge key, and no anchor shares it.
+    """
+    found = mapping_at(tree, *path)
+    return None if found is None or found.props or merges(found) else found
+
+
+def then_of(rule: Tree | None) -> Tree | None:
+    """What a rule does: under `then`, under `else.then`, or under `else` itself."""
+    other = rule.get("else") if isinstance(rule, Branch) else None
+    if isinstance(other, Branch):
+        return other.get("then") or other
+    return rule.get("then") if isinstance(rule, Branch) else None
+
+
+def leaves(tree: Tree | None) -> Iterator[Leaf]:
+    """Every scalar value below."""
+    if isinstance(tree, Leaf):
+        yield tree
+    for entry in children(tree):
+        yield from leaves(entry.value)
+
+
+def located(tree: Tree, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """Every entry below by its path, spelled as in problems (`workflow[2].tool.url`)."""
+    for index, entry in enumerate(children(tree)):
+        is_map = isinstance(tree, Branch) and tree.is_map
+        here = f"{path}[{index}]" if not is_map else f"{path}.{entry.name}".lstrip(".")
+        yield here, entry
+        yield from located(entry.value, here)
+
+
+# --- Reading -----------------------------------------------------------------------------------
 
 
 def quoted(value: str) -> str:
@@ -124,8 +193,10 @@ def quoted(value: str) -> str:
 
 
 def parse_tree(text: str) -> Branch:
-    """The tree of a text that `read` has accepted as a mapping."""
-    return _Reader(unify_line_ends(text)).document()
+    """The tree of a text that `dsl.read` has accepted as a mapping."""
+    # The other line ends of YAML, and a byte order mark, mean nothing.
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return _Reader(text.replace("\x85", "\n")).document()
 
 
 @dataclass(slots=True)
@@ -174,7 +245,7 @@ class _Reader:
     # --- Comments ----------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Note every comment, all of which stand between tokens, and where scalars start."""
+        """Find every comment (they are all between tokens) and the start of every scalar."""
         end = 0
         for token in yaml.scan(self._text, Loader=_LOADER):
             start, stop = token.start_mark.index, token.end_mark.index
@@ -215,7 +286,7 @@ class _Reader:
         return [""] if has_blank else []
 
     def _claim(self, entry: Entry, until: int, beside: Entry, *, is_start: bool = False) -> None:
-        """Hang the comments up to here on `entry`, those at a line's end on `beside`."""
+        """Give the comments up to here to `entry`, those at the end of a line to `beside`."""
         for comment in self._take(until):
             if comment.own_line:
                 entry.lead += self._with_blanks([comment])
@@ -227,7 +298,7 @@ class _Reader:
                 entry.lead.append(comment.text)
 
     def _claim_beside(self, entry: Entry) -> None:
-        """Hang the comment that ends this entry's line on it."""
+        """Give an entry the comment at the end of its line."""
         while self._comments and not self._comments[0].own_line:
             if self._comments[0].after > self._end:
                 return
@@ -237,7 +308,7 @@ class _Reader:
             entry.side = comment.text
 
     def _claim_below(self, column: int) -> Lines:
-        """The comments that follow, indented at least this far."""
+        """The comments that follow and are indented at least this far."""
         found = []
         while self._comments:
             comment = self._comments[0]
@@ -249,7 +320,7 @@ class _Reader:
     # --- Nodes -------------------------------------------------------------------------------
 
     def _place(self, event: Any, holder: Entry, column: int, *, in_flow: bool = False) -> None:
-        """Read one node into `holder`; `column` is that of the collection it stands in."""
+        """Read one node into `holder`; `column` is the column of the collection around it."""
         is_block = isinstance(event, yaml.CollectionStartEvent) and not event.flow_style
         if not is_block:
             self._claim(holder, event.end_mark.index, holder)
@@ -301,7 +372,9 @@ class _Reader:
         (branch.tail if branch.entries else holder.lead).extend(last.lead)
 
     def _column(self, event: Any) -> tuple[int, bool]:
-        """Where a block collection stands; a list may stand right under its key."""
+        """The column of a block collection, and whether it is a list that its key does not
+        indent.
+        """
         index = event.end_mark.index
         is_list = isinstance(event, yaml.SequenceStartEvent)
         is_indentless = is_list and not event.flow_style and self._text[index : index + 1] != "-"
@@ -330,7 +403,7 @@ class _Reader:
             # A line of blanks may be the last of its content, and empty ones are with `+`.
             self._line = self._position(end - len(raw))[0] + leaf.raw.count("\n")
         if any(char in raw for char in _RARE_BREAKS):
-            # These end a line too, but only YAML thinks so; escaped they are just characters.
+            # YAML ends a line at these, other programs do not; escaped, they are only characters.
             leaf.raw, leaf.style, leaf.header = quoted(event.value), '"', ""
         return leaf
 
@@ -360,7 +433,7 @@ def _block_content(value: str, raw: str, column: int) -> tuple[str, str, str]:
     lines = [line[indent:] for line in lines]
     chomping = indicators.strip("0123456789")
     if value and not value.endswith("\n"):
-        # The last line of a file may lack its end; written again it will have one.
+        # The last line of a file may lack its line end; the rewritten one has it.
         chomping = "-"
     if chomping != "+":
         while lines and not lines[-1]:
@@ -373,7 +446,7 @@ def _block_content(value: str, raw: str, column: int) -> tuple[str, str, str]:
 
 
 def write_tree(root: Branch, head: Lines) -> str:
-    """The text; `head` are the comments that stay at the top whatever comes first."""
+    """The text; `head` are the comments that stay at the top, whichever key comes first."""
     writer = _Writer()
     writer.comments(head, 0)
     if root.entries:
@@ -388,7 +461,7 @@ class _Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._sealed = False
-        """A blank line here would become part of the block scalar above."""
+        """Whether a blank line here would become part of the block scalar above."""
 
     def text(self) -> str:
         if not self._sealed:
@@ -425,7 +498,7 @@ class _Writer:
             self.comments(entry.lead, lead_at)
             self._value(entry, prefix, indent)
             return
-        # `- key: …`: what stands in front of the key must stand in front of the dash.
+        # In `- key: …` the comments before the key must come before the dash.
         first = value.entries[0]
         first.lead = [*entry.lead, *([entry.side] if entry.side else []), *_trimmed(first.lead)]
         self.branch(value, indent + 2, f"{prefix} ")
@@ -489,7 +562,7 @@ def _key_text(key: Leaf) -> str:
 
 
 def _inline(tree: Tree) -> str | None:
-    """The node on one line, if nothing in it needs more."""
+    """The node on one line; None if something in it needs more lines."""
     match tree:
         case Alias():
             return f"*{tree.name}"
@@ -543,8 +616,8 @@ def _leaf_lines(leaf: Leaf, indent: int) -> list[str]:
 
 
 def _folded(line: str) -> str:
-    """A line of a folded scalar without the blanks at its end, which mean nothing."""
+    """A line of a folded scalar without the blanks at its end, which have no meaning."""
     bare = line.rstrip(" \t")
     backslashes = len(bare) - len(bare.rstrip("\\"))
-    # An escaped blank does mean something, and must not become an escaped line end.
+    # An escaped blank has a meaning, and must not become an escaped line end.
     return f"{bare[:-1]}\\x20" if backslashes % 2 and bare != line else bare

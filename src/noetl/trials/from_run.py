@@ -18,13 +18,11 @@ from noetl.model.events import (
     FrameClaimed,
     MessageReceived,
     NextSelected,
-    StepScheduled,
-    StepSkipped,
     WorkflowFinished,
 )
-from noetl.model.net import Net
-from noetl.model.outcome import Outcome, TaskError
+from noetl.model.outcome import Outcome
 from noetl.trials.recorded import PURE, Calls
+from noetl.trials.verdict import way_of
 
 TEMPLATE = ("{{", "{%", "{#")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9./ >-]*[A-Za-z_0-9]|[A-Za-z_]")
@@ -74,17 +72,12 @@ async def trial_of(recording: Recording, playbook: str) -> dict[str, Any]:
             f" record. Make the test of {first.rerun_of}, from which it was forked."
         )
     expect: dict[str, Any] = {"status": last.status}
-    steps = _steps(facts)
-    if steps is not None:
-        expect["steps"] = steps
-    arcs = dict.fromkeys(
-        f"{fact.step} -> {target}"
-        for fact in facts
-        if isinstance(fact, NextSelected)
-        for target in fact.targets
-    )
-    if arcs:
-        expect["arcs"] = list(arcs)
+    way = way_of(facts)
+    if all(len(fact.targets) == 1 for fact in facts if isinstance(fact, NextSelected)):
+        # Else several may have run at once, and their order says nothing.
+        expect["steps"] = list(way.steps)
+    if way.arcs:
+        expect["arcs"] = list(dict.fromkeys(way.arcs))
     if last.status == "COMPLETED" and _is_plain(last.result):
         expect["result"] = last.result
     if last.error is not None:
@@ -103,21 +96,11 @@ async def trial_of(recording: Recording, playbook: str) -> dict[str, Any]:
     return {"playbook": playbook, "tests": [{key: value for key, value in test.items() if value}]}
 
 
-def _steps(facts: list[Any]) -> list[str] | None:
-    """The runs in order; None if several may have run at once, whose order says nothing."""
-    skipped = {fact.step_run_id for fact in facts if isinstance(fact, StepSkipped)}
-    found = [
-        fact.block or fact.step
-        for fact in facts
-        if isinstance(fact, StepScheduled) and fact.step_run_id not in skipped
-    ]
-    alone = all(len(fact.targets) == 1 for fact in facts if isinstance(fact, NextSelected))
-    return found if alone else None
-
-
 async def _stand_ins(recording: Recording) -> dict[str, Any]:
     """What each task answered: one answer for all calls, or one for each."""
-    kinds = _kinds(recording.net)
+    kinds = {
+        (step.name, task.name): task.kind for step in recording.net.steps for task in step.tasks
+    }
     calls = await Calls.of(recording)
     by_task: dict[str, list[dict[str, Any]]] = {}
     for (step, task, iteration), made in calls.made.items():
@@ -130,29 +113,19 @@ async def _stand_ins(recording: Recording) -> dict[str, Any]:
             by_task.setdefault(f"{step}.{task}", []).append(answer)
     found: dict[str, Any] = {}
     for name, answers in by_task.items():
-        same = [one for one in answers if one == answers[0]]
-        found[name] = answers[0] if len(answers) == 1 and "when" not in answers[0] else answers
-        if len(same) == len(answers) > 1 and "when" not in answers[0]:
-            found[name] = {**answers[0], "times": "always"}
+        first = answers[0]
+        found[name] = answers
+        if "when" not in first and all(one == first for one in answers):
+            found[name] = first if len(answers) == 1 else {**first, "times": "always"}
     return found
 
 
-def _kinds(net: Net) -> dict[tuple[str, str], str]:
-    return {(step.name, task.name): task.kind for step in net.steps for task in step.tasks}
-
-
 def _answer(outcome: Outcome) -> dict[str, Any]:
-    answer: dict[str, Any] = {}
+    answer = {"result": outcome.result}
     if outcome.error is not None:
-        answer["error"] = _error(outcome.error)
-    else:
-        answer["result"] = quoted(outcome.result)
-    return answer | {name: quoted(value) for name, value in outcome.details.items()}
-
-
-def _error(error: TaskError) -> dict[str, Any]:
-    told = msgspec.to_builtins(error)
-    return {key: quoted(value) for key, value in told.items() if value is not None}
+        told = msgspec.to_builtins(outcome.error)
+        answer = {"error": {key: value for key, value in told.items() if value is not None}}
+    return {name: quoted(value) for name, value in (answer | outcome.details).items()}
 
 
 def quoted(value: Any) -> Any:

@@ -7,9 +7,7 @@ as it took then. A call without a record ends the comparison: its outcome is unk
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,13 +33,11 @@ from noetl.model.events import (
 from noetl.model.net import NOOP, PLAYBOOK, Net
 from noetl.model.outcome import Outcome, failed
 from noetl.model.retrospect import Divergence, WhatIfExecution
-from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool, ToolContext
-from noetl.trials.clock import VirtualClock, VirtualLoop
 from noetl.trials.files import Signal
-from noetl.trials.playbooks import BY_THE_WORKER, Playbooks, Target, adapted, kind_for
-from noetl.trials.world import Stop, Surroundings, World
-from noetl.wiring import in_background
+from noetl.trials.playbooks import Playbooks, Target, adapted
+from noetl.trials.stand_ins import standing_in
+from noetl.trials.world import Surroundings, World
 
 PURE = frozenset({NOOP})
 """Kinds that yield what the playbook writes and touch nothing: these are evaluated again."""
@@ -80,48 +76,26 @@ class Calls:
 
 
 class RecordedTools:
-    """Tools that do nothing but give recorded outcomes."""
+    """Gives the recorded outcome of each call; nothing else is called but what is pure."""
 
-    def __init__(self, calls: Calls, clock: VirtualClock, stop: Stop) -> None:
+    def __init__(self, calls: Calls, world: World) -> None:
         self._calls = calls
-        self._clock = clock
-        self._stop = stop
-        self.given: list[Key] = []
+        self._world = world
         self.unknown: Key | None = None
         """The first call for which nothing is recorded."""
 
-    def tools(self, known: Mapping[str, Tool]) -> dict[str, Tool]:
-        made = {kind: self._standing(tool) for kind, tool in known.items()}
-        for kind in BY_THE_WORKER:
-            made[kind_for(kind)] = self._standing(known[kind])
-        return made
-
-    def _standing(self, tool: Tool) -> Tool:
-        async def run(config: Any, context: ToolContext) -> Outcome:
-            if tool.kind in PURE and tool.run is not None:
-                self._take(context)
-                return await tool.run(config, context)
-            return await self._answer(context)
-
-        return msgspec.structs.replace(tool, run=run)
-
-    def _take(self, context: ToolContext) -> RecordedCall | None:
+    async def call(self, tool: Tool, config: Any, context: ToolContext) -> Outcome:
         key = (context.step, context.task, context.iteration)
         waiting = self._calls.made.get(key)
-        if not waiting:
-            return None
-        self.given.append(key)
-        return waiting.popleft()
-
-    async def _answer(self, context: ToolContext) -> Outcome:
-        found = self._take(context)
+        found = waiting.popleft() if waiting else None
+        if tool.kind in PURE and tool.run is not None:
+            return await tool.run(config, context)
         if found is not None:
-            await self._clock.sleep(found.seconds)
+            await self._world.clock.sleep(found.seconds)
             return found.outcome
-        key = (context.step, context.task, context.iteration)
         self.unknown = self.unknown or key
         what = f"nothing is recorded for {_named(key)}"
-        self._stop.complain(key, what)
+        self._world.stop.complain(key, what)
         return failed("client_error", what, code="not_recorded")
 
 
@@ -143,31 +117,19 @@ class Lived(NamedTuple):
 
 async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived:
     """Run the playbook in a system of its own, in a VirtualLoop, with recorded outcomes."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
     first = recording.facts[0]
     assert isinstance(first, ExecutionRequested)
-    clock, stop = VirtualClock(loop.virtual, start=first.at), Stop(loop)
     calls = await Calls.of(recording)
     tested = adapted(Playbooks(net, {}), _handed_over(net), {})
-    store = await SqliteStore.open(":memory:", threads=False)
-    try:
-        world = World(store, clock, around.limits)
-        standing = RecordedTools(calls, clock, stop)
-        signals = list(_signals(recording, first.at))
-        async with world.at_work(standing.tools(around.tools), around.resources):
-            execution_id = await world.start(tested, first.payload)
-            async with in_background(world.send(execution_id, signals, stop.complain)):
-                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+    async with World.opened(around, first.at) as world:
+        recorded = RecordedTools(calls, world)
+        tools = standing_in(around.tools, recorded.call)
+        started = world.start(tested, first.payload)
+        async with world.played(tools, started, _signals(recording, first.at)) as execution_id:
             state = await world.orchestrator.state(execution_id)
             rows = await world.events(execution_id)
-        return Lived(
-            facts=[decode(row.body) for row in rows],
-            status=state.status,
-            unknown=standing.unknown,
-        )
-    finally:
-        await store.close()
+    facts = [decode(row.body) for row in rows]
+    return Lived(facts=facts, status=state.status, unknown=recorded.unknown)
 
 
 def _handed_over(net: Net) -> list[Target]:
@@ -225,7 +187,6 @@ async def compared(recording: Recording, net: Net, around: Surroundings) -> What
 class _Run(NamedTuple):
     """The outcome of a step run."""
 
-    key: tuple[str, int]
     targets: tuple[str, ...] | None
     failed: bool
 
@@ -239,11 +200,10 @@ def _runs(facts: list[Any]) -> dict[tuple[str, int], _Run]:
         match fact:
             case StepScheduled():
                 keys[fact.step_run_id] = (fact.step, fact.number)
-                found[fact.step, fact.number] = _Run((fact.step, fact.number), None, False)
+                found[fact.step, fact.number] = _Run(None, failed=False)
             case StepSkipped() if fact.step_run_id not in keys:
                 skipped[fact.step] = skipped.get(fact.step, 0) + 1
-                key = (fact.step, -skipped[fact.step])
-                found[key] = _Run(key, ("skipped",), False)
+                found[fact.step, -skipped[fact.step]] = _Run(("skipped",), failed=False)
             case StepFailed() if fact.step_run_id in keys:
                 key = keys[fact.step_run_id]
                 found[key] = found[key]._replace(failed=True)
@@ -288,10 +248,8 @@ def _is_over(facts: list[Any]) -> bool:
 
 
 def _way(run: _Run) -> str:
+    if run.targets == ("skipped",):
+        return "nowhere: it is skipped"
     if run.targets:
-        return (
-            "nowhere: it is skipped"
-            if run.targets == ("skipped",)
-            else "to " + ", ".join(f"`{target}`" for target in run.targets)
-        )
+        return "to " + ", ".join(f"`{target}`" for target in run.targets)
     return "nowhere: it fails" if run.failed else "nowhere"

@@ -108,7 +108,7 @@ async def _judged(loaded: Loaded, trials: list[Trial], around: Surroundings) -> 
                 passed=not wrong and not story.complaints,
                 status=story.execution["status"],
                 elapsed_seconds=round(story.elapsed, 3),
-                steps=list(way_of(story.events).steps),
+                steps=list(way_of(story.facts).steps),
                 complaints=list(story.complaints),
                 differences=[TestDifference(**one._asdict()) for one in wrong],
             )

@@ -22,6 +22,22 @@ REAL_SECONDS_MAX = 60.0
 """How long a tool that really runs may take."""
 
 
+Call = Callable[[Tool, Any, ToolContext], Awaitable[Outcome]]
+
+
+def standing_in(known: Mapping[str, Tool], call: Call) -> dict[str, Tool]:
+    """The tools of a test's worker: `call` answers instead of each."""
+
+    def made(tool: Tool) -> Tool:
+        async def run(config: Any, context: ToolContext) -> Outcome:
+            return await call(tool, config, context)
+
+        return msgspec.structs.replace(tool, run=run)
+
+    handed_over = {kind_for(kind): known[kind] for kind in BY_THE_WORKER}
+    return {kind: made(tool) for kind, tool in {**known, **handed_over}.items()}
+
+
 class Answers:
     """The answers to the calls of one task, each given as often as it says."""
 
@@ -66,20 +82,8 @@ class StandIns:
         self._complain = complain
         self.calls: Counter[Target] = Counter()
 
-    def tools(self, known: Mapping[str, Tool]) -> dict[str, Tool]:
-        """The tools of the test's worker: each looks for a stand-in before it does anything."""
-        made = {kind: self._standing(tool) for kind, tool in known.items()}
-        for kind in BY_THE_WORKER:
-            made[kind_for(kind)] = self._standing(known[kind])
-        return made
-
-    def _standing(self, tool: Tool) -> Tool:
-        async def run(config: Any, context: ToolContext) -> Outcome:
-            return await self._run(tool, config, context)
-
-        return msgspec.structs.replace(tool, run=run)
-
-    async def _run(self, tool: Tool, config: Any, context: ToolContext) -> Outcome:
+    async def call(self, tool: Tool, config: Any, context: ToolContext) -> Outcome:
+        """Answer a call; a harmless tool without a stand-in really runs."""
         path = await self._path_of(context.execution_id)
         target = Target(path, context.step, context.task)
         self.calls[target] += 1

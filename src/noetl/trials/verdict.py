@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.events import NextSelected, StepScheduled, StepSkipped, decode
+from noetl.model.events import Event, NextSelected, StepScheduled, StepSkipped
 from noetl.model.net import Net
-from noetl.store.log import EventRow
 from noetl.trials.files import ARROW, Expect
 from noetl.trials.playbooks import target
 from noetl.trials.world import Story
@@ -35,9 +34,8 @@ class Way(NamedTuple):
     arcs: Sequence[str]
 
 
-def way_of(events: Sequence[EventRow]) -> Way:
+def way_of(facts: Sequence[Event]) -> Way:
     """The steps that ran and the arcs that were taken."""
-    facts = [decode(row.body) for row in events]
     skipped = {fact.step_run_id for fact in facts if isinstance(fact, StepSkipped)}
     steps = [
         fact.block or fact.step
@@ -57,7 +55,7 @@ def differences(expect: Expect, story: Story, nets: Sequence[Net]) -> list[Diffe
     """Everything that is not as expected. Where a test was broken off, nothing can be said."""
     if story.complaints:
         return []
-    way = way_of(story.events)
+    way = way_of(story.facts)
     return [
         *_ending(expect, story),
         *_steps(expect, way),

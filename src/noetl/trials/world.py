@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from noetl.dsl import Compiled
 from noetl.errors import NoetlError
 from noetl.model.commands import Lease
 from noetl.model.duration import seconds
+from noetl.model.events import Event, decode
 from noetl.model.net import Limits, Net, digest
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ADMIN
@@ -31,10 +32,10 @@ from noetl.store.sqlite.store import SqliteStore
 from noetl.tools.base import Tool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
-from noetl.trials.clock import TICK, VirtualClock, VirtualLoop, VirtualSelector
+from noetl.trials.clock import START, TICK, VirtualClock, VirtualLoop, VirtualSelector
 from noetl.trials.files import Signal, Trial
 from noetl.trials.playbooks import Playbooks, Target, adapted, path_of, target
-from noetl.trials.stand_ins import StandIns
+from noetl.trials.stand_ins import StandIns, standing_in
 from noetl.wiring import in_background, tool_resources
 from noetl.worker.worker import Worker
 
@@ -49,37 +50,53 @@ class _Patient(LocalControl):
 
 
 class World:
-    """A whole system for one test."""
+    """A whole system for one test, in a VirtualLoop."""
 
-    def __init__(self, store: Store, clock: VirtualClock, limits: Limits) -> None:
-        self._store = store
-        self._clock = clock
-        self.orchestrator = Orchestrator(store, clock, limits=limits, is_shared=False)
-        self.executions = Executions(self.orchestrator, store, clock, _nothing_is_missing)
+    def __init__(self, store: Store, start: float, around: Surroundings) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.store = store
+        self.clock = VirtualClock(loop.virtual, start)
+        self.stop = Stop(loop)
+        self._resources = around.resources
+        self.orchestrator = Orchestrator(store, self.clock, limits=around.limits, is_shared=False)
+        self.executions = Executions(self.orchestrator, store, self.clock, _nothing_is_missing)
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, around: Surroundings, start: float = START) -> AsyncIterator[World]:
+        store = await SqliteStore.open(":memory:", threads=False)
+        try:
+            yield cls(store, start, around)
+        finally:
+            await store.close()
 
     @asynccontextmanager
-    async def at_work(
-        self, tools: Mapping[str, Tool], resources: ToolResources
-    ) -> AsyncIterator[None]:
+    async def played(
+        self, tools: Mapping[str, Tool], started: Coroutine[Any, Any, str], signals: list[Signal]
+    ) -> AsyncIterator[str]:
+        """The id of an execution that has ended, or that was stopped."""
         worker = Worker(
-            _Patient(
-                self.orchestrator, self._store.bodies, self._store.credentials, _no_credential
-            ),
+            _Patient(self.orchestrator, self.store.bodies, self.store.credentials, _no_credential),
             tools,
-            resources,
+            self._resources,
             worker_id="test",
             renew_every=math.inf,
-            now=self._clock.now,
+            now=self.clock.now,
         )
         commits = self.orchestrator.commits
         async with in_background(commits.run(), self._fire_timers(), worker.run()):
-            yield
+            execution_id = await started
+            async with in_background(self._send(execution_id, signals)):
+                await self.stop.or_end(self.orchestrator.wait_for_end(execution_id))
+            yield execution_id
 
     async def start(self, playbooks: Playbooks, workload: dict[str, Any]) -> str:
         net = playbooks.net
         await self.orchestrator.programs.keep(net, digest(net))
         for text, child in playbooks.children.items():
-            await Catalog(self._store.catalog, _compiles_to(child), self._clock).register(text)
+            compiled = Compiled(net=child, digest=digest(child))
+            await Catalog(self.store.catalog, lambda _, it=compiled: it, self.clock).register(text)
         return await self.executions.start(
             digest(net), net.path, None, workload, source=playbooks.source
         )
@@ -98,29 +115,27 @@ class World:
                     ahead.append(found[child])
         return found
 
-    async def send(
-        self, execution_id: str, signals: list[Signal], complain: Callable[[object, str], None]
-    ) -> None:
+    async def _send(self, execution_id: str, signals: list[Signal]) -> None:
         """Send each signal when its time has come."""
         for signal in sorted(signals, key=_moment):
-            await self._clock.sleep(_moment(signal) - self._clock.elapsed)
+            await self.clock.sleep(_moment(signal) - self.clock.elapsed)
             try:
                 await self.executions.signal(
                     execution_id, signal.name, signal.data, step=signal.step, roles=(ADMIN,)
                 )
             except NoetlError as error:
-                complain(signal.name, f"the signal {signal.name} was refused: {error}")
+                self.stop.complain(signal.name, f"the signal {signal.name} was refused: {error}")
 
     async def events(self, execution_id: str) -> list[EventRow]:
         """Everything that happened."""
         found: list[EventRow] = []
-        while rows := await self._store.log.events(execution_id, after=len(found), limit=BATCH):
+        while rows := await self.store.log.events(execution_id, after=len(found), limit=BATCH):
             found += rows
         return found
 
     async def _fire_timers(self) -> None:
         """As the control plane does, but without polling: no other server sets timers."""
-        orchestrator, store, clock = self.orchestrator, self._store, self._clock
+        orchestrator, store, clock = self.orchestrator, self.store, self.clock
         while True:
             orchestrator.timer_changed.clear()
             due = await store.queue.due_timers(now=clock.now(), limit=BATCH)
@@ -137,10 +152,6 @@ class World:
 
 def _moment(signal: Signal) -> float:
     return seconds(signal.after) or 0.0
-
-
-def _compiles_to(net: Net) -> Callable[[str], Compiled]:
-    return lambda _: Compiled(net=net, digest=digest(net))
 
 
 async def _nothing_is_missing(net: Net) -> TaskError | None:
@@ -189,37 +200,34 @@ class Story(NamedTuple):
     complaints: Sequence[str]
     """Why the test itself could not be carried out."""
 
+    @property
+    def facts(self) -> list[Event]:
+        return [decode(row.body) for row in self.events]
+
 
 async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) -> Story:
     """Run one test in a system of its own, in a VirtualLoop."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    nets, clock, stop = playbooks.nets, VirtualClock(loop.virtual), Stop(loop)
+    nets = playbooks.nets
     answers = {target(name, nets): answer for name, answer in (trial.stand_ins or {}).items()}
     tested = adapted(playbooks, answers.keys(), trial.keychain or {})
-    store = await SqliteStore.open(":memory:", threads=False)
-    try:
-        world = World(store, clock, around.limits)
+    async with World.opened(around) as world:
 
         async def called_in(execution_id: str) -> str:
             return path_of((await world.orchestrator.state(execution_id)).path, nets)
 
-        stand_ins = StandIns(answers, clock, called_in, stop.complain)
-        async with world.at_work(stand_ins.tools(around.tools), around.resources):
-            execution_id = await world.start(tested, trial.workload or {})
-            async with in_background(world.send(execution_id, trial.signals or [], stop.complain)):
-                await stop.or_end(world.orchestrator.wait_for_end(execution_id))
+        stand_ins = StandIns(answers, world.clock, called_in, world.stop.complain)
+        tools = standing_in(around.tools, stand_ins.call)
+        started = world.start(tested, trial.workload or {})
+        async with world.played(tools, started, trial.signals or []) as execution_id:
             execution = await world.executions.document(execution_id)
             return Story(
                 execution=execution,
                 below=await world.below(execution),
                 events=await world.events(execution_id),
                 calls=stand_ins.calls,
-                elapsed=clock.elapsed,
-                complaints=list(stop.complaints.values()),
+                elapsed=world.clock.elapsed,
+                complaints=list(world.stop.complaints.values()),
             )
-    finally:
-        await store.close()
 
 
 class Stop:
