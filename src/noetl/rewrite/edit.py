@@ -1,36 +1,32 @@
-"""Changes of a tree during a migration, and the list of what was changed.
-
-Code that removes parts of an entry calls `gather` for their comments, so that no comment is lost.
+"""A migration under way: what it changed and what it left, and the older forms that `dsl.older`
+rewrites.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from noetl.dsl.expressions import Expressions
-from noetl.dsl.scalars import resolve
 from noetl.model.older_forms import Written
 from noetl.model.rewrites import Change, Remark
 from noetl.model.toolshape import ToolShape
 from noetl.rewrite.tree import (
-    Alias,
     Branch,
     Entry,
-    Leaf,
-    Lines,
-    Tree,
     children,
+    gather,
     is_null,
     items,
+    mapping,
     mapping_at,
     own_mapping,
-    quoted,
+    pair,
+    plain_of,
     text_at,
+    tree_of,
+    without_blanks,
 )
-
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 
 
 class Work:
@@ -48,112 +44,16 @@ class Work:
     def kept(self, entry: Entry, message: str) -> None:
         self.remarks.append(Remark(entry.line, message))
 
-
-# --- Making ------------------------------------------------------------------------------------
-
-
-def scalar(value: str | int | bool) -> Leaf:
-    """A leaf, in quotes if it needs them."""
-    if not isinstance(value, str):
-        text = str(value).lower()
-        return Leaf(text, text)
-    if _PLAIN.fullmatch(value) and resolve(value) == value:
-        return Leaf(value, value)
-    if '"' in value and "'" not in value and value.isprintable():
-        return Leaf(value, f"'{value}'", "'")
-    return Leaf(value, quoted(value), '"')
-
-
-def pair(name: str, value: Tree | str | int | bool, source: Entry | None = None) -> Entry:
-    """A mapping entry; with `source`, one that takes over its comments and place."""
-    tree = value if isinstance(value, Leaf | Alias | Branch) else scalar(value)
-    made = Entry(tree, scalar(name))
-    if source is not None:
-        made.lead, made.side, made.line = source.lead, source.side, source.line
-    return made
-
-
-def mapping(*entries: Entry, flow: bool = False) -> Branch:
-    return Branch(True, list(entries), flow=flow)
-
-
-def listing(*values: Tree | Entry) -> Branch:
-    return Branch(False, [v if isinstance(v, Entry) else Entry(v) for v in values])
-
-
-# --- Changing ----------------------------------------------------------------------------------
-
-
-def rename(entry: Entry, name: str) -> None:
-    assert isinstance(entry.key, Leaf)
-    props = entry.key.props
-    entry.key = scalar(name)
-    entry.key.props = props
-
-
-def remove(branch: Branch, entry: Entry) -> None:
-    """Take an entry out, by identity: two entries may look the same."""
-    branch.entries = [other for other in branch.entries if other is not entry]
-
-
-def replace(branch: Branch, entry: Entry, *others: Entry) -> None:
-    """Put other entries into an entry's place."""
-    at = next(n for n, other in enumerate(branch.entries) if other is entry)
-    branch.entries[at : at + 1] = others
-
-
-def has_room(branch: Branch, *path: str) -> bool:
-    """Whether entries can be added at this path: to a mapping, or where there is nothing yet."""
-    tree: Tree | None = branch
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, Branch) else None
-        if is_null(tree):
-            return True
-        if own_mapping(tree) is None:
-            return False
-    return True
-
-
-def make_room(branch: Branch, *path: str) -> Branch:
-    """The mapping at this path, made if it is missing. Call `has_room` first."""
-    for key in path:
-        entry = branch.find(key)
+    def rename(self, branch: Branch, old: str, new: str, change: str) -> None:
+        """Rename a key, unless the new one is there, too."""
+        entry = branch.find(old)
         if entry is None:
-            entry = pair(key, Branch(True))
-            branch.entries.append(entry)
-        if isinstance(entry.value, Leaf):
-            entry.value = Branch(True, tail=entry.value.tail)
-        assert isinstance(entry.value, Branch)
-        branch = entry.value
-    return branch
-
-
-def without_blanks(lines: Iterable[str]) -> Lines:
-    """Only the comments."""
-    return [line for line in lines if line]
-
-
-def gather(entry: Entry, kept: Iterable[Tree | Entry] = ()) -> Lines:
-    """All comments on and in an entry, without blank lines, except those in parts that are kept
-    elsewhere.
-    """
-    spared = {id(part) for part in kept}
-
-    def comments(entry: Entry) -> Iterator[str]:
-        if id(entry) in spared:
             return
-        yield from (*entry.lead, entry.side)
-        if id(entry.value) in spared:
+        if branch.find(new) is not None:
+            self.kept(entry, f"`{old}` is `{new}`, which is here, too. Join them by hand.")
             return
-        for child in children(entry.value):
-            yield from comments(child)
-        if not isinstance(entry.value, Alias):
-            yield from entry.value.tail
-
-    return without_blanks(comments(entry))
-
-
-# --- Older forms -------------------------------------------------------------------------------
+        entry.rename(new)
+        self.changed(entry, change)
 
 
 class TreeWritten:
@@ -180,7 +80,9 @@ class TreeWritten:
 
     def below(self, key: str, what: str = "") -> TreeWritten | None:
         found = own_mapping(self._branch, key)
-        return found and TreeWritten(self._work, found, what or f"`{key}` of {self.what}")
+        if found is None:
+            return None
+        return TreeWritten(self._work, found, what or f"`{key}` of {self.what}")
 
     def each(self, key: str, what: str = "") -> list[Written]:
         found: list[Written] = []
@@ -191,9 +93,9 @@ class TreeWritten:
         return found
 
     def room(self, *path: str) -> TreeWritten | None:
-        if not has_room(self._branch, *path):
+        if not self._branch.has_room(*path):
             return None
-        return TreeWritten(self._work, make_room(self._branch, *path), self.what)
+        return TreeWritten(self._work, self._branch.make_room(*path), self.what)
 
     def rename(self, key: str, new: str) -> None:
         self.move(key, self, new, f"it is `{new}` today")
@@ -205,9 +107,9 @@ class TreeWritten:
             self._work.kept(entry, f"`{key}` is an older form of `{new}`, which is written, too.")
             return
         self.note(key, today)
-        rename(entry, new)
+        entry.rename(new)
         if to._branch is not self._branch:
-            remove(self._branch, entry)
+            self._branch.remove(entry)
             entry.lead = without_blanks(entry.lead)
             to._branch.entries.append(entry)
 
@@ -221,14 +123,14 @@ class TreeWritten:
         for key, part in parts.items():
             self.note(key, f"write `{to}: {{{prefixes[key]}x: …}}`")
             for entry in children(part):
-                rename(entry, f"{prefixes[key]}{entry.name}")
+                entry.rename(f"{prefixes[key]}{entry.name}")
                 joined.append(entry)
         made = pair(to, mapping(*joined), first)
         made.lead = [line for key in prefixes for line in gather(self._entry(key), joined)]
         made.side = ""
         for key in list(prefixes)[1:]:
-            remove(self._branch, self._entry(key))
-        replace(self._branch, first, made)
+            self._branch.remove(self._entry(key))
+        self._branch.replace(first, made)
 
     def gather(self, key: str, prefix: str, today: str) -> None:
         entry = self._entry(key)
@@ -238,7 +140,7 @@ class TreeWritten:
             assert branch is not None
             value = branch.find("value")
             assert value is not None
-            rename(value, f"{prefix}{text_at(branch, 'name')}")
+            value.rename(f"{prefix}{text_at(branch, 'name')}")
             value.lead = gather(item, [value]) + value.lead
             made.append(value)
         self.note(key, today)
@@ -283,39 +185,8 @@ class TreeWritten:
         entry = self._entry(key)
         lines = gather(entry)
         at = next(n for n, other in enumerate(self._branch.entries) if other is entry)
-        remove(self._branch, entry)
+        self._branch.remove(entry)
         if at < len(self._branch.entries):
             self._branch.entries[at].lead[:0] = lines
         else:
             self._branch.tail[:0] = lines
-
-
-def plain_of(tree: Tree | None) -> Any:
-    """The data that a tree stands for; None for an alias."""
-    match tree:
-        case Leaf():
-            return tree.data
-        case Branch(is_map=True):
-            return {entry.name: plain_of(entry.value) for entry in tree.entries}
-        case Branch():
-            return [plain_of(entry.value) for entry in tree.entries]
-        case _:
-            return None
-
-
-def tree_of(value: Any) -> Tree:
-    """Data as a tree; a text of several lines becomes a block."""
-    match value:
-        case dict():
-            return mapping(*(pair(str(key), tree_of(part)) for key, part in value.items()))
-        case list():
-            return listing(*(tree_of(part) for part in value))
-        case str() if "\n" in value and value[0] not in " \n\t" and not value.endswith("\n\n"):
-            is_whole = value.endswith("\n")
-            return Leaf(value, value if is_whole else f"{value}\n", "|", "" if is_whole else "-")
-        case str() | int():
-            return scalar(value)
-        case None:
-            return Leaf("null", "null")
-        case _:
-            return Leaf(str(value), str(value))

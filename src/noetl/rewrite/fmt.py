@@ -13,6 +13,7 @@ from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.errors import PlaybookRejected
+from noetl.rewrite.layout import parse_tree, write_tree
 from noetl.rewrite.tree import (
     Alias,
     Branch,
@@ -23,9 +24,7 @@ from noetl.rewrite.tree import (
     children,
     items,
     mapping_at,
-    parse_tree,
     then_of,
-    write_tree,
 )
 
 _HEADER = ("apiVersion", "kind", "name", "path", "metadata")

@@ -15,21 +15,9 @@ from noetl.dsl.step_shapes import STEP
 from noetl.model.problems import Place
 from noetl.model.rewrites import Migration
 from noetl.model.toolshape import ToolShape
-from noetl.rewrite.edit import (
-    TreeWritten,
-    Work,
-    gather,
-    has_room,
-    listing,
-    make_room,
-    mapping,
-    pair,
-    remove,
-    rename,
-    scalar,
-    without_blanks,
-)
+from noetl.rewrite.edit import TreeWritten, Work
 from noetl.rewrite.fmt import read_data, write_canonical
+from noetl.rewrite.layout import parse_tree
 from noetl.rewrite.routing import migrate_case, migrate_next
 from noetl.rewrite.tasks import (
     migrate_condition,
@@ -45,14 +33,19 @@ from noetl.rewrite.tree import (
     Entry,
     Leaf,
     children,
+    gather,
     is_null,
     items,
+    listing,
     located,
+    mapping,
     mapping_at,
     merges,
-    parse_tree,
+    pair,
+    scalar,
     text_at,
     text_in,
+    without_blanks,
 )
 
 
@@ -108,7 +101,7 @@ def _migrate_root(work: Work, root: Branch) -> None:
         _hoist(work, root, name)
     steps = root.find("steps")
     if steps is not None and root.find("workflow") is None:
-        rename(steps, "workflow")
+        steps.rename("workflow")
         work.changed(steps, "`steps` is `workflow`.")
     _migrate_root_vars(work, root)
 
@@ -118,11 +111,11 @@ def _hoist(work: Work, root: Branch, name: str) -> None:
     if entry is None:
         return
     metadata = mapping_at(root, "metadata")
-    if not has_room(root, "metadata") or (metadata is not None and metadata.find(name)):
+    if not root.has_room("metadata") or (metadata is not None and metadata.find(name)):
         work.kept(entry, f"`{name}` belongs in `metadata`, which has one already.")
         return
-    remove(root, entry)
-    make_room(root, "metadata").entries.append(entry)
+    root.remove(entry)
+    root.make_room("metadata").entries.append(entry)
     work.changed(entry, f"`{name}` belongs in `metadata`.")
 
 
@@ -136,15 +129,15 @@ def _migrate_root_vars(work: Work, root: Branch) -> None:
     taken = {part.name for part in children(root.get("workload"))}
     for step in items(root.get("workflow")):
         taken |= {part.name for part in children(mapping_at(step.value, "vars"))}
-    if names & taken or merges(moved) or moved.props or not has_room(root, "workload"):
+    if names & taken or merges(moved) or moved.props or not root.has_room("workload"):
         work.kept(
             entry,
             "root `vars` belong in `workload`, but some of these names are used there or by a"
             " step's `vars` already. Rename them by hand.",
         )
         return
-    remove(root, entry)
-    workload = make_room(root, "workload")
+    root.remove(entry)
+    workload = root.make_room("workload")
     if moved.entries:
         moved.entries[0].lead[:0] = gather(entry, moved.entries)
     workload.entries += moved.entries
@@ -173,7 +166,7 @@ def _migrate_workbook(work: Work, root: Branch) -> None:
             migrate_task(work, entry)
             continue
         for name in ("input", "with"):
-            _rename_to_args(work, block, name, "a workbook entry")
+            work.rename(block, name, "args", f"`{name}` of a workbook entry is `args`.")
         tool = block.find("tool")
         if tool is not None:
             migrate_pipeline(work, tool)
@@ -192,10 +185,10 @@ def _migrate_step(work: Work, holder: Entry) -> None:
     _migrate_type(work, step)
     pipe = step.find("pipe")
     if pipe is not None and step.find("tool") is None:
-        rename(pipe, "tool")
+        pipe.rename("tool")
         work.changed(pipe, "`pipe` is `tool`.")
-    _rename_to_args(work, step, "input", "a step")
-    _rename_to_args(work, step, "with", "a step")
+    for name in ("input", "with"):
+        work.rename(step, name, "args", f"`{name}` of a step is `args`.")
     _migrate_when(work, step)
     for rule in items((mapping_at(step, "spec", "policy", "admit") or mapping()).get("rules")):
         migrate_condition(work, rule.value)
@@ -208,20 +201,8 @@ def _migrate_step(work: Work, holder: Entry) -> None:
     migrate_case(work, step)
     migrate_next(work, step)
     for name, message in _STAYS.items():
-        entry = step.find(name)
-        if entry is not None and not is_null(entry.value):
+        if (entry := step.find(name)) is not None and not is_null(entry.value):
             work.kept(entry, message)
-
-
-def _rename_to_args(work: Work, branch: Branch, name: str, what: str) -> None:
-    entry = branch.find(name)
-    if entry is None:
-        return
-    if branch.find("args") is not None:
-        work.kept(entry, f"`{name}` is `args`, which is here, too. Join them by hand.")
-        return
-    rename(entry, "args")
-    work.changed(entry, f"`{name}` of {what} is `args`.")
 
 
 def _migrate_type(work: Work, step: Branch) -> None:
@@ -244,7 +225,7 @@ def _migrate_type(work: Work, step: Branch) -> None:
         if part.name == "with" or (tool.takes(part.name) and part.name not in STEP.fields)
     ]
     for part in moved:
-        remove(step, part)
+        step.remove(part)
         part.lead = without_blanks(part.lead)
     named = pair("kind", entry.value)
     named.side = entry.side
@@ -259,14 +240,14 @@ def _migrate_when(work: Work, step: Branch) -> None:
     entry = step.find("when")
     if entry is None:
         return
-    if not has_room(step, "spec", "policy") or mapping_at(step, "spec", "policy", "admit"):
+    if not step.has_room("spec", "policy") or mapping_at(step, "spec", "policy", "admit"):
         work.kept(entry, "`when` belongs in `spec.policy.admit`, which is there already.")
         return
-    remove(step, entry)
+    step.remove(entry)
     allow = mapping(pair("when", entry.value, entry), _allow(True))
     refuse = mapping(pair("else", mapping(_allow(False))))
     admit = pair("admit", mapping(pair("rules", listing(allow, refuse))))
-    make_room(step, "spec", "policy").entries.append(admit)
+    step.make_room("spec", "policy").entries.append(admit)
     work.changed(entry, "`when` of a step is a rule of `spec.policy.admit`.")
 
 
@@ -281,16 +262,16 @@ def _migrate_loop(work: Work, step: Branch) -> None:
     for old, new in (("collection", "in"), ("element", "iterator")):
         entry = loop.find(old)
         if entry is not None and loop.find(new) is None:
-            rename(entry, new)
+            entry.rename(new)
             work.changed(entry, f"`{old}` of a loop is `{new}`.")
     mode = loop.find("mode")
     if mode is None:
         return
-    if not has_room(loop, "spec") or text_at(loop.get("spec"), "mode") is not None:
+    if not loop.has_room("spec") or text_at(loop.get("spec"), "mode") is not None:
         work.kept(mode, "`mode` of the loop belongs in its `spec`, which has one already.")
         return
-    remove(loop, mode)
-    make_room(loop, "spec").entries.append(mode)
+    loop.remove(mode)
+    loop.make_room("spec").entries.append(mode)
     work.changed(mode, "`mode` of a loop belongs in its `spec`.")
 
 
@@ -312,7 +293,7 @@ def _migrate_step_retry(work: Work, step: Branch) -> None:
         elif not others:
             work.kept(entry, "`retry` of a step stays: every task has its own. Remove it.")
         elif move_retry(work, entry, others):
-            remove(step, entry)
+            step.remove(entry)
     if entry is None and not _hands_down_retry(step):
         return
     for task in own:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.dsl.building import Where
-from noetl.rewrite.edit import Work, gather, mapping, pair, remove, rename, without_blanks
+from noetl.rewrite.edit import Work
 from noetl.rewrite.tasks import migrate_condition
 from noetl.rewrite.templates import fits
 from noetl.rewrite.tree import (
@@ -13,13 +13,17 @@ from noetl.rewrite.tree import (
     Lines,
     Tree,
     children,
+    gather,
     is_null,
     items,
+    mapping,
     mapping_at,
     merges,
     own_mapping,
+    pair,
     text_at,
     text_in,
+    without_blanks,
 )
 
 _AT_THE_END = frozenset({"step.exit"})
@@ -112,7 +116,7 @@ class _Way:
             self.when.side, self.when.lead = "", []
         for entry in self.rest:
             if entry.name == "with":
-                rename(entry, "args")
+                entry.rename("args")
             entries.append(entry)
         made.value = Branch(True, entries)
         if isinstance(target, Branch):
@@ -193,7 +197,7 @@ def _migrate_arc(work: Work, item: Entry) -> None:
     migrate_condition(work, arc)
     given = arc.find("with")
     if given is not None and arc.find("args") is None:
-        rename(given, "args")
+        given.rename("args")
         work.changed(given, "`with` of an arc is `args`.")
     entry = arc.find("set")
     if entry is None:
@@ -211,11 +215,11 @@ def _migrate_arc(work: Work, item: Entry) -> None:
         return
     args = arc.find("args")
     if args is None:
-        rename(entry, "args")
+        entry.rename("args")
     elif isinstance(args.value, Branch) and args.value.is_map and not merges(args.value):
         written.entries[0].lead[:0] = gather(entry, written.entries)
         args.value.entries += written.entries
-        remove(arc, entry)
+        arc.remove(entry)
     else:
         work.kept(entry, "`set` is `args`, which stands elsewhere. Join them by hand.")
         return
@@ -250,9 +254,9 @@ def migrate_case(work: Work, step: Branch) -> None:
     mode = "exclusive" if len(items(case.value)) > 1 or rest else "inclusive"
     router = pair("next", _router(mode, arcs, _tail_of_list(case) + _tail_of_list(structural)))
     router.lead = [*case.lead, *([case.side] if case.side else [])]
-    remove(step, case)
+    step.remove(case)
     if structural is not None:
-        remove(step, structural)
+        step.remove(structural)
     step.entries.append(router)
     work.changed(case, "the rules of `case` only route; they are guards in `next.arcs`.")
 

@@ -6,19 +6,7 @@ from noetl.dsl.building import Where
 from noetl.dsl.policies import ON_ANY_ERROR
 from noetl.dsl.task_shapes import SUGAR
 from noetl.model.net import WORKBOOK
-from noetl.rewrite.edit import (
-    Work,
-    gather,
-    has_room,
-    listing,
-    make_room,
-    mapping,
-    pair,
-    remove,
-    rename,
-    scalar,
-    without_blanks,
-)
+from noetl.rewrite.edit import Work
 from noetl.rewrite.templates import fits, output_is_outcome, reads_of, rewrite
 from noetl.rewrite.tree import (
     Branch,
@@ -26,15 +14,21 @@ from noetl.rewrite.tree import (
     Leaf,
     Tree,
     children,
+    gather,
     is_null,
     items,
     leaves,
+    listing,
+    mapping,
     mapping_at,
     merges,
     own_mapping,
+    pair,
+    scalar,
     text_at,
     text_in,
     then_of,
+    without_blanks,
 )
 
 _RETRY_KEYS = {
@@ -125,7 +119,7 @@ def _name_task(work: Work, holder: Entry) -> None:
         return
     inner = body.find("name")
     if inner is not None and text_at(body, "kind") == WORKBOOK and body.find("task") is None:
-        rename(inner, "task")
+        inner.rename("task")
         inner = None
     if outer.props or body.props or merges(body) or inner is not None or not label.name:
         work.kept(
@@ -158,7 +152,7 @@ def migrate_task(work: Work, holder: Entry, *, inherits: bool = False) -> None:
         return
     kind = task.find("type")
     if kind is not None and task.find("kind") is None and text_in(kind.value) in work.tools:
-        rename(kind, "kind")
+        kind.rename("kind")
         work.changed(kind, "`type` of a task is `kind`.")
     _migrate_inputs(work, task)
     _migrate_eval(work, task)
@@ -180,7 +174,7 @@ def migrate_own_retry(work: Work, holder: Entry) -> None:
     task = holder.value
     retry = task.find("retry") if isinstance(task, Branch) else None
     if isinstance(task, Branch) and retry is not None and move_retry(work, retry, [holder]):
-        remove(task, retry)
+        task.remove(retry)
 
 
 def _migrate_inputs(work: Work, task: Branch) -> None:
@@ -189,11 +183,10 @@ def _migrate_inputs(work: Work, task: Branch) -> None:
         entry = task.find(name)
         if entry is None or tool is None or tool.takes(name):
             continue
-        if task.find("args") is not None or tool.takes("args"):
+        if tool.takes("args"):
             work.kept(entry, f"`{name}` is `args`, which is here, too. Join them by hand.")
-            continue
-        rename(entry, "args")
-        work.changed(entry, f"`{name}` of a task is `args`.")
+        else:
+            work.rename(task, name, "args", f"`{name}` of a task is `args`.")
 
 
 def _migrate_eval(work: Work, task: Branch) -> None:
@@ -203,17 +196,17 @@ def _migrate_eval(work: Work, task: Branch) -> None:
         return
     rules = entry.value
     is_plain = bool(items(rules)) and all(_is_eval_rule(item.value) for item in items(rules))
-    if not is_plain or _has_rules(task) or not has_room(task, "spec", "policy"):
+    if not is_plain or _has_rules(task) or not task.has_room("spec", "policy"):
         work.kept(
             entry,
             "`eval` has a form that is not a list of {when, do}, or there are policy rules"
             " already. Write `spec.policy.rules` by hand.",
         )
         return
-    policy = make_room(task, "spec", "policy")
+    policy = task.make_room("spec", "policy")
     for item in items(rules):
         _then_of_eval(item.value)
-    remove(task, entry)
+    task.remove(entry)
     policy.entries.append(pair("rules", rules, entry))
     work.changed(entry, "`eval` is `spec.policy.rules`; what to do stands under `then`.")
 
@@ -265,14 +258,8 @@ def _migrate_policy(work: Work, task: Branch) -> None:
 
 def migrate_condition(work: Work, rule: Tree) -> None:
     """`expr` → `when`."""
-    entry = rule.find("expr") if isinstance(rule, Branch) else None
-    if entry is None or not isinstance(rule, Branch):
-        return
-    if rule.find("when") is not None:
-        work.kept(entry, "`expr` is `when`, which is here, too. Join them by hand.")
-        return
-    rename(entry, "when")
-    work.changed(entry, "`expr` is `when`.")
+    if isinstance(rule, Branch):
+        work.rename(rule, "expr", "when", "`expr` is `when`.")
 
 
 def _split_set(work: Work, then: Branch, entry: Entry) -> None:
@@ -288,7 +275,7 @@ def _split_set(work: Work, then: Branch, entry: Entry) -> None:
         )
         return
     parts = _set_parts(entry)
-    remove(then, entry)
+    then.remove(entry)
     then.entries += parts
     work.changed(entry, "`set` is `set_ctx` and `set_iter`.")
 
@@ -313,7 +300,7 @@ def _set_parts(entry: Entry) -> list[Entry]:
     for item in written.entries:
         root, _, rest = item.name.partition(".")
         if rest:
-            rename(item, rest)
+            item.rename(rest)
             found[root].append(item)
         else:
             found[root] += children(item.value)
@@ -339,9 +326,9 @@ def _migrate_set(work: Work, task: Branch) -> None:
     parts = _set_parts(entry)
     for part in parts:
         rewrite(part.value, _result_for_whole_outcome)
-    remove(task, entry)
+    task.remove(entry)
     success = mapping(pair("do", "continue"), *parts)
-    make_room(task, "spec", "policy").entries.append(
+    task.make_room("spec", "policy").entries.append(
         pair(
             "rules",
             listing(_fail_on_error(), mapping(pair("else", mapping(pair("then", success))))),
@@ -358,7 +345,7 @@ def _result_for_whole_outcome(path: list[str]) -> list[str]:
 def _why_set_stays(work: Work, task: Branch, entry: Entry) -> str | None:
     if task.find("poll") is not None or task.props:
         return "the task polls, or is shared by an anchor"
-    if _has_rules(task) or not has_room(task, "spec", "policy"):
+    if _has_rules(task) or not task.has_room("spec", "policy"):
         return "the task has policy rules of its own; add `set_ctx` to the one for success"
     if not _is_splittable(entry.value):
         return "it writes names that are neither `ctx.…` nor `iter.…`"
@@ -404,7 +391,7 @@ def move_retry(work: Work, retry: Entry, holders: list[Entry]) -> bool:
             rules.entries.insert(0, rule)
             continue
         otherwise = mapping(pair("else", mapping(_then(pair("do", "continue")))))
-        make_room(task, "spec", "policy").entries.append(
+        task.make_room("spec", "policy").entries.append(
             pair("rules", listing(rule, _fail_on_error(), otherwise))
         )
     work.changed(retry, "`retry` is a policy rule with `do: retry`.")
@@ -415,7 +402,7 @@ def _takes_rules(task: Branch) -> bool:
     has_odd_rules = _has_rules(task) and _rules_of(task) is None
     is_shared = bool(task.props)
     polls = task.find("poll") is not None
-    return has_room(task, "spec", "policy") and not (has_odd_rules or is_shared or polls)
+    return task.has_room("spec", "policy") and not (has_odd_rules or is_shared or polls)
 
 
 def _why_retry_stays(work: Work, retry: Entry) -> str | None:
