@@ -1,5 +1,8 @@
 """A lean HTTP/1.1 client, for workers and commands that send many small requests to few servers.
 
+An error of the server is raised here as the exception it was there. If no server answers, a request
+fails at once; workers keep trying (see `worker_control`).
+
 A worker sends a request per step, and what a general HTTP client does for each (contexts, cookies,
 redirects, streams, timers) cost it several times what the step itself did. Here a request is one
 write, an answer one read, and the parsing is done by `httptools`, as it is in our server.
@@ -9,16 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
-from urllib.parse import unquote, urlsplit
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httptools
+import msgspec
 from aiohappyeyeballs import start_connection
 
+from noetl.errors import BadInputs, NoetlError, PlaybookRejected, StoreError, Unreachable
+from noetl.model.problems import Problem
+from noetl.settings import without_password
 from noetl.version import __version__
+
+if TYPE_CHECKING:
+    from noetl.api.client import Call
+    from noetl.api.route import AnyRoute
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
@@ -30,6 +43,13 @@ IPV4_TOO_AFTER = 0.25
 BUFFER_BYTES = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 SAFE_TO_REPEAT = frozenset({"GET", "PUT", "DELETE"})
+AVOID_SECONDS = 30.0
+"""For this long, a server that did not answer is asked only after all others."""
+TARGETS_REMEMBERED = 256
+PATH_SAFE = "/%:@!$&'()*+,;=?"
+"""Characters that stay unquoted in a path; its parameters are quoted already."""
+_TRY_AGAIN = frozenset({502, 503, 504})
+Params = dict[str, str] | list[tuple[str, str]]
 
 
 class Answer(NamedTuple):
@@ -342,3 +362,146 @@ def _head(headers: Mapping[str, str]) -> str:
     if lines.count("\r") + lines.count("\n") + lines.count("\0") > 2 * len(headers):
         raise ValueError(f"a line break in one of the headers {', '.join(headers)}")
     return lines
+
+
+class Servers:
+    """One server, or several with the same database. If one does not answer, the next is asked."""
+
+    def __init__(
+        self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
+    ) -> None:
+        self._servers = [Connections(url.rstrip("/"), token, repeats=repeats) for url in urls]
+        self._urls = [without_password(url.rstrip("/")) for url in urls]
+        self._current = 0
+        """The index of the server that answered last, which is asked first."""
+        self._avoided_until = [0.0] * len(self._servers)
+        self._repeats = repeats
+
+    @property
+    def url(self) -> str:
+        """The URL of the current server, without user and password."""
+        return self._urls[self._current]
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def call(self, route: AnyRoute, call: Call) -> Any:
+        """See `client.Transport`."""
+        answer = await self.ask(
+            route.method,
+            route.path.format(**call.quoted),
+            body=call.body,
+            params=call.query,
+            headers=call.headers,
+        )
+        return msgspec.json.decode(answer, type=route.answer)
+
+    async def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
+        """See `client.Transport`."""
+        yield await self.ask(route.method, route.path.format(**call.quoted))
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Params | None = None,
+        headers: dict[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> bytes:
+        """The body of the answer. Raises the server's error, or Unreachable.
+
+        A server that is silent for `seconds` counts as not answering.
+        """
+        target = _target(path)
+        if params:
+            target += "?" + urlencode(params)
+        failure: OSError | None = None
+        untried = set(range(len(self._servers)))
+        while untried:
+            asked = self._next_of(untried)
+            untried.discard(asked)
+            try:
+                answer = await self._servers[asked].ask(method, target, body, headers, seconds)
+            except OSError as error:
+                failure = error
+                self._pass_over(asked)
+                if self._repeats and isinstance(error, TimeoutError):
+                    # Other requests to this server would wait in vain just as long.
+                    self._servers[asked].break_off()
+                continue
+            if self._repeats and untried and answer.status in _TRY_AGAIN:
+                # This server cannot work at the moment; another one may.
+                self._pass_over(asked)
+                continue
+            self._avoided_until[asked] = 0.0
+            if answer.status < 300:
+                return answer.body
+            if answer.location is not None and answer.status < 400:
+                raise NoetlError(
+                    f"{self._urls[asked]} redirects to {answer.location} ({answer.status}), and"
+                    " redirects are not followed. Name that server with --server."
+                )
+            raise error_of(answer.status, answer.body)
+        raise Unreachable(
+            f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
+            " Is it running? `noetl server start` starts one; --server names another."
+        )
+
+    def _next_of(self, untried: set[int]) -> int:
+        """The server to ask next: the current one first, recently failed ones last."""
+        now, count = asyncio.get_running_loop().time(), len(self._servers)
+        if self._current in untried and self._avoided_until[self._current] <= now:
+            return self._current
+        in_order = sorted(untried, key=lambda number: (number - self._current) % count)
+        return min(in_order, key=lambda number: max(self._avoided_until[number] - now, 0.0))
+
+    def _pass_over(self, asked: int) -> None:
+        """Remember that this server failed: for a while it is asked last."""
+        self._avoided_until[asked] = asyncio.get_running_loop().time() + AVOID_SECONDS
+        if self._current == asked:
+            self._current = (asked + 1) % len(self._servers)
+
+
+@lru_cache(TARGETS_REMEMBERED)
+def _target(path: str) -> str:
+    return quote(path, safe=PATH_SAFE)
+
+
+def _cause_of(failure: OSError | None) -> str:
+    """Why no server answered, in a few words."""
+    if failure is None:
+        return "none is named"
+    number = failure.errno or 0
+    if number > 0 and not isinstance(failure, ssl.SSLError):
+        return os.strerror(number).lower()
+    return failure.strerror or str(failure) or type(failure).__name__
+
+
+def error_of(status: int, body: bytes) -> NoetlError:
+    """The exception for an error answer."""
+    try:
+        told = msgspec.json.decode(body, type=dict[str, Any])["error"]
+        code, message, details = told["code"], told["message"], told.get("details")
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        code, message, details = "", f"the server answered {status}.", None
+    if code == PlaybookRejected.code and isinstance(details, dict):
+        return PlaybookRejected(msgspec.convert(details["problems"], tuple[Problem, ...]))
+    if code == BadInputs.code and isinstance(details, dict):
+        return BadInputs(message, tuple(details["problems"]))
+    kind = _kinds(NoetlError).get(code)
+    if kind is None:
+        kind = StoreError if status in _TRY_AGAIN else NoetlError
+    return kind(message)
+
+
+def _kinds(root: type[NoetlError]) -> dict[str, type[NoetlError]]:
+    """Error classes by code, for those that a message alone can construct. If several share a code,
+    the first in the tree is used.
+    """
+    found = {} if root is PlaybookRejected else {root.code: root}
+    for kind in root.__subclasses__():
+        found = _kinds(kind) | found
+    return found

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from noetl.api.route import Caller
+from noetl.api.route import Caller, Services
 from noetl.errors import BadRequest
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 T = TypeVar("T")
 WAIT_MAX = 60.0

@@ -14,18 +14,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from noetl.api.errors import STATUS_WORDS
-from noetl.api.route import JSON, AnyRoute, Caller, Query, Route
+from noetl.api.route import JSON, AnyRoute, Caller, Query, Route, Services
 from noetl.api.sessions import COOKIE
 from noetl.model.answers import ErrorAnswer
 from noetl.version import __version__
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 REFERENCE = "#/components/schemas/{name}"
 WITHOUT_BODY = (204, 304)
@@ -46,7 +43,7 @@ def _written(routes: tuple[AnyRoute, ...]) -> bytes:
 def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
     kinds = _kinds(routes)
-    written, components = msgspec.json.schema_components(kinds.values(), ref_template=REFERENCE)
+    written, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     schemas = dict(zip(kinds, written, strict=True))
     _complete(components)
     _add_field_docs(kinds, components)
@@ -100,13 +97,13 @@ def operation_id(route: AnyRoute, path: str) -> str:
     return f"{words[1]}_{verb}" if words[0] == "api" else "_".join(words)
 
 
-def _kinds(routes: Sequence[AnyRoute]) -> dict[Any, Any]:
+def _kinds(routes: Sequence[AnyRoute]) -> list[Any]:
     """Every type that a route takes or answers with."""
-    found: dict[Any, Any] = {ErrorAnswer: ErrorAnswer}
+    found = [ErrorAnswer]
     for route in routes:
         for kind in (route.query, route.holds if route.raw else route.body, route.answer):
-            found |= dict.fromkeys(_parts(kind))
-    return {kind: kind for kind in found}
+            found += _parts(kind)
+    return list(dict.fromkeys(found))
 
 
 def _parts(kind: Any) -> list[Any]:
@@ -211,7 +208,7 @@ def _responses(route: AnyRoute, schemas: dict[Any, Any]) -> dict[str, Any]:
 # --- Docstrings of fields ----------------------------------------------------------------------
 
 
-def _add_field_docs(kinds: dict[Any, Any], components: dict[str, Any]) -> None:
+def _add_field_docs(kinds: list[Any], components: dict[str, Any]) -> None:
     for cls in _structs(kinds):
         schema = components.get(cls.__name__)
         if schema is None or "properties" not in schema:
@@ -224,10 +221,10 @@ def _add_field_docs(kinds: dict[Any, Any], components: dict[str, Any]) -> None:
                     described["description"] = said
 
 
-def _structs(kinds: dict[Any, Any]) -> list[type[msgspec.Struct]]:
+def _structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
     """Every struct among these types, at any depth."""
     found: dict[type[msgspec.Struct], None] = {}
-    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds.values()))
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
     while waiting:
         one = waiting.pop()
         if isinstance(one, msgspec.inspect.StructType):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from noetl.api.rights import Principal, Right
+    from noetl.api.services import Services as Services
     from noetl.model.facts import Actor
 
     Q = TypeVar("Q", default=None)
@@ -51,6 +52,7 @@ else:
     from typing import TypeVar
 
     Q, B, A = TypeVar("Q"), TypeVar("B"), TypeVar("A")
+    Services = Any  # Handlers name the type for the type checker; clients need no services.
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 BODY_MAX = 16 * 1024 * 1024
@@ -227,8 +229,7 @@ class Route(Generic[Q, B, A]):
     @cached_property
     def answer(self) -> type[A]:
         """The type of the answer: what the handler returns, alone or in a `Reply`."""
-        # `Services` is imported for the type checker only.
-        found = get_type_hints(self.handler, localns={"Services": Any})["return"]
+        found = get_type_hints(self.handler)["return"]
         answer: type[A] = get_args(found)[0] if get_origin(found) is Reply else found
         return answer
 

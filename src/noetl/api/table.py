@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.api.openapi import ROUTES as DESCRIPTION
+from noetl.api import openapi
 from noetl.api.route import AnyRoute
 from noetl.api.routes import (
     access,
@@ -32,31 +32,10 @@ from noetl.api.routes import (
     workers,
 )
 
-TABLE: tuple[AnyRoute, ...] = (
-    *health.ROUTES,
-    *catalog.ROUTES,
-    *desk.ROUTES,
-    *executions.ROUTES,
-    *comparisons.ROUTES,
-    *moments.ROUTES,
-    *schedules.ROUTES,
-    *hooks.ROUTES,
-    *consumers.ROUTES,
-    *notifications.ROUTES,
-    *external.ROUTES,
-    *commands.ROUTES,
-    *playbooks.ROUTES,
-    *credentials.ROUTES,
-    *tokens.ROUTES,
-    *rates.ROUTES,
-    *variables.ROUTES,
-    *context.ROUTES,
-    *language.ROUTES,
-    *results.ROUTES,
-    *retention.ROUTES,
-    *whatif.ROUTES,
-    *workers.ROUTES,
-    *auth.ROUTES,
-    *access.ROUTES,
-    *DESCRIPTION,
+_MODULES = (
+    *(health, catalog, desk, executions, comparisons, moments, schedules, hooks, consumers),
+    *(notifications, external, commands, playbooks, credentials, tokens, rates, variables, context),
+    *(language, results, retention, whatif, workers, auth, access, openapi),
 )
+"""In the order in which the description of the API lists them."""
+TABLE: tuple[AnyRoute, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

@@ -104,7 +104,7 @@ NOWHERE = "-"
 """The position of a stream that reads no execution."""
 
 
-def place_of(last: str | None) -> dict[ExecutionId, int] | None:
+def position_of(last: str | None) -> dict[ExecutionId, int] | None:
     """The parsed `Last-Event-ID`; None if there is none. Raises BadRequest."""
     if not last:
         return None

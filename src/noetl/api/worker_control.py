@@ -14,13 +14,12 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from noetl.api.client import Connected, Servers, error_of
-from noetl.api.connection import ANSWER_SECONDS
+from noetl.api.connection import ANSWER_SECONDS, Servers, error_of
 from noetl.engine.program import Program
 from noetl.errors import NoetlError, NotFound, StoreError, TooMany, Unreachable
 from noetl.model import net as nets
@@ -186,7 +185,7 @@ def _report_path(want: int, pool: str) -> str:
     return f"/api/commands/report?{urlencode({'want': want, 'pool': pool})}"
 
 
-class HttpControl(Connected):
+class HttpControl:
     """The control plane of a worker, over HTTP (see `worker.control`)."""
 
     def __init__(
@@ -194,11 +193,17 @@ class HttpControl(Connected):
     ) -> None:
         """`kinds` are the tool kinds that the worker runs; empty means all."""
         # A worker repeats every request until it is answered, and servers accept repeats.
-        super().__init__(urls, token, repeats=True)
+        self._servers = Servers(urls, token, repeats=True)
         self._worker_id = ""
         self._kinds = kinds
         self._decode = msgspec.json.Decoder(LeasedCommands).decode
         self._bundles = _Bundles(self._servers)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._servers.close()
 
     async def _persist(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from noetl.api.access import PASSWORD_MAX
-from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.route import Body, Caller, Query, Route, Services
 from noetl.control import documents
 from noetl.model.answers import (
     ApiTokenCreated,
@@ -20,9 +20,6 @@ from noetl.model.answers import (
     UserKept,
     UserList,
 )
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 

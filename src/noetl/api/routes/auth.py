@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from noetl.api.access import NAME_MAX, PASSWORD_MAX
-from noetl.api.route import Body, Caller, Header, Reply, Route
+from noetl.api.route import Body, Caller, Header, Reply, Route, Services
 from noetl.api.sessions import COOKIE
 from noetl.control import documents
 from noetl.errors import BadRequest
@@ -23,9 +23,6 @@ from noetl.model.answers import (
     SignedOut,
 )
 from noetl.store.access import SESSION_SECONDS
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 _FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
 LOGIN_BYTES_MAX = 16 * 1024

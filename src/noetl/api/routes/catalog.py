@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Reply, Route
+from noetl.api.route import Body, Caller, Query, Reply, Route, Services
 from noetl.control.documents import catalog_entry
 from noetl.errors import BadRequest, PlaybookRejected
 from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
@@ -15,7 +15,6 @@ from noetl.model.triggers import KINDS, Schema, kind_of
 from noetl.version import __version__
 
 if TYPE_CHECKING:
-    from noetl.api.services import Services
     from noetl.dsl import Compiled
 
 RESOURCES_MAX = 500

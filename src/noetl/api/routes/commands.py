@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
 from noetl.api.errors import problem_of
 from noetl.api.long_polls import seconds, while_wanted
 from noetl.api.rights import Principal
-from noetl.api.route import Caller, Query, Route
+from noetl.api.route import Caller, Query, Route, Services
 from noetl.control.grants import require_child
 from noetl.control.kinds import lease_of_kinds
 from noetl.errors import BadRequest, LeaseLost
@@ -29,9 +29,6 @@ from noetl.model.answers import (
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, command_of
 from noetl.store.queue import Holder
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 SLOTS_MAX = 1000
 REPORT_MAX = 64 * 1024 * 1024

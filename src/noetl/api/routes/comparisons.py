@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from noetl.api.route import Caller, Query, Route
+from noetl.api.route import Caller, Query, Route, Services
 from noetl.control import comparison
 from noetl.model.retrospect import CriticalPath, DiffDocument
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class Both(Query, frozen=True, kw_only=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Caller, Query, Route
+from noetl.api.route import Caller, Query, Route, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.consumers import ConsumerState
@@ -19,9 +19,6 @@ from noetl.model.trigger_answers import (
     ConsumerList,
 )
 from noetl.model.triggers import Consumer, FilesSource, NatsSource, Source, StartTarget
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class WhichMessages(Query, frozen=True, kw_only=True):

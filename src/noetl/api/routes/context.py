@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route
+from noetl.api.route import Body, Caller, Route, Services
 from noetl.control.preview import seen_in
 from noetl.errors import BadRequest
 from noetl.model.answers import Rendered
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class Render(Body, frozen=True, kw_only=True):

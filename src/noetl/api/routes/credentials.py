@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.route import Body, Caller, Query, Route, Services
 from noetl.api.routes.tokens import WORKER
 from noetl.control.documents import credential as about
 from noetl.control.documents import credential_id
@@ -14,9 +14,6 @@ from noetl.control.grants import no_credential, require_credential
 from noetl.errors import BadRequest
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
 from noetl.store.credentials import StoredCredential
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 TAGS = msgspec.Meta(max_length=100)

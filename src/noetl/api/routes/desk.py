@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Header, Query, Reply, Route
+from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
 from noetl.api.routes.executions import Limit
-from noetl.api.topics import place_of as place_in
+from noetl.api.topics import position_of
 from noetl.control import documents
 from noetl.control.records import place_of
 from noetl.errors import BadRequest, NotFound
@@ -31,7 +31,6 @@ from noetl.store.records import SavedView
 
 if TYPE_CHECKING:
     from noetl.api.rights import Principal
-    from noetl.api.services import Services
 
 LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` received.")
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -100,7 +99,7 @@ async def stream(services: Services, caller: Caller, *, query: WhichTopics) -> R
     behind receives `reset`, and loads the topic again.
     """
     topics = await services.topics.chosen(query.topics)
-    place = place_in(caller.header(LAST_POSITION))
+    place = position_of(caller.header(LAST_POSITION))
     frames = services.topics.frames(topics, place)
     return Reply(frames, headers=(("X-Accel-Buffering", "no"),))
 

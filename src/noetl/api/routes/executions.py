@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from noetl.api.long_polls import seconds, while_wanted
-from noetl.api.route import Body, Caller, Header, Query, Reply, Route
+from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
 from noetl.api.routes.catalog import Version, number_of
 from noetl.control import documents, task_logs
 from noetl.errors import BadRequest
@@ -28,9 +28,6 @@ from noetl.model.answers import (
 from noetl.model.execution_query import STATUSES, Wanted, exactly, moment, parse
 from noetl.model.retrospect import ForkDocument, StepWhyDocument, WhyDocument
 from noetl.model.state import TERMINAL
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]

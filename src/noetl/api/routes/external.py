@@ -4,18 +4,15 @@ for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route, unknown_field
+from noetl.api.route import Body, Caller, Route, Services, unknown_field
 from noetl.api.routes.commands import take_report
 from noetl.errors import BadRequest
 from noetl.model.answers import EventsTaken, SignalMatched
 from noetl.model.commands import Report
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 EVENTS_MAX = 1000
 

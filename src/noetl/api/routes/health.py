@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import UNSET
 
 from noetl.api.errors import said_of
 from noetl.api.metrics import CONTENT_TYPE
-from noetl.api.route import Caller, Reply, Route
+from noetl.api.route import Caller, Reply, Route, Services
 from noetl.errors import StoreError
 from noetl.model.answers import Health
 from noetl.version import __version__
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 logger = logging.getLogger(__name__)
 

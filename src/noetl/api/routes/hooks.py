@@ -7,11 +7,11 @@ counted, and some of each minute are written to the audit log.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Caller, Incoming, Query, Reply, Route
+from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.documents import moment
@@ -35,9 +35,6 @@ from noetl.model.trigger_answers import (
     HookList,
 )
 from noetl.model.triggers import WAIT_SECONDS_MAX, Hook, SignalTarget, StartTarget
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 logger = logging.getLogger(__name__)
 

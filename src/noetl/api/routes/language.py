@@ -5,11 +5,11 @@ formatting and migration.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route
+from noetl.api.route import Body, Caller, Route, Services
 from noetl.api.routes.context import Render, render
 from noetl.control import documents
 from noetl.dsl import assist
@@ -23,9 +23,6 @@ from noetl.model.language import (
 )
 from noetl.model.net import digest as digest_of
 from noetl.tools.registry import shapes
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 TEXT_MAX = 512 * 1024
 Position = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import structs
 
-from noetl.api.route import Caller, Query, Route
+from noetl.api.route import Caller, Query, Route, Services
 from noetl.api.routes.executions import Limit, Seq
 from noetl.control import calls, documents
 from noetl.control.preview import Seen, seen_in
@@ -20,9 +20,6 @@ from noetl.model.timeline import (
     MomentDocument,
     Timeline,
 )
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 Buckets = Annotated[int, msgspec.Meta(ge=1, le=2000)]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from noetl.api.route import Caller, Route
+from noetl.api.route import Caller, Route, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.notifications import NotificationState
@@ -14,9 +12,6 @@ from noetl.model.trigger_answers import (
     NotificationList,
 )
 from noetl.model.triggers import Notification
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 async def show(services: Services, caller: Caller, *, path: str) -> NotificationItem:

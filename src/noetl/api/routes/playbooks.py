@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from noetl.api.route import Caller, Reply, Route
+from noetl.api.route import Caller, Reply, Route, Services
 from noetl.model.answers import Layout
 from noetl.model.net import encode
 from noetl.version import __version__
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 async def net(services: Services, caller: Caller, *, digest: str) -> Reply[Any]:

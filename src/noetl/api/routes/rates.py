@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route
+from noetl.api.route import Body, Caller, Route, Services
 from noetl.model.answers import Moment
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class TakeMoment(Body, frozen=True, kw_only=True):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from noetl.api.route import Caller, Header, Incoming, Reply, Route
+from noetl.api.route import Caller, Header, Incoming, Reply, Route, Services
 from noetl.api.routes.tokens import WORKER, require_lease
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 RESULT_MAX = 512 * 1024 * 1024
 WHOLE_MAX = 1024 * 1024

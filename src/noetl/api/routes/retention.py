@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Reply, Route
+from noetl.api.route import Body, Caller, Query, Reply, Route, Services
 from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import (
@@ -23,9 +23,6 @@ from noetl.model.answers import (
     RetentionDocument,
 )
 from noetl.model.retention import keep_rules
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 ONE = "/api/executions/{execution_id}"
 DAY = 86400

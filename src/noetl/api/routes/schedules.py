@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Caller, Query, Route
+from noetl.api.route import Caller, Query, Route, Services
 from noetl.api.routes.trigger_documents import Documents, NamedDocument
 from noetl.control import documents
 from noetl.control.schedules import ScheduleState, local
@@ -23,9 +23,6 @@ from noetl.model.trigger_answers import (
     ScheduleTime,
 )
 from noetl.model.triggers import Schedule
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
@@ -130,18 +127,14 @@ def _whole_day(written: str) -> str:
 
 
 def _moment(written: str, key: str, timezone: str) -> float:
-    found = moment_in(written, timezone)
-    if found is None:
-        raise BadRequest(f"`{key}` is a moment like 2026-01-31T12:00:00Z or a day like 2026-01-31.")
-    return found
-
-
-def moment_in(written: str, timezone: str) -> float | None:
     """The moment that a text names; without an offset, local to the zone."""
     from noetl.dsl.triggers import moment_of
 
     zone = zone_of(timezone)
-    return documents.at(written) if zone is None else moment_of(written, zone)
+    found = documents.at(written) if zone is None else moment_of(written, zone)
+    if found is None:
+        raise BadRequest(f"`{key}` is a moment like 2026-01-31T12:00:00Z or a day like 2026-01-31.")
+    return found
 
 
 DOCUMENTS = Documents("schedules", item=_item, show=_shown, shown=ScheduleDocument)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from noetl.api.route import Caller, Header, Query, Route
+from noetl.api.route import Caller, Header, Query, Route, Services
 from noetl.errors import BadRequest, NotFound
 from noetl.model.access_tokens import AccessToken
 from noetl.model.answers import CachedToken, TokenKept
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 WORKER = Header("X-NoETL-Worker", "The worker's name for itself.")
 

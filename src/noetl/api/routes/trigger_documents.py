@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Route
+from noetl.api.route import Body, Caller, Query, Route, Services
 
 if TYPE_CHECKING:
-    from noetl.api.services import Services
     from noetl.control.trigger_documents import TriggerDocuments
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]

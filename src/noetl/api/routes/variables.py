@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from noetl.api.route import Body, Caller, Route
+from noetl.api.route import Body, Caller, Route, Services
 from noetl.errors import NotFound
 from noetl.model.answers import Deleted, Variable, Variables
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class Value(Body, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Reply, Route
+from noetl.api.route import Body, Caller, Reply, Route, Services
 from noetl.api.routes.catalog import Version, number_of
 from noetl.control.forks import request_of
 from noetl.control.recordings import recorded
@@ -17,9 +17,6 @@ from noetl.model.execution_query import exactly, parse
 from noetl.model.net import Net
 from noetl.model.net import digest as digest_of
 from noetl.model.retrospect import TestsDocument, WhatIfDocument
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 EXECUTIONS_MAX = 100
 BYTES_MAX = 64 * 1024 * 1024

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from noetl.api.route import Caller, Route
+from noetl.api.route import Caller, Route, Services
 from noetl.control.documents import runtime as about
 from noetl.control.waits import LIVE_SECONDS
 from noetl.errors import Conflict, NotFound
 from noetl.model.answers import Pool, PoolList, WorkerDrained, WorkerGone, WorkerKnown
 from noetl.model.commands import EMBEDDED, Presence, apart, is_apart, missing_labels, pool_of
 from noetl.store.base import Runtime
-
-if TYPE_CHECKING:
-    from noetl.api.services import Services
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True):
