@@ -1,8 +1,8 @@
 """How a store reaches its database: by statements that have names.
 
-The text of a statement is in the SQL files of the store, so Python contains no SQL. A part of the
-store that does the same everywhere is written once, over `Database`; then the stores differ in
-their SQL files alone.
+The text of a statement is in an SQL file, so Python contains no SQL: beside this one if every store
+understands it, else in the package of the store. A part that does the same everywhere is written
+once, over `Database`; then the stores differ in their own SQL files alone.
 """
 
 from __future__ import annotations
@@ -76,10 +76,18 @@ PARAMETER = re.compile(r"(?<!:):(\w+)")
 """A parameter in a statement; its group is the name. `::` is a cast."""
 
 
-def read_queries(package: str) -> dict[str, str]:
-    """The statements of all SQL files of a package."""
+def read_queries(package: str, *, tables: str) -> dict[str, str]:
+    """The statements of a store: those for every store, and those of its own package.
+
+    The former call a table `noetl.NAME`; `tables` is how its name begins in this store.
+    """
+    shared = [text.replace("noetl.", tables) for text in _sql_files(__package__)]
+    return named(*shared, *_sql_files(package))
+
+
+def _sql_files(package: str) -> list[str]:
     found = [file for file in files(package).iterdir() if file.name.endswith(".sql")]
-    return named(*(file.read_text(encoding="utf-8") for file in found))
+    return [file.read_text(encoding="utf-8") for file in found]
 
 
 def named(*texts: str) -> dict[str, str]:

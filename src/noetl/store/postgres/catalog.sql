@@ -1,39 +1,8 @@
--- Statements about documents and nets.
-
--- put_net --
-INSERT INTO noetl.net (digest, body) VALUES (:digest, :body) ON CONFLICT DO NOTHING
-
--- net --
-SELECT body FROM noetl.net WHERE digest = :digest
+-- Statements about documents and nets, beside those of store/catalog.sql.
 
 -- lock_path --
 -- Versions of a path are counted by one at a time; held to the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('noetl.catalog ' || :path, 0))
-
--- insert_catalog_entry --
-INSERT INTO noetl.catalog (
-    path, version, catalog_id, kind, digest, content, description, created_at, checksum
-) VALUES (
-    :path, :version, :catalog_id, :kind, :digest, :content, :description,
-    :created_at, :checksum
-)
-
--- newest_entry --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
-  FROM noetl.catalog
- WHERE path = :path
- ORDER BY version DESC
- LIMIT 1
-
--- entry_of_version --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
-  FROM noetl.catalog
- WHERE path = :path AND version = :version
-
--- entry_of_id --
-SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
-  FROM noetl.catalog
- WHERE catalog_id = :catalog_id
 
 -- newest_entries --
 SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
@@ -45,11 +14,3 @@ SELECT catalog_id, path, version, kind, digest, content, description, created_at
        ) AS newest
  WHERE (:kind::text IS NULL OR kind = :kind)
  ORDER BY path
-
--- versions --
--- Versions of a path, newest first.
-SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
-  FROM noetl.catalog
- WHERE path = :path AND version < :before
- ORDER BY version DESC
- LIMIT :limit

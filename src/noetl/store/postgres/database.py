@@ -37,7 +37,7 @@ T = TypeVar("T")
 Connection = psycopg.AsyncConnection[DictRow]
 Job = Callable[[Connection], Awaitable[T]]
 
-WRITTEN = read_queries(__package__)
+WRITTEN = read_queries(__package__, tables="noetl.")
 """The statements of this store by name, as its files have them."""
 
 

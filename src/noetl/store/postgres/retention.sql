@@ -1,4 +1,4 @@
--- Statements about what is kept and what is forgotten.
+-- Statements about what is kept and what is forgotten, beside those of store/retention.sql.
 
 -- ended --
 SELECT execution_id, path, status, requested_at, ended_at
@@ -8,31 +8,6 @@ SELECT execution_id, path, status, requested_at, ended_at
    AND starts_with(path, :prefix)
  ORDER BY ended_at, execution_id
  LIMIT :limit
-
--- tree --
--- An execution with all that it called; those that were called last come first.
-WITH RECURSIVE tree (execution_id, depth) AS (
-    SELECT execution_id, 0 FROM noetl.execution WHERE execution_id = :execution_id
-     UNION ALL
-    SELECT called.execution_id, tree.depth + 1
-      FROM tree
-      JOIN noetl.execution AS called ON called.parent_execution_id = tree.execution_id
-)
-SELECT tree.execution_id,
-       execution.ended_at IS NOT NULL AS has_ended,
-       EXISTS (
-           SELECT FROM noetl.hold WHERE hold.execution_id = tree.execution_id
-       ) AS is_held,
-       EXISTS (
-           SELECT FROM noetl.reuse
-             JOIN noetl.execution AS other ON other.execution_id = reuse.execution_id
-            WHERE reuse.source = tree.execution_id
-              AND reuse.execution_id NOT IN (SELECT inside.execution_id FROM tree AS inside)
-       ) AS is_reused,
-       execution.seq
-  FROM tree
-  JOIN noetl.execution AS execution ON execution.execution_id = tree.execution_id
- ORDER BY tree.depth DESC, tree.execution_id
 
 -- forgettable --
 -- Locked in this order by everybody, so that two servers that forget the same do not wait for each
@@ -75,30 +50,6 @@ WITH snapshots AS (
     DELETE FROM noetl.reuse WHERE execution_id = ANY(:execution_ids)
 )
 DELETE FROM noetl.execution WHERE execution_id = ANY(:execution_ids)
-
--- forgotten --
-SELECT day, path, status, executions
-  FROM noetl.tally
- WHERE day >= :since_day
- ORDER BY day, path, status
-
--- reuse --
-INSERT INTO noetl.reuse (execution_id, source) VALUES (:execution_id, :source)
-    ON CONFLICT DO NOTHING
-
--- hold --
-INSERT INTO noetl.hold (execution_id, note, who, at)
-SELECT execution_id, :note, :who, :at
-  FROM noetl.execution
- WHERE execution_id = :execution_id
-    ON CONFLICT (execution_id) DO UPDATE SET note = excluded.note, who = excluded.who,
-       at = excluded.at
-
--- release --
-DELETE FROM noetl.hold WHERE execution_id = :execution_id
-
--- holds --
-SELECT execution_id, note, who, at FROM noetl.hold ORDER BY at DESC, execution_id
 
 -- add_partitions --
 SELECT noetl.add_partitions(:day, :days) AS made

@@ -30,7 +30,7 @@ from noetl.store.database import Database, Transaction, fields_of, read_queries
 from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
 
-QUERIES = read_queries(__package__)
+QUERIES = read_queries(__package__, tables="noetl_")
 """The statements of this store by name."""
 
 GROUP_MAX = 256

@@ -1,27 +1,4 @@
--- Statements about lists of executions and saved queries of them.
-
--- summary_columns --
-execution_id, path, version, digest, status, requested_at, ended_at,
-       parent_execution_id, idempotency_key, current_steps, error, labels,
-       failed_step, waits
-
--- summary --
-SELECT /* summary_columns */
-  FROM noetl_execution
- WHERE execution_id = :execution_id
-
--- summary_by_key --
-SELECT /* summary_columns */
-  FROM noetl_execution
- WHERE idempotency_key = :key
-
--- summaries --
--- Newest first. The conditions of a query stand at the mark; so in the next three.
-SELECT /* summary_columns */
-  FROM noetl_execution
- WHERE (requested_at, execution_id) < (:before_at, :before_id) /* conditions */
- ORDER BY requested_at DESC, execution_id DESC
- LIMIT :limit
+-- Statements about lists of executions and saved queries of them, beside those of store/records.sql.
 
 -- known_paths --
 -- The different paths, each found by one step along the index. After the last of all comes a null;
@@ -44,31 +21,6 @@ SELECT path FROM known WHERE path IS NULL OR path GLOB :glob
 /* known_paths */
 SELECT path FROM known WHERE path IS NULL OR path LIKE :within ESCAPE '\'
 
--- labelled --
--- How many executions have a label, as far as it matters.
-SELECT count(*) AS count
-  FROM (SELECT 1 FROM noetl_label WHERE name = :key AND value = :value LIMIT :max)
-
--- labelled_at_all --
-SELECT count(*) AS count FROM (SELECT 1 FROM noetl_label WHERE name = :key LIMIT :max)
-
--- label_counts --
--- How many executions have each value of a label.
-SELECT value, count(*) AS executions
-  FROM noetl_label
- WHERE name = :label AND requested_at >= :since
- GROUP BY value
- ORDER BY executions DESC, value
- LIMIT :limit
-
--- executions_count --
-SELECT count(*) AS count FROM noetl_execution WHERE true /* conditions */
-
--- executions_span --
--- Two steps along an index: both at once would be a walk over all rows.
-SELECT (SELECT min(requested_at) FROM noetl_execution),
-       (SELECT max(requested_at) FROM noetl_execution)
-
 -- executions_histogram --
 -- In any order: to sort all rows first would take longer than to count them.
 SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
@@ -77,95 +29,23 @@ SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
  WHERE requested_at >= :begin AND requested_at < :end /* conditions */
  GROUP BY 1, 2
 
--- where_status --
-status = :value
-
--- where_completed --
--- As it stands in the condition of an index; so the next two.
-status = 'COMPLETED'
-
--- where_failed --
-status = 'FAILED'
-
--- where_cancelled --
-status = 'CANCELLED'
-
--- where_waiting --
-status = 'RUNNING' AND waits <> ''
-
--- where_waits --
-status = 'RUNNING' AND waits = :value
-
--- where_waits_unknown --
-status = 'RUNNING' AND waits IS NULL
-
--- where_path --
-path = :value
-
 -- where_path_like --
 path GLOB :glob
 
 -- where_path_like_among --
 path IN (SELECT value FROM json_each(:paths))
 
--- where_took_over --
-ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value
-
--- where_took_under --
-ended_at - requested_at < :value OR ended_at IS NULL AND :now - requested_at < :value
-
--- where_since --
-requested_at >= :value
-
--- where_until --
-requested_at < :value
-
--- where_version --
-version = :value
-
--- where_version_over --
-version >= :value
-
--- where_version_under --
-version <= :value
-
--- where_parent --
-parent_execution_id = :value
-
--- where_no_parent --
-parent_execution_id IS NULL
-
--- where_any_parent --
-parent_execution_id IS NOT NULL
-
 -- where_id --
 execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
-
--- where_exact_id --
-execution_id = :value
-
--- where_step --
--- Who failed in a step has an error, who stands in one has not ended.
-error IS NOT NULL AND failed_step = :value
-    OR status IN ('PENDING', 'RUNNING', 'PAUSED') AND current_steps LIKE :within ESCAPE '\'
 
 -- where_error --
 error IS NOT NULL AND error LIKE :within ESCAPE '\'
 
--- where_any_error --
-error IS NOT NULL
-
 -- where_label --
 instr(labels, :pair) > 0
 
--- where_label_few --
-execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key AND value = :value)
-
 -- where_any_label --
 instr(labels, :name) > 0
-
--- where_any_label_few --
-execution_id IN (SELECT execution_id FROM noetl_label WHERE name = :key)
 
 -- where_text --
 path LIKE :within ESCAPE '\' OR error IS NOT NULL AND error LIKE :within ESCAPE '\'
@@ -173,29 +53,3 @@ path LIKE :within ESCAPE '\' OR error IS NOT NULL AND error LIKE :within ESCAPE 
 -- where_text_among --
 path IN (SELECT value FROM json_each(:paths))
     OR error IS NOT NULL AND error LIKE :within ESCAPE '\'
-
--- unfinished --
-SELECT execution_id
-  FROM noetl_execution
- WHERE status IN ('PENDING', 'RUNNING', 'PAUSED')
- ORDER BY requested_at, execution_id
-
--- ended_since --
--- No index has the called ones: this is asked when a server has died, and seldom.
-SELECT ended_at, execution_id
-  FROM noetl_execution
- WHERE ended_at < :before AND (ended_at, execution_id) > (:at, :execution_id)
- ORDER BY ended_at, execution_id
- LIMIT :limit
-
--- views --
-SELECT name, q, columns, owner, updated_at FROM noetl_view ORDER BY name
-
--- put_view --
-INSERT INTO noetl_view (name, q, columns, owner, updated_at)
-VALUES (:name, :q, :columns, :owner, :updated_at)
-    ON CONFLICT (name) DO UPDATE SET q = excluded.q, columns = excluded.columns,
-       owner = excluded.owner, updated_at = excluded.updated_at
-
--- delete_view --
-DELETE FROM noetl_view WHERE name = :name

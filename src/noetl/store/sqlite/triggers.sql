@@ -1,7 +1,4 @@
--- Statements about documents that start executions.
-
--- trigger --
-SELECT path, key, kind, revision, next_at, state FROM noetl_trigger WHERE path = :path AND key = :key
+-- Statements about documents that start executions, beside those of store/triggers.sql.
 
 -- triggers --
 SELECT path, key, kind, revision, next_at, state
@@ -12,32 +9,6 @@ SELECT path, key, kind, revision, next_at, state
  ORDER BY path, key
  LIMIT :limit
 
--- due_triggers --
-SELECT path, key, kind, revision, next_at, state
-  FROM noetl_trigger
- WHERE next_at <= :now
- ORDER BY next_at, path, key
- LIMIT :limit
-
--- next_trigger --
-SELECT min(next_at) FROM noetl_trigger WHERE next_at IS NOT NULL
-
--- insert_trigger --
-INSERT INTO noetl_trigger (path, key, kind, revision, next_at, state)
-VALUES (:path, :key, :kind, 1, :next_at, :state)
-    ON CONFLICT DO NOTHING
-
--- update_trigger --
-UPDATE noetl_trigger
-   SET revision = revision + 1, next_at = :next_at, state = :state
- WHERE path = :path AND key = :key AND revision = :revision
-
--- delete_trigger --
-DELETE FROM noetl_trigger WHERE path = :path AND key = :key AND revision = :revision
-
--- forget_triggers --
-DELETE FROM noetl_trigger WHERE path = :path AND key <> '' AND kind = :kind
-
 -- put_trigger_time --
 -- What was started stays so, whatever is decided about the same time later.
 INSERT INTO noetl_trigger_time (path, time, outcome, origin, reason, execution_id, decided_at)
@@ -47,26 +18,6 @@ VALUES (:path, :time, :outcome, :origin, :reason, :execution_id, :decided_at)
        decided_at = excluded.decided_at
  WHERE outcome <> 'started'
 
--- trigger_times --
-SELECT path, time, outcome, origin, reason, execution_id, decided_at
-  FROM noetl_trigger_time
- WHERE path = :path AND time < :before
- ORDER BY time DESC
- LIMIT :limit
-
--- trigger_times_between --
-SELECT path, time, outcome, origin, reason, execution_id, decided_at
-  FROM noetl_trigger_time
- WHERE path = :path AND time BETWEEN :first AND :last
- ORDER BY time
-
--- buffered_times --
-SELECT path, time, outcome, origin, reason, execution_id, decided_at
-  FROM noetl_trigger_time
- WHERE path = :path AND outcome = 'buffered'
- ORDER BY time
- LIMIT :limit
-
 -- trigger_message --
 SELECT 1 FROM noetl_trigger_message WHERE path = :path AND id = :id
 
@@ -74,29 +25,11 @@ SELECT 1 FROM noetl_trigger_message WHERE path = :path AND id = :id
 INSERT INTO noetl_trigger_message (path, id, at, outcome, reason, execution_id)
 VALUES (:path, :id, :at, :outcome, :reason, :execution_id)
 
--- trigger_messages --
-SELECT path, id, at, outcome, reason, execution_id
-  FROM noetl_trigger_message
- WHERE path = :path AND at < :before
- ORDER BY at DESC, id DESC
- LIMIT :limit
-
 -- known_messages --
 SELECT id
   FROM noetl_trigger_message
  WHERE path = :path AND id IN (SELECT value FROM json_each(:ids))
 
--- open_messages --
-SELECT message.execution_id
-  FROM noetl_trigger_message AS message
-  JOIN noetl_execution AS execution USING (execution_id)
- WHERE message.path = :path AND execution.ended_at IS NULL
- ORDER BY message.at, message.id
- LIMIT :limit
-
 -- forget_messages --
 DELETE FROM noetl_trigger_message
  WHERE path = :path AND id IN (SELECT value FROM json_each(:ids))
-
--- forget_old_messages --
-DELETE FROM noetl_trigger_message WHERE path = :path AND at < :before

@@ -1,0 +1,71 @@
+-- Statements about documents that start executions, for every store.
+
+-- trigger --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE path = :path AND key = :key
+
+-- due_triggers --
+SELECT path, key, kind, revision, next_at, state
+  FROM noetl.trigger
+ WHERE next_at <= :now
+ ORDER BY next_at, path, key
+ LIMIT :limit
+
+-- next_trigger --
+SELECT min(next_at) AS next_at FROM noetl.trigger WHERE next_at IS NOT NULL
+
+-- insert_trigger --
+INSERT INTO noetl.trigger (path, key, kind, revision, next_at, state)
+VALUES (:path, :key, :kind, 1, :next_at, :state)
+    ON CONFLICT DO NOTHING
+
+-- update_trigger --
+UPDATE noetl.trigger
+   SET revision = revision + 1, next_at = :next_at, state = :state
+ WHERE path = :path AND key = :key AND revision = :revision
+
+-- delete_trigger --
+DELETE FROM noetl.trigger
+ WHERE path = :path AND key = :key AND revision = :revision
+
+-- forget_triggers --
+DELETE FROM noetl.trigger WHERE path = :path AND key <> '' AND kind = :kind
+
+-- trigger_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = :path AND time < :before
+ ORDER BY time DESC
+ LIMIT :limit
+
+-- trigger_times_between --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = :path AND time BETWEEN :first AND :last
+ ORDER BY time
+
+-- buffered_times --
+SELECT path, time, outcome, origin, reason, execution_id, decided_at
+  FROM noetl.trigger_time
+ WHERE path = :path AND outcome = 'buffered'
+ ORDER BY time
+ LIMIT :limit
+
+-- trigger_messages --
+SELECT path, id, at, outcome, reason, execution_id
+  FROM noetl.trigger_message
+ WHERE path = :path AND at < :before
+ ORDER BY at DESC, id DESC
+ LIMIT :limit
+
+-- open_messages --
+SELECT message.execution_id
+  FROM noetl.trigger_message AS message
+  JOIN noetl.execution AS execution USING (execution_id)
+ WHERE message.path = :path AND execution.ended_at IS NULL
+ ORDER BY message.at, message.id
+ LIMIT :limit
+
+-- forget_old_messages --
+DELETE FROM noetl.trigger_message WHERE path = :path AND at < :before
