@@ -7,6 +7,7 @@ not against people.
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
@@ -87,6 +88,13 @@ def damaged_result(execution_id: ExecutionId, key: str, digest: str) -> Corrupte
         f"Result {key!r} of execution {execution_id} is not what was written: its sha256 is"
         f" not {digest}. Restore it from a backup, or run the execution anew."
     )
+
+
+def verified_result(body: bytes, digest: str, execution_id: ExecutionId, key: str) -> bytes:
+    """The body of a result, if it is what was written."""
+    if sha256(body).hexdigest() != digest:
+        raise damaged_result(execution_id, key, digest)
+    return body
 
 
 def first_sentence(error: Corrupted) -> str:

@@ -19,6 +19,10 @@ class Slot(NamedTuple):
     priority: int = 0
 
 
+HOLDING = frozenset({"RUNNING", "PAUSED"})
+"""The statuses in which an execution holds its slots."""
+
+
 class SlotUse(NamedTuple):
     """An execution that holds a slot of a limit, or waits for one."""
 

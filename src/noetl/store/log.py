@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from noetl.errors import StoreError
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.triggers import TriggerChange
 from noetl.store.access import AuditEntry
@@ -169,6 +170,20 @@ class _Shown(msgspec.Struct):
 
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _shown = msgspec.json.Decoder(_Shown).decode
+
+
+def no_summary(write: Write) -> StoreError:
+    return StoreError(
+        f"Execution {write.execution_id} is new, but its first write has no summary."
+        " Nothing was kept."
+    )
+
+
+def others_summary(write: Write, summary: Summary) -> StoreError:
+    return StoreError(
+        f"A write of execution {write.execution_id} carries the summary of"
+        f" {summary.execution_id}. Nothing was kept."
+    )
 
 
 def row_of(write: Write, before: int) -> LogRow:

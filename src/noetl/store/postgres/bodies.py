@@ -9,7 +9,7 @@ from typing import Any
 from noetl.errors import TooLarge
 from noetl.model.ids import ExecutionId
 from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, one_piece
-from noetl.store.checksums import damaged_result
+from noetl.store.checksums import damaged_result, verified_result
 from noetl.store.postgres.database import PostgresDatabase
 
 BODY_MAX = 256 << 20
@@ -80,9 +80,7 @@ class PostgresBodies:
         row = await self._database.one("result", **chosen)
         if row is None:
             return None
-        body: bytes = row["body"]
-        if sha256(body).hexdigest() != row["sha256"]:
-            raise damaged_result(execution_id, key, row["sha256"])
+        body = verified_result(row["body"], row["sha256"], execution_id, key)
         if self.copies is not None:
             self.copies.offer(row["sha256"], body)
         return body

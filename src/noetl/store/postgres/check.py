@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from hashlib import sha256
 
 from noetl.errors import Corrupted, StoreError
 from noetl.store.catalog import entry_of, verified_entry, verified_net
@@ -11,9 +10,9 @@ from noetl.store.checksums import (
     Head,
     agrees,
     chain_start,
-    damaged_result,
     first_sentence,
     verified_command,
+    verified_result,
 )
 from noetl.store.postgres.database import PostgresDatabase
 from noetl.store.postgres.log import events_between
@@ -68,9 +67,11 @@ async def commands(database: PostgresDatabase) -> AsyncIterator[str]:
 async def results(database: PostgresDatabase) -> AsyncIterator[str]:
     for key in await database.all("check_results"):
         row = await database.one("result", **key)
-        if row is not None and sha256(row["body"]).hexdigest() != row["sha256"]:
-            error = damaged_result(key["execution_id"], key["key"], row["sha256"])
-            yield first_sentence(error)
+        if row is not None:
+            try:
+                verified_result(row["body"], row["sha256"], **key)
+            except Corrupted as error:
+                yield first_sentence(error)
 
 
 async def nets(database: PostgresDatabase) -> AsyncIterator[str]:

@@ -12,11 +12,10 @@ from zlib import crc32
 
 import msgspec
 
-from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain_start
-from noetl.store.log import Write, row_of
+from noetl.store.log import Write, others_summary, row_of
 from noetl.store.postgres.commit_connection import Value
 from noetl.store.queue import NewCommand
 from noetl.store.records import Summary, encode_labels
@@ -172,10 +171,7 @@ def _own_summary(write: Write) -> Summary | None:
     """Raises StoreError if it belongs to another execution."""
     summary = write.summary
     if summary is not None and summary.execution_id != write.execution_id:
-        raise StoreError(
-            f"A write of execution {write.execution_id} carries the summary of"
-            f" {summary.execution_id}. Nothing was kept."
-        )
+        raise others_summary(write, summary)
     return summary
 
 

@@ -11,7 +11,6 @@ from zlib import crc32
 
 from psycopg.rows import DictRow
 
-from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store import log
 from noetl.store.checksums import (
@@ -22,7 +21,8 @@ from noetl.store.checksums import (
     damaged_log,
     verified_command,
 )
-from noetl.store.log import EventRow, Heads, Loaded, Write
+from noetl.store.limits import HOLDING
+from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary
 from noetl.store.postgres import commit_rows
 from noetl.store.postgres.bodies import result_row
 from noetl.store.postgres.database import BODY_SECONDS, PostgresDatabase, PostgresTransaction, Undo
@@ -31,8 +31,6 @@ from noetl.store.postgres.triggers import write_change
 from noetl.store.queue import Claim
 
 ROWS_AT_ONCE = 100
-RUNS = frozenset({"RUNNING", "PAUSED"})
-"""The statuses in which an execution holds its slots."""
 
 
 class PostgresLog:
@@ -240,7 +238,7 @@ async def _lock_slots(db: PostgresTransaction, rounds: list[list[Write]]) -> Non
         slot.name
         for round_ in rounds
         for write in round_
-        if write.summary is not None and write.summary.status in RUNS
+        if write.summary is not None and write.summary.status in HOLDING
         for slot in write.slots
     }
     for name in sorted(names):
@@ -249,7 +247,7 @@ async def _lock_slots(db: PostgresTransaction, rounds: list[list[Write]]) -> Non
 
 async def _full(db: PostgresTransaction, write: Write) -> tuple[str, ...]:
     """The limits that leave an execution no room to run."""
-    if write.summary is None or write.summary.status not in RUNS:
+    if write.summary is None or write.summary.status not in HOLDING:
         return ()
     full = await db.column(
         "full_slots",
@@ -273,7 +271,7 @@ async def _use_slots(db: PostgresTransaction, write: Write) -> None:
             "put_slot",
             **slot._asdict(),
             execution_id=write.execution_id,
-            held=write.summary.status in RUNS,
+            held=write.summary.status in HOLDING,
             requested_at=write.summary.requested_at,
         )
 
@@ -341,10 +339,7 @@ def _continues(write: Write, head: Head | None) -> bool:
     if head is not None:
         return head.seq == write.seq_before
     if write.seq_before == 0 and write.summary is None:
-        raise StoreError(
-            f"Execution {write.execution_id} is new, but its first write has no summary."
-            " Nothing was kept."
-        )
+        raise no_summary(write)
     return write.seq_before == 0
 
 

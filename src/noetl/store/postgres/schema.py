@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl.store.migrations import (
-    Migration,
-    read_migrations,
-    refuse_newer,
-    refuse_older,
-    refuse_others,
-)
+from noetl.store.migrations import Migration, missing, newest_of, read_migrations
 from noetl.store.postgres.database import Connection
 
 MIGRATIONS = read_migrations(__package__)
@@ -32,40 +26,24 @@ async def applied(db: Connection) -> list[tuple[int, str]]:
 
 
 async def schema_version(db: Connection) -> int:
-    """The newest applied migration; 0 for a database without our schema."""
-    return max((version for version, _ in await applied(db)), default=0)
-
-
-async def require_current(
-    db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
-) -> None:
-    """Raise unless this code can read and write the database as it is."""
-    version, newest = await schema_version(db), migrations[-1].version
-    refuse_others(await applied(db), migrations, place)
-    refuse_newer(version, newest, place)
-    refuse_older(version, newest, place)
+    return newest_of(await applied(db))
 
 
 async def migrate(db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Apply what is missing, atomically."""
-    newest = migrations[-1].version
-    if await schema_version(db) == newest:
-        await require_current(db, place, migrations)
+    if not missing(await applied(db), migrations, place):
         return
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": LOCK})
-        version = await schema_version(db)
-        refuse_others(await applied(db), migrations, place)
-        refuse_newer(version, newest, place)
+        steps = missing(await applied(db), migrations, place)
         await db.execute("CREATE SCHEMA IF NOT EXISTS noetl")
         await db.execute(
             "CREATE TABLE IF NOT EXISTS noetl.schema"
             " (version integer NOT NULL PRIMARY KEY, name text NOT NULL)"
         )
-        for migration in migrations:
-            if migration.version > version:
-                await db.execute(migration.script.encode())
-                await db.execute(
-                    "INSERT INTO noetl.schema (version, name) VALUES (%(version)s, %(name)s)",
-                    {"version": migration.version, "name": migration.name},
-                )
+        for migration in steps:
+            await db.execute(migration.script.encode())
+            await db.execute(
+                "INSERT INTO noetl.schema (version, name) VALUES (%(version)s, %(name)s)",
+                {"version": migration.version, "name": migration.name},
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noetl.store.base import Channel, Store
+from noetl.store.migrations import require_none_missing
 from noetl.store.postgres import check
 from noetl.store.postgres.bodies import PostgresBodies
 from noetl.store.postgres.channel import PostgresChannel
@@ -12,7 +13,7 @@ from noetl.store.postgres.faults import FORESEEN, fault
 from noetl.store.postgres.log import PostgresLog
 from noetl.store.postgres.queue import PostgresQueue
 from noetl.store.postgres.retention import PostgresRetention
-from noetl.store.postgres.schema import migrate, require_current, schema_version
+from noetl.store.postgres.schema import MIGRATIONS, applied, migrate
 from noetl.store.postgres.triggers import PostgresTriggers
 
 
@@ -41,8 +42,11 @@ class PostgresStore(Store):
             try:
                 # A migration may take long; checking the version may not.
                 with limited(db, STATEMENT_SECONDS):
-                    await schema_version(db)
-                await (require_current if shared else migrate)(db, place)
+                    known = await applied(db)
+                if shared:
+                    require_none_missing(known, MIGRATIONS, place)
+                else:
+                    await migrate(db, place)
             except FORESEEN as error:
                 raise fault(error, place) from error
         database = PostgresDatabase(conninfo)

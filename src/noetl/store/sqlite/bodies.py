@@ -23,7 +23,7 @@ from typing import Any
 from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
 from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, gathered, one_piece
-from noetl.store.checksums import damaged_result
+from noetl.store.checksums import damaged_result, verified_result
 from noetl.store.sqlite.database import QUERIES, SqliteDatabase
 
 ROW_MAX = 1 << 20
@@ -104,7 +104,7 @@ class SqliteBodies:
             return None
         digest, size, body = row
         if body is not None:
-            return Pieces(size, one_piece(verified(body, digest, execution_id, key)))
+            return Pieces(size, one_piece(verified_result(body, digest, execution_id, key)))
         files = self._body_files()
         file = await self._database.on_disk(lambda: files.verified(digest, execution_id, key))
         return Pieces(size, self._read_on(file))
@@ -120,7 +120,7 @@ class SqliteBodies:
             return None
         digest, _, body = row
         if body is not None:
-            return verified(body, digest, execution_id, key)
+            return verified_result(body, digest, execution_id, key)
         files = self._body_files()
         return await self._database.on_disk(lambda: files.read(digest, execution_id, key))
 
@@ -156,7 +156,7 @@ class BodyFiles:
 
     def read(self, digest: str, execution_id: ExecutionId, key: str) -> bytes:
         with self._opened(digest, execution_id, key) as file:
-            return verified(file.read(), digest, execution_id, key)
+            return verified_result(file.read(), digest, execution_id, key)
 
     def verified(self, digest: str, execution_id: ExecutionId, key: str) -> BufferedReader:
         """The file of a body, verified and at its beginning."""
@@ -237,13 +237,6 @@ class BodyFile:
         self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self._name)
-
-
-def verified(body: bytes, digest: str, execution_id: ExecutionId, key: str) -> bytes:
-    """The body, if it is what was written."""
-    if sha256(body).hexdigest() != digest:
-        raise damaged_result(execution_id, key, digest)
-    return body
 
 
 def _flush_directory(directory: Path) -> None:

@@ -14,11 +14,11 @@ from zlib import crc32
 
 import msgspec
 
-from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store import log
 from noetl.store.checksums import Head, agrees, chain_start, damaged_log
-from noetl.store.log import EventRow, Heads, Loaded, Write, row_of
+from noetl.store.limits import HOLDING
+from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary, others_summary, row_of
 from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary, encode_labels
 from noetl.store.sqlite import triggers
@@ -52,8 +52,6 @@ STATEMENTS = (
 
 PLACES = {name: place for place, name in enumerate(STATEMENTS)}
 
-RUNS = frozenset({"RUNNING", "PAUSED"})
-"""In these an execution holds its slots."""
 GUARDED = frozenset(STATEMENTS[2:5])
 """These change one row each, unless the execution does not stand where it is thought to."""
 
@@ -262,7 +260,7 @@ def _commit(
 
 def _full(db: sqlite3.Connection, write: Write) -> tuple[str, ...]:
     """The limits of an execution that leave it no room to run."""
-    if write.summary is None or write.summary.status not in RUNS:
+    if write.summary is None or write.summary.status not in HOLDING:
         return ()
     wanted = {slot.name: slot.capacity for slot in write.slots}
     asked = {
@@ -357,7 +355,7 @@ class _Batch:
         if summary.ended_at is not None:
             self._rows["free_slots"].append((write.execution_id,))
             return
-        holds = summary.status in RUNS
+        holds = summary.status in HOLDING
         self._rows["put_slot"] += [
             (
                 write.execution_id,
@@ -380,18 +378,12 @@ class _Batch:
             rows["insert_events"].append((execution_id, seq, events, checksum))
         if summary is None:
             if status is None:
-                raise StoreError(
-                    f"Execution {execution_id} is new, but its first write has no summary."
-                    " Nothing was kept."
-                )
+                raise no_summary(write)
             if write.events:
                 rows["advance_execution"].append((seq, checksum, execution_id, *standing[:2]))
             return Standing(seq, checksum, status)
         if summary.execution_id != execution_id:
-            raise StoreError(
-                f"A write of execution {execution_id} carries the summary of"
-                f" {summary.execution_id}. Nothing was kept."
-            )
+            raise others_summary(write, summary)
         if status is None:
             rows["insert_execution"].append(_execution_row(summary, seq, checksum))
             if summary.labels:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from noetl.store.migrations import (
-    Migration,
-    read_migrations,
-    refuse_newer,
-    refuse_older,
-    refuse_others,
-)
+from noetl.store.migrations import Migration, missing, newest_of, read_migrations
 
 MIGRATIONS = read_migrations(__package__)
 
@@ -25,18 +19,7 @@ def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """The newest applied migration; 0 for a new file."""
-    return max((version for version, _ in applied(db)), default=0)
-
-
-def require_current(
-    db: sqlite3.Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS
-) -> None:
-    """Raise unless this code can read and write the database as it is."""
-    version, newest = schema_version(db), migrations[-1].version
-    refuse_others(applied(db), migrations, place)
-    refuse_newer(version, newest, place)
-    refuse_older(version, newest, place)
+    return newest_of(applied(db))
 
 
 def migrate(
@@ -47,27 +30,20 @@ def migrate(
     db.execute("PRAGMA foreign_keys = OFF")
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = schema_version(db)
-        refuse_others(applied(db), migrations, place)
-        refuse_newer(version, migrations[-1].version, place)
+        steps = missing(applied(db), migrations, place)
         db.execute(
             "CREATE TABLE IF NOT EXISTS noetl_schema"
             " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL) STRICT"
         )
-        for migration in migrations:
-            if migration.version > version:
-                _apply(db, migration)
+        for version, name, script in steps:
+            for statement in _statements(script):
+                db.execute(statement)
+            db.execute("INSERT INTO noetl_schema VALUES (?, ?)", (version, name))
         db.execute("COMMIT")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
         db.execute("PRAGMA foreign_keys = ON")
-
-
-def _apply(db: sqlite3.Connection, migration: Migration) -> None:
-    for statement in _statements(migration.script):
-        db.execute(statement)
-    db.execute("INSERT INTO noetl_schema VALUES (?, ?)", (migration.version, migration.name))
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from noetl.errors import Corrupted, StoreError
 from noetl.store.base import Store
 from noetl.store.checksums import first_sentence
+from noetl.store.migrations import require_none_missing
 from noetl.store.sqlite import check
 from noetl.store.sqlite.bodies import BodyFiles, SqliteBodies
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
@@ -19,7 +20,7 @@ from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.log import SqliteLog
 from noetl.store.sqlite.queue import SqliteQueue
 from noetl.store.sqlite.retention import SqliteRetention
-from noetl.store.sqlite.schema import migrate, require_current
+from noetl.store.sqlite.schema import MIGRATIONS, applied, migrate
 from noetl.store.sqlite.triggers import SqliteTriggers
 
 READERS = 2
@@ -107,7 +108,7 @@ class SqliteStore(Store):
             raise no_database(path)
         db = connect(path, "reader")
         try:
-            require_current(db, str(path))
+            require_none_missing(applied(db), MIGRATIONS, str(path))
         except BaseException:
             db.close()
             raise
