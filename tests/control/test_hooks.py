@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from noetl import wiring
 from noetl.api.services import Services
+from noetl.control import hooks
 from noetl.control.hooks import Delivery, Taken
 from tests.control.servers import run, servers
 from tests.control.test_schedules import WAITING, embedded, register, until
+
+TYPED = "executor: {spec: {inputs: {count: {type: number}}}}\nworkflow:"
 
 
 def hook(**spec: Any) -> str:
@@ -73,6 +77,52 @@ def test_debouncing_does_not_wait_for_ever(tmp_path: Path):
             second = await deliver(system, n=2)
             assert first.due == second.due
             assert len(await until(system.store.records.summaries)) == 1
+
+    run(story)
+
+
+def test_what_was_debounced_waits_for_its_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hooks, "AGAIN_SECONDS", 0.2)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, hook(debounce={"wait": "100ms"}))
+            assert (await deliver(system, n=1)).status == "debounced"
+
+            async def told() -> list[tuple[str, bool]]:
+                return [
+                    (one.outcome, "t/waiting" in one.reason)
+                    for one in await system.hooks.deliveries.of("t/h", limit=9)
+                ]
+
+            assert await until(told) == [("waiting", True)]
+            assert not await system.store.records.summaries()
+            await register(system, WAITING)
+            [row] = await until(system.store.records.summaries)
+            state = await system.orchestrator.state(row.execution_id)
+            assert state.workload["hook"]["body"] == {"n": 1}
+            assert await told() == [("waiting", True)]
+
+    run(story)
+
+
+def test_what_was_debounced_and_does_not_fit_is_listed_with_the_reason(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING.replace("workflow:", TYPED, 1))
+            target = {"playbook": "t/waiting", "workload": {"count": "many"}}
+            await register(system, hook(debounce={"wait": "100ms"}, target=target))
+            await deliver(system, n=1)
+
+            async def told() -> list[str]:
+                return [one.reason for one in await system.hooks.deliveries.of("t/h", limit=9)]
+
+            [reason] = await until(told)
+            assert "count" in reason
+            assert await system.store.triggers.of_kind("Hook") == [
+                await system.store.triggers.get("t/h")
+            ]
+            assert not await system.store.records.summaries()
 
     run(story)
 

@@ -66,6 +66,8 @@ KNOWN_SECONDS = 2.0
 """So long after a hook or its secret was changed on one server, another may go by the old one."""
 KNOWN_MAX = 1000
 ID_MAX = 200
+AGAIN_SECONDS = 30.0
+"""Seconds between two attempts to start what was debounced while its playbook is missing."""
 SECRET_FIELDS = ("secret", "signing_secret", "webhook_secret", "token", "password", "value", "key")
 """Where the secret of a credential is looked for, if it has several fields."""
 HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -81,6 +83,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     playbook: str
     version: int | None = None
     workload: dict[str, Any] = {}
+    problem: str = ""
+    """Why it could not be started yet."""
 
 
 class Known(NamedTuple):
@@ -284,8 +288,26 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
             if await self._rows.get(row.path, row.key) == current:
                 raise
         except NoetlError as error:
+            await self._not_started(current, pending, error)
+
+    async def _not_started(self, row: TriggerRow, pending: Pending, error: NoetlError) -> None:
+        """The sender was told that the delivery is accepted, so it is kept, or its loss is listed.
+
+        A playbook that is not registered may be again. What the playbook does not accept, it will
+        not accept later.
+        """
+        is_kept = isinstance(error, NotFound)
+        if str(error) != pending.problem:
             logger.error('hook "%s" starts nothing: %s', row.path, error)
-            await self._rows.change(gone)
+            self.deliveries.note(row.path, "waiting" if is_kept else "failed", reason=str(error))
+        if is_kept:
+            kept = msgspec.structs.replace(pending, problem=str(error))
+            later = msgspec.structs.replace(
+                row, next_at=self._clock.now() + AGAIN_SECONDS, state=msgspec.json.encode(kept)
+            )
+            await self._rows.change(TriggerChange(row=later))
+        else:
+            await self._rows.change(TriggerChange(row=row, gone=True))
 
     # --- What people do with hooks ---
 
