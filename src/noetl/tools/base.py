@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from noetl.tools.resources import ToolResources
 
 # --- A tool and its call -----------------------------------------------------------------------
+
+Run = Callable[[Any, "ToolContext"], Awaitable[Outcome]]
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +84,7 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     contains no secret.
     """
 
-    run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None
+    run: Run | None = None
     """None: this version only knows the config of the kind, or the worker runs it itself."""
     errors: tuple[ErrorKind, ...] = ()
     """Every error kind that `run` returns. An exception that propagates becomes `exception`."""
@@ -101,6 +104,21 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     """The extra of this package with its libraries: `pip install "noetl[extra]"`."""
     example: str = ""
     """A step that uses it, in YAML, for `noetl tools show` and the docs."""
+
+
+def run_of(module: str) -> Run:
+    """The function `run` of that module, which is imported by the first call: checking a task needs
+    its config, and only running it needs the libraries.
+    """
+    found: Run | None = None
+
+    async def run(config: Any, context: ToolContext) -> Outcome:
+        nonlocal found
+        if found is None:
+            found = import_module(module).run
+        return await found(config, context)
+
+    return run
 
 
 class TaskLog:
@@ -239,6 +257,7 @@ __all__ = [
     "Name",
     "Options",
     "Reference",
+    "Run",
     "Size",
     "TaskLog",
     "Timeouts",
@@ -248,4 +267,5 @@ __all__ = [
     "ToolShape",
     "about",
     "older_script",
+    "run_of",
 ]

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Tool, ToolContext
+from noetl.tools.base import Tool, run_of
 from noetl.tools.web.request import Request
 
 
 class Http(Request, frozen=True, kw_only=True):
     """What a playbook writes under `kind: http`."""
-
-
-async def run(config: Http, context: ToolContext) -> Outcome:
-    from noetl.tools.web.client import run
-
-    return await run(config, context)
 
 
 EXAMPLE = """\
@@ -34,7 +27,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Sends one HTTP request.",
     config=Http,
-    run=run,
+    run=run_of("noetl.tools.web.client"),
     errors=(
         *("timeout", "connection", "rate_limit", "auth", "not_found", "client_error"),
         *("server_error", "parse", "schema"),

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from noetl.model.older_forms import Written
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Count, Name, Reference, Tool, ToolConfig, about, run_of
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -28,12 +27,6 @@ class Artifact(ToolConfig, frozen=True, kw_only=True):
         Literal["auto", "json", "ndjson", "csv", "parquet", "arrow", "text", "bytes"],
         about("How to read it; `auto` goes by what the reference says."),
     ] = "auto"
-
-
-async def run(config: Artifact, context: ToolContext) -> Outcome:
-    from noetl.tools.artifact.run import run
-
-    return await run(config, context)
 
 
 EXAMPLE = """\
@@ -69,7 +62,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Reads a result reference.",
     config=Artifact,
-    run=run,
+    run=run_of("noetl.tools.artifact.run"),
     is_harmless=True,
     errors=("not_found", "parse", "client_error", "schema"),
     aliases={"reference": "ref"},

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Credential,
     Duration,
@@ -15,8 +14,8 @@ from noetl.tools.base import (
     Options,
     Tool,
     ToolConfig,
-    ToolContext,
     about,
+    run_of,
 )
 
 Cpus = Annotated[float, msgspec.Meta(gt=0)]
@@ -87,12 +86,6 @@ class Container(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long it may run before it is stopped.")] = None
 
 
-async def run(config: Container, context: ToolContext) -> Outcome:
-    from noetl.tools.container.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: convert
   tool:
@@ -112,7 +105,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs a container image.",
     config=Container,
-    run=run,
+    run=run_of("noetl.tools.container.run"),
     errors=(
         *("exception", "timeout", "not_found", "auth", "connection", "client_error"),
         *("server_error", "parse"),

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import (
-    Count,
-    Credential,
-    Name,
-    Options,
-    Reference,
-    Size,
-    ToolContext,
-    about,
-)
+from noetl.tools.base import Count, Credential, Name, Options, Reference, Size, about, run_of
 from noetl.tools.sql.config import FileDatabase, sql_tool
 
 
@@ -47,12 +37,6 @@ class DuckDb(FileDatabase, frozen=True, kw_only=True):
     ] = {}
 
 
-async def run(config: DuckDb, context: ToolContext) -> Outcome:
-    from noetl.tools.duckdb.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: revenue_by_city
   tool:
@@ -70,5 +54,9 @@ EXAMPLE = """\
 """
 
 TOOL = sql_tool(
-    "duckdb", "Runs SQL in DuckDB, over files and attached databases.", DuckDb, run, example=EXAMPLE
+    "duckdb",
+    "Runs SQL in DuckDB, over files and attached databases.",
+    DuckDb,
+    run_of("noetl.tools.duckdb.run"),
+    example=EXAMPLE,
 )

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.outcome import Outcome
 from noetl.tools.base import (
     Count,
     Credential,
@@ -15,8 +14,8 @@ from noetl.tools.base import (
     Options,
     Tool,
     ToolConfig,
-    ToolContext,
     about,
+    run_of,
 )
 
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=2)]
@@ -66,12 +65,6 @@ class Llm(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 120
 
 
-async def run(config: Llm, context: ToolContext) -> Outcome:
-    from noetl.tools.llm.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: classify
   tool:
@@ -93,7 +86,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Asks a language model.",
     config=Llm,
-    run=run,
+    run=run_of("noetl.tools.llm.run"),
     errors=(
         *("schema", "rate_limit", "auth", "not_found", "client_error", "server_error"),
         *("connection", "timeout", "parse"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
 
 
 class Mcp(ToolConfig, frozen=True, kw_only=True):
@@ -33,12 +32,6 @@ class Mcp(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 60
 
 
-async def run(config: Mcp, context: ToolContext) -> Outcome:
-    from noetl.tools.mcp.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: search_docs
   tool:
@@ -54,7 +47,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Calls a Model Context Protocol server.",
     config=Mcp,
-    run=run,
+    run=run_of("noetl.tools.mcp.run"),
     errors=(
         *("exception", "not_found", "client_error", "auth", "connection", "timeout"),
         *("rate_limit", "server_error", "parse"),

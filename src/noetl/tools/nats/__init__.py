@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
 
 Revision = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -59,12 +58,6 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 5
 
 
-async def run(config: Nats, context: ToolContext) -> Outcome:
-    from noetl.tools.nats.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: open_session
   tool:
@@ -82,7 +75,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,
-    run=run,
+    run=run_of("noetl.tools.nats.run"),
     errors=("not_found", "connection", "timeout", "auth", "client_error", "server_error", "parse"),
     extra="nats",
     aliases={"operation": "op", "credential": "auth"},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Name, Options, Reference, ToolContext, about
+from noetl.tools.base import Name, Options, Reference, about, run_of
 from noetl.tools.sql.config import SqlConfig, sql_tool
 
 
@@ -54,12 +53,6 @@ class Postgres(SqlConfig, frozen=True, kw_only=True):
     ] = True
 
 
-async def run(config: Postgres, context: ToolContext) -> Outcome:
-    from noetl.tools.postgres.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: find_user
   tool:
@@ -70,5 +63,9 @@ EXAMPLE = """\
 """
 
 TOOL = sql_tool(
-    "postgres", "Runs SQL on PostgreSQL or writes rows to a table.", Postgres, run, example=EXAMPLE
+    "postgres",
+    "Runs SQL on PostgreSQL or writes rows to a table.",
+    Postgres,
+    run_of("noetl.tools.postgres.run"),
+    example=EXAMPLE,
 )

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from noetl.model.older_forms import Written
-from noetl.model.outcome import Outcome
 from noetl.model.toolshape import CodeProblem, Yielded
 from noetl.tools.base import (
     OLDER_SCRIPT,
@@ -21,9 +20,9 @@ from noetl.tools.base import (
     Options,
     Tool,
     ToolConfig,
-    ToolContext,
     about,
     older_script,
+    run_of,
 )
 
 
@@ -55,12 +54,6 @@ class Python(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[
         Duration | None, about("How long the code may run before its process is killed.")
     ] = None
-
-
-async def run(config: Python, context: ToolContext) -> Outcome:
-    from noetl.tools.python.run import run
-
-    return await run(config, context)
 
 
 EXAMPLE = """\
@@ -236,7 +229,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs Python code in a separate process.",
     config=Python,
-    run=run,
+    run=run_of("noetl.tools.python.run"),
     runs_code=True,
     is_harmless=True,
     reads_context=_reads_context,

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
 
 Shots = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Angle = float | str
@@ -42,12 +41,6 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long `run` waits for the results.")] = None
 
 
-async def run(config: Quantum, context: ToolContext) -> Outcome:
-    from noetl.tools.quantum.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: submit_bell
   tool:
@@ -70,7 +63,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs a circuit on a quantum computer or simulator.",
     config=Quantum,
-    run=run,
+    run=run_of("noetl.tools.quantum.run"),
     errors=("not_found", "parse", "client_error", "server_error", "timeout"),
     extra="quantum",
     aliases={"credential": "auth"},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
 
 
 class Secrets(ToolConfig, frozen=True, kw_only=True):
@@ -28,12 +27,6 @@ class Secrets(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the look-up may take.")] = None
 
 
-async def run(config: Secrets, context: ToolContext) -> Outcome:
-    from noetl.tools.secrets.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: read_key
   tool:
@@ -47,7 +40,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Reads a secret.",
     config=Secrets,
-    run=run,
+    run=run_of("noetl.tools.secrets.run"),
     secret_result=True,
     errors=(
         *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),

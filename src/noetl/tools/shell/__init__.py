@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Duration, ExitCode, Name, Tool, ToolConfig, ToolContext, about
+from noetl.tools.base import Duration, ExitCode, Name, Tool, ToolConfig, about, run_of
 
 
 class Shell(ToolConfig, frozen=True, kw_only=True):
@@ -38,12 +37,6 @@ class Shell(ToolConfig, frozen=True, kw_only=True):
     ] = None
 
 
-async def run(config: Shell, context: ToolContext) -> Outcome:
-    from noetl.tools.shell.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: pack
   tool:
@@ -60,7 +53,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Runs shell commands.",
     config=Shell,
-    run=run,
+    run=run_of("noetl.tools.shell.run"),
     errors=("exception", "timeout", "not_found", "auth", "client_error", "parse"),
     aliases={"command": "cmd", "commands": "cmds"},
     needs=(("cmd", "cmds"),),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Duration, Size, ToolContext, about
+from noetl.tools.base import Duration, Size, about, run_of
 from noetl.tools.sql.config import DATABASE_ERRORS, FileDatabase, sql_tool
 
 
@@ -24,12 +23,6 @@ class Sqlite(FileDatabase, frozen=True, kw_only=True):
     ] = {}
 
 
-async def run(config: Sqlite, context: ToolContext) -> Outcome:
-    from noetl.tools.sqlite.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: remember
   tool:
@@ -45,7 +38,7 @@ TOOL = sql_tool(
     "sqlite",
     "Runs SQL on a SQLite file.",
     Sqlite,
-    run,
+    run_of("noetl.tools.sqlite.run"),
     example=EXAMPLE,
     # A task that writes locks the file from the beginning, so nothing changes under it.
     errors=tuple(kind for kind in DATABASE_ERRORS if kind != "db_deadlock"),

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import (
-    Count,
-    Credential,
-    Duration,
-    Name,
-    Tool,
-    ToolConfig,
-    ToolContext,
-    about,
-)
+from noetl.tools.base import Count, Credential, Duration, Name, Tool, ToolConfig, about, run_of
 
 
 class Store(ToolConfig, frozen=True, kw_only=True):
@@ -49,12 +39,6 @@ class Store(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the operation may take.")] = None
 
 
-async def run(config: Store, context: ToolContext) -> Outcome:
-    from noetl.tools.store.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: keep_report
   tool:
@@ -72,7 +56,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
-    run=run,
+    run=run_of("noetl.tools.store.run"),
     errors=(
         *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
         *("server_error", "parse"),

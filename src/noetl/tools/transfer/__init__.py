@@ -7,17 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from noetl.model.older_forms import Written, auth_by_name
-from noetl.model.outcome import Outcome
-from noetl.tools.base import (
-    Count,
-    Credential,
-    Name,
-    Options,
-    Tool,
-    ToolConfig,
-    ToolContext,
-    about,
-)
+from noetl.tools.base import Count, Credential, Name, Options, Tool, ToolConfig, about, run_of
 from noetl.tools.sql.config import Params, WriteMode
 
 Format = Literal["csv", "json", "ndjson", "parquet"]
@@ -181,12 +171,6 @@ class Transfer(ToolConfig, frozen=True, kw_only=True):
     ] = True
 
 
-async def run(config: Transfer, context: ToolContext) -> Outcome:
-    from noetl.tools.transfer.run import run
-
-    return await run(config, context)
-
-
 EXAMPLE = """\
 - step: load_orders
   tool:
@@ -235,7 +219,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Copies records from one place to another.",
     config=Transfer,
-    run=run,
+    run=run_of("noetl.tools.transfer.run"),
     errors=(
         *("connection", "db_connection", "auth", "not_found", "rate_limit"),
         *("client_error", "server_error", "timeout", "db_constraint", "db_deadlock"),
