@@ -11,8 +11,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, ok
+from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import DuckDb
 from noetl.tools.duckdb.attached import (
@@ -25,10 +24,10 @@ from noetl.tools.duckdb.attached import (
     stoppable,
 )
 from noetl.tools.duckdb.extensions import check_statement, check_stored, load
-from noetl.tools.failures import failed_with, guarded
+from noetl.tools.failures import failed_with
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
-from noetl.tools.limits import Gathering, shortest
+from noetl.tools.limits import Gathering
 from noetl.tools.sql.duckdb import connection_to, failure, literal
 from noetl.tools.sql.embedded import alone, database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
@@ -39,13 +38,13 @@ from noetl.tools.sql.tasks import (
     Statement,
     local_input,
     out_of_reach,
-    outcome_of,
     perform,
     planned,
+    run_in_thread,
     table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word, tokens
-from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import TableFile, described, parsed, source, write
 from noetl.tools.web.request import Request
 
@@ -55,25 +54,18 @@ WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
 
 
 async def run(config: DuckDb, context: ToolContext) -> Outcome:
-    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
-    total = shortest(context.timeout)
-
-    async def work() -> Outcome:
-        task = Task(
+    async def opened(halt: Halt) -> Task:
+        return Task(
             config=config,
             plan=await planned(config, context, "duckdb"),
             path=await database_of(config, context),
             attached={n: await attached(n, one, context) for n, one in config.attach.items()},
             views={n: await _view(n, one, config, context) for n, one in config.files.items()},
-            folder=context.files.folder,
-            root=context.resources.rules.file_root,
+            context=context,
             halt=halt,
-            most=context.resources.rules.max_response_bytes,
         )
-        done = await in_thread(context.resources.threads, task.run, halt, total)
-        return ok(await outcome_of(done, context))
 
-    return await guarded(work, total)
+    return await run_in_thread(config, context, opened)
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -132,10 +124,8 @@ class Task:
         path: Path | None,
         attached: dict[str, Attached],
         views: dict[str, FileView],
-        folder: Path,
-        root: str | None,
+        context: ToolContext,
         halt: Halt,
-        most: int,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -144,12 +134,13 @@ class Task:
         self._there: dict[str, Attached] = {}
         """The databases attached so far."""
         self._views = views
-        self._folder = folder
-        self._root = root
+        self._folder = context.files.folder
+        self._root = context.resources.rules.file_root
         self.halt = halt
-        self._most = most
+        self._most = context.resources.rules.max_response_bytes
 
-    def run(self, halt: Halt) -> Done:
+    def run(self) -> Done:
+        halt = self.halt
         try:
             with ExitStack() as stack:
                 if self._path is not None and self._root is not None:

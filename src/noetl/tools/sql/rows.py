@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from noetl.tools.failures import Foreseen
@@ -120,33 +120,34 @@ def bytes_of(text: str, column: str) -> bytes:
 
 
 def insert(
-    write: Write, columns: Sequence[str], count: int, mark: str, select: str | None = None
+    write: Write, columns: Sequence[str], count: int = 1, mark: str = "?", select: str | None = None
 ) -> str:
     """The statement that writes `count` rows, with `mark` for each value; with `select`, the one
     that writes the rows of this query.
     """
 
-    def named(names: Sequence[str]) -> str:
-        listed = ", ".join(quoted(name) for name in names)
-        return listed.replace("%", "%%") if mark == "%s" else listed
+    def name(one: str) -> str:
+        return quoted(one).replace("%", "%%") if mark == "%s" else quoted(one)
 
     one = f"({', '.join([mark] * len(columns))})"
     table = write.table.replace("%", "%%") if mark == "%s" else write.table
     # Names are quoted, values are bound: no input becomes SQL.
     rows = select or f"VALUES {', '.join([one] * count)}"
-    parts = [f"INSERT INTO {table} ({named(columns)}) {rows}"]
-    target = f" ({named(write.key)})" if write.key else ""
-    if write.mode == "ignore":
-        parts.append(f"ON CONFLICT{target} DO NOTHING")
-    elif write.mode == "upsert":
-        rest = [named([name]) for name in columns if name not in write.key]
-        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
-        parts.append(f"ON CONFLICT{target} DO " + (f"UPDATE SET {change}" if rest else "NOTHING"))
+    sql = f"INSERT INTO {table} ({', '.join(map(name, columns))}) {rows}"
+    sql += on_conflict(write, columns, name)
     if isinstance(write.returning, tuple) and write.returning:
-        parts.append(f"RETURNING {named(write.returning)}")
-    elif write.returning is not False:
-        parts.append("RETURNING *")
-    return " ".join(parts)
+        return f"{sql} RETURNING {', '.join(map(name, write.returning))}"
+    return sql if write.returning is False else f"{sql} RETURNING *"
+
+
+def on_conflict(write: Write, columns: Sequence[str], name: Callable[[str], str]) -> str:
+    """The clause for a row whose key exists; empty if that is to fail. `name` quotes a column."""
+    if write.mode == "insert":
+        return ""
+    target = f" ({', '.join(map(name, write.key))})" if write.key else ""
+    rest = [name(one) for one in columns if one not in write.key and write.mode == "upsert"]
+    change = ", ".join(f"{one} = EXCLUDED.{one}" for one in rest)
+    return f" ON CONFLICT{target} DO " + (f"UPDATE SET {change}" if rest else "NOTHING")
 
 
 def _misfit(write: Write, number: int, row: Row, known: Sequence[str]) -> str | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed
+from noetl.tools.failures import Failed, guarded
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
-from noetl.tools.limits import to_thread
+from noetl.tools.limits import shortest, to_thread
 from noetl.tools.plain_data import check, plain, read_json
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
@@ -28,7 +29,7 @@ from noetl.tools.sql.rows import (
     with_bytes,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, bound, first_word, statements
-from noetl.tools.sql.threads import Halt
+from noetl.tools.sql.threads import Halt, in_thread
 
 if TYPE_CHECKING:
     from noetl.tools.tables.files import TableFile
@@ -227,7 +228,11 @@ class Database(Protocol):
     """One connection, used by one thread for one task."""
 
     dialect: Dialect
+    variables_max: int
     halt: Halt
+
+    def run(self) -> Done:
+        """Open the connection and `perform` the task on it."""
 
     def begin(self, plan: Plan) -> None: ...
 
@@ -245,14 +250,26 @@ class Database(Protocol):
 
     def batch(self, write: Write, batch: Batch) -> Statement: ...
 
-    variables_max: int
-
 
 class Done(NamedTuple):
     """The result of each statement; the last one's rows perhaps in a file."""
 
     parts: list[Statement]
     file: TableFile | None = None
+
+
+async def run_in_thread(
+    config: SqlConfig, context: ToolContext, open_task: Callable[[Halt], Awaitable[Database]]
+) -> Outcome:
+    """Run a task on a database inside the worker, in a thread that can be stopped."""
+    halt, total = Halt(shortest(config.timeout)), shortest(context.timeout)
+
+    async def work() -> Outcome:
+        database = await open_task(halt)
+        done = await in_thread(context.resources.threads, database.run, halt, total)
+        return ok(await outcome_of(done, context))
+
+    return await guarded(work, total)
 
 
 def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> Done:

@@ -85,10 +85,10 @@ def in_background(work: Callable[[], object]) -> Callable[[], None]:
 
 
 async def in_thread(
-    executor: Executor, work: Callable[[Halt], Result], halt: Halt, seconds: float | None
+    executor: Executor, work: Callable[[], Result], halt: Halt, seconds: float | None
 ) -> Result:
     """Run the work. When this returns or raises, the thread no longer works for us."""
-    running = executor.submit(work, halt)
+    running = executor.submit(work)
     future = asyncio.wrap_future(running)
     try:
         if not running.running() and not running.done():

@@ -16,16 +16,15 @@ from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from noetl.model.duration import seconds
-from noetl.model.outcome import ErrorKind, Outcome, ok
+from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.egress import check_database
-from noetl.tools.failures import Failed, Refused, failed_with, guarded
-from noetl.tools.limits import Gathering, shortest, to_thread
+from noetl.tools.failures import Failed, Refused, failed_with
+from noetl.tools.limits import Gathering, to_thread
 from noetl.tools.resources import ToolResources
 from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
-from noetl.tools.sql.rows import Batch, Write
+from noetl.tools.sql.rows import Batch, Write, on_conflict
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.sqlite import no_other_files
 from noetl.tools.sql.tasks import (
@@ -33,13 +32,13 @@ from noetl.tools.sql.tasks import (
     Done,
     Plan,
     Statement,
-    outcome_of,
     perform,
     planned,
+    run_in_thread,
     table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
-from noetl.tools.sql.threads import Halt, in_background, in_thread
+from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
 from noetl.tools.sqlalchemy.addresses import EXTRAS, Address, address
 
@@ -77,10 +76,7 @@ KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
 
 
 async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
-    total = shortest(context.timeout)
-    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
-
-    async def work() -> Outcome:
+    async def opened(halt: Halt) -> Task:
         fields = await context.credential(config.auth) if config.auth is not None else {}
         where = _confined(address(kind, config.url, fields), config, context.resources)
         await check_database(where.url.host or "")
@@ -89,11 +85,9 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         confined = context.resources.rules.file_root is not None
         engine = await to_thread(engines.engine, kind, where, config, confined)
         folder = context.files.folder if config.result_as != "rows" else None
-        task = Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
-        done = await in_thread(context.resources.threads, task.run, halt, total)
-        return ok(await outcome_of(done, context))
+        return Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
 
-    return await guarded(work, total)
+    return await run_in_thread(config, context, opened)
 
 
 def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
@@ -198,7 +192,8 @@ class Task:
         self.halt = halt
         self._most = most
 
-    def run(self, halt: Halt) -> Done:
+    def run(self) -> Done:
+        halt = self.halt
         try:
             with self._engine.connect() as connection, halt.stoppable(_stopping(connection)):
                 self._connection = (
@@ -304,17 +299,14 @@ class Task:
             if write.mode == "ignore":
                 raise BadSql(f"`mode: ignore` is not available on {style}.")
             return sql
-        rest = [self._quoted(name) for name in columns if name not in write.key]
         if style in MYSQL:
             if write.mode == "ignore":
                 return sql
-            keep = rest or [self._quoted(write.key[0])]
+            rest = [name for name in columns if name not in write.key]
+            keep = map(self._quoted, rest or write.key[:1])
             change = ", ".join(f"{name} = VALUES({name})" for name in keep)
             return f"{sql} ON DUPLICATE KEY UPDATE {change}"
-        target = f" ({', '.join(self._quoted(name) for name in write.key)})" if write.key else ""
-        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
-        does = f"UPDATE SET {change}" if write.mode == "upsert" and rest else "NOTHING"
-        return f"{sql} ON CONFLICT{target} DO {does}"
+        return sql + on_conflict(write, columns, self._quoted)
 
     def _deleted(self, write: Write, batch: Batch) -> None:
         """Delete the rows first, where no statement can replace one."""

@@ -14,10 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, ok
+from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import guarded
-from noetl.tools.limits import Gathering, shortest
+from noetl.tools.limits import Gathering
 from noetl.tools.plain_data import plain
 from noetl.tools.sql.embedded import database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
@@ -27,13 +26,13 @@ from noetl.tools.sql.tasks import (
     Done,
     Plan,
     Statement,
-    outcome_of,
     perform,
     planned,
+    run_in_thread,
     table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
-from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.sql.threads import Halt
 from noetl.tools.sqlite import Sqlite
 
 if TYPE_CHECKING:
@@ -50,26 +49,13 @@ Value = TypeVar("Value")
 
 
 async def run(config: Sqlite, context: ToolContext) -> Outcome:
-    halt = Halt(seconds(config.timeout) if config.timeout is not None else None)
-    total = shortest(context.timeout)
-
-    async def work() -> Outcome:
+    async def opened(halt: Halt) -> Task:
         path = await database_of(config, context)
         attached = {name: context.resources.path(text) for name, text in config.attach.items()}
-        task = Task(
-            config=config,
-            plan=await planned(config, context, "sqlite"),
-            path=path,
-            attached=attached,
-            confined=context.resources.rules.file_root is not None,
-            folder=context.files.folder if config.result_as != "rows" else None,
-            halt=halt,
-            most=context.resources.rules.max_response_bytes,
-        )
-        done = await in_thread(context.resources.threads, task.run, halt, total)
-        return ok(await outcome_of(done, context))
+        plan = await planned(config, context, "sqlite")
+        return Task(config, plan, path, attached, context, halt)
 
-    return await guarded(work, total)
+    return await run_in_thread(config, context, opened)
 
 
 class Task:
@@ -80,39 +66,37 @@ class Task:
 
     def __init__(
         self,
-        *,
         config: Sqlite,
         plan: Plan,
         path: Path | None,
         attached: dict[str, Path],
-        confined: bool,
-        folder: Path | None,
+        context: ToolContext,
         halt: Halt,
-        most: int,
     ) -> None:
+        rules = context.resources.rules
         self._config = config
         self._plan = plan
         self._path = path
         self._attached = attached
-        self._confined = confined
-        self._folder = folder
+        self._confined = rules.file_root is not None
+        self._folder = context.files.folder if config.result_as != "rows" else None
         self._patience = seconds(config.busy_timeout) or 0.0
         self.halt = halt
-        self._most = most
+        self._most = rules.max_response_bytes
 
-    def run(self, halt: Halt) -> Done:
+    def run(self) -> Done:
         try:
             with closing(self._opened()) as connection:
-                halt.interrupt = connection.interrupt
+                self.halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
                 if self._stands_alone():
                     return Done([self.statement(one) for one in self._plan.statements])
                 return perform(self, self._plan, self._folder, self._config.result_as)
         except sqlite3.Error as error:
-            raise failure(error, halt) from error
+            raise failure(error, self.halt) from error
         finally:
-            halt.interrupt = None
+            self.halt.interrupt = None
 
     def _opened(self) -> sqlite3.Connection:
         if self._path is None:

@@ -147,9 +147,9 @@ class Copying:
         self._folder = context.files.folder
         self._part: files.Part | None = None
 
-    def run(self, halt: Halt) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         try:
-            return self._run(halt)
+            return self._run()
         except Exception as error:
             known = known_failure(error)
             is_final = known is not None and known.error is not None and not known.error.retryable
@@ -158,16 +158,16 @@ class Copying:
                 self._part.remove()
             raise
 
-    def _run(self, halt: Halt) -> dict[str, Any]:
+    def _run(self) -> dict[str, Any]:
         try:
             with ExitStack() as stack:
                 return self._copied(stack)
         except psycopg.Error as error:
             raise failed_with(postgres_failure(error)) from None
         except duckdb.Error as error:
-            raise duckdb_failure(error, halt) from None
+            raise duckdb_failure(error, self._halt) from None
         except sqlite3.Error as error:
-            raise sqlite_failure(error, halt) from None
+            raise sqlite_failure(error, self._halt) from None
 
     def _copied(self, stack: ExitStack) -> dict[str, Any]:
         target = self._opened_target(stack)

@@ -50,6 +50,12 @@ class Table:
         self.key = (end.key,) if isinstance(end.key, str) else (end.key or ())
         if end.mode == "upsert" and not self.key:
             raise Failed("client_error", "target: `mode: upsert` needs `key`.")
+        self.form = Write(
+            table=self.table,
+            rows=(),
+            mode="insert" if end.mode == "replace" else end.mode,
+            key=self.key,
+        )
         self._action_id = action_id
         self._resume = resume
         self._known: list[str] = []
@@ -125,17 +131,6 @@ class Table:
             if name not in batch.names:
                 raise Misfit(f'The records lack "{name}", a column of the key.')
 
-    def conflict(self, names: list[str]) -> str:
-        """The ON CONFLICT clause for a record whose key exists."""
-        target = f" ({', '.join(quoted(name) for name in self.key)})" if self.key else ""
-        if self.end.mode == "ignore":
-            return f" ON CONFLICT{target} DO NOTHING"
-        if self.end.mode != "upsert":
-            return ""
-        rest = [quoted(name) for name in names if name not in self.key]
-        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
-        return f" ON CONFLICT{target} DO " + (f"UPDATE SET {change}" if rest else "NOTHING")
-
 
 # --- PostgreSQL --------------------------------------------------------------------------------
 
@@ -192,7 +187,6 @@ class ToPostgres(Table):
             copy.write(batch.lines)
 
     def _staged(self, batch: Batch, nested: list[str]) -> None:
-        names = [quoted(name) for name in batch.names]
         listed = ", ".join(
             f"NULL::jsonb AS {quoted(name)}" if name in nested else quoted(name)
             for name in batch.names
@@ -212,10 +206,8 @@ class ToPostgres(Table):
             # One statement may not touch a row twice; the last one would win.
             keys = ", ".join(quoted(name) for name in self.key)
             once, order = f"DISTINCT ON ({keys}) ", f"{keys}, noetl_place DESC"
-        self.execute(
-            f"INSERT INTO {self.table} ({', '.join(names)}) SELECT {once}{shown} FROM noetl_stage "  # noqa: S608
-            f"ORDER BY {order}{self.conflict(batch.names)}"
-        )
+        staged = f"SELECT {once}{shown} FROM noetl_stage ORDER BY {order}"  # noqa: S608
+        self.execute(insert(self.form, batch.names, select=staged))
 
 
 def _array(name: str, type_: str) -> str:
@@ -268,17 +260,18 @@ class ToDuckDb(Embedded):
         self._folder = folder
 
     def insert(self, batch: Batch) -> None:
-        names = ", ".join(quoted(name) for name in batch.names)
         query = reading(batch.saved(self._folder))
         if self.end.mode == "upsert":
             # One statement may not touch a row twice; the last one would win.
-            keys = ", ".join(quoted(name) for name in self.key)
+            keys, names = (
+                ", ".join(quoted(name) for name in listed) for listed in (self.key, batch.names)
+            )
             query = (
                 f"SELECT {names} FROM (SELECT *, row_number() OVER () AS noetl_place "  # noqa: S608
                 f"FROM ({query})) QUALIFY row_number() OVER (PARTITION BY {keys} "
                 "ORDER BY noetl_place DESC) = 1"
             )
-        self.execute(f"INSERT INTO {self.table} ({names}) {query}{self.conflict(batch.names)}")
+        self.execute(insert(self.form, batch.names, select=query))
 
 
 class ToSqlite(Embedded):
@@ -301,10 +294,8 @@ class ToSqlite(Embedded):
         self._reader = reader
 
     def insert(self, batch: Batch) -> None:
-        mode = "insert" if self.end.mode == "replace" else self.end.mode
-        form = Write(table=self.table, rows=(), mode=mode, key=self.key)
         rows = self._reader.rows(batch, _sqlite_expression)
-        self.connection.executemany(insert(form, batch.names, 1, "?"), rows)
+        self.connection.executemany(insert(self.form, batch.names), rows)
 
 
 def _sqlite_expression(column: Column) -> str:
