@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -12,6 +13,7 @@ SHORTEST = 6
 """A shorter piece of base64 may stand anywhere by chance."""
 
 
+@cache
 def forms(secret: str) -> set[bytes]:
     """As it is, and as it travels: in addresses, in JSON, in base64, in hex, in source code."""
     data = secret.encode()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import clean_environment
 from tests.stopwatch import PATIENCE
+from tests.tools.services import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -24,12 +25,6 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w.]+\.(?:py|yaml))`")
 ASKS = ("noetl executions", "curl")
 """Commands that may be given again until what they wait for has happened."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from noetl.model.retention import keep_rules
 from tests.control.servers import run
 from tests.control.test_consumers import PLAYBOOK, document, orders, taken
 from tests.control.test_schedules import embedded, register, until
-from tests.tools.services import s3_server
+from tests.tools.services import S3_PAGE, s3_server
 
 KEY = "canary-secret-key"
 BY_SIZE = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
@@ -152,7 +152,8 @@ def test_an_execution_knows_where_its_object_is(tmp_path: Path, s3_url: str):
 
 def test_more_objects_than_one_answer_of_the_service_lists(tmp_path: Path, s3_url: str):
     bucket = Bucket(s3_url).make()
-    for number in range(1010):
+    many = 2 * S3_PAGE + 1
+    for number in range(many):
         bucket.put(f"in/{number}.csv", "1")
 
     async def story() -> None:
@@ -160,8 +161,8 @@ def test_more_objects_than_one_answer_of_the_service_lists(tmp_path: Path, s3_ur
             await prepared(system, bucket, when="{{ message.body.size > 1 }}")
 
             async def all_taken() -> bool:
-                found = await system.store.messages.of("t/c", limit=2000)
-                return len({one.id for one in found}) == 1010
+                found = await system.store.messages.of("t/c", limit=2 * many)
+                return len({one.id for one in found}) == many
 
             await until(all_taken)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -19,6 +19,7 @@ from noetl.errors import PlaybookRejected
 from noetl.model import schemas
 from noetl.rewrite.fmt import format_text, read_data
 from noetl.tools.registry import shapes
+from tests.effort import generated
 
 TOOLS = shapes()
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def _schemas() -> st.SearchStrategy[Any]:
     return st.recursive(plain, wider, max_leaves=5)
 
 
-@settings(max_examples=400, deadline=None)
+@generated(100)
 @given(schema=_schemas(), leaf=_schemas(), value=DATA)
 def test_we_agree_with_an_independent_validator(schema: Any, leaf: Any, value: Any) -> None:
     schema = {"allOf": [schema], "$defs": {"x": leaf if "$ref" not in repr(leaf) else True}}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noetl.api.table import TABLE
-from tests.effort import TIMES
+from tests.effort import IS_LONG
 from tests.examples.system import temporary_folder
 from tests.server.processes import serving
 
@@ -58,7 +58,7 @@ def test_the_server_keeps_to_its_description(
     operation = schema[path][method]
 
     @settings(
-        max_examples=4 * TIMES,
+        max_examples=40 if IS_LONG else 2,
         deadline=None,
         database=None,
         derandomize=True,

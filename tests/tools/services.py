@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -12,13 +14,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+S3_PAGE = 20
+"""How many objects the server of S3 lists in one answer."""
 START_SECONDS = 60.0
 
 
@@ -62,16 +66,32 @@ def answering(*routes: tuple[str, str, Handler]) -> Iterator[str]:
         thread.join(START_SECONDS)
 
 
+_ports = itertools.cycle(range(20_000, 32_000))
+for _ in range(100 * (os.getpid() % 120)):
+    next(_ports)
+
+
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port on which nobody listens, and which nobody else is given before it is used: it is below
+    those that the system chooses, and each process of a test run begins elsewhere."""
+    for port in _ports:
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports of this machine are all taken")
 
 
 @contextmanager
-def program(words: list[str], ready: Callable[[], bool]) -> Iterator[None]:
+def program(
+    words: list[str], ready: Callable[[], bool], settings: dict[str, str] | None = None
+) -> Iterator[None]:
     """A server process that is ready, and gone afterwards."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | (settings or {}),
+    )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not ready():
@@ -102,7 +122,8 @@ def nats_server(*options: str) -> Iterator[str]:
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """A server that speaks the protocol of S3, with one bucket, `trial`."""
+    """A server that speaks the protocol of S3, with one bucket, `trial`. It lists fewer objects in
+    one answer than others do."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
 
@@ -113,7 +134,8 @@ def s3_server() -> Iterator[str]:
             return False
         return True
 
-    with program([sys.executable, "-m", "moto.server", "-p", str(port)], ready):
+    pages = {"MOTO_S3_DEFAULT_MAX_KEYS": str(S3_PAGE)}
+    with program([sys.executable, "-m", "moto.server", "-p", str(port)], ready, pages):
         urllib.request.urlopen(urllib.request.Request(f"{url}/trial", method="PUT")).close()
         yield url
 
