@@ -254,7 +254,7 @@ def test_executions_that_were_forgotten_go_on_when_something_happens_to_them():
 
     async def work(bench: Bench) -> list[Run]:
         ids = [await waiting(bench, APPROVAL, {"amount": one}) for one in range(count)]
-        memory = bench.system.orchestrator._memory
+        memory = bench.system.orchestrator.memory
         assert memory.find(ids[0]) is None, "kept, though nothing happens to it"
         for one in (ids[0], ids[-1]):
             await signal(bench, one, "approval.received", {"approved": True})

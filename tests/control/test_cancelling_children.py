@@ -29,7 +29,7 @@ def test_a_child_that_is_recorded_but_not_yet_stored_is_cancelled_and_counted(tm
             execution_id = await started(system, FAN)
             live = None
             while live is None or not any(run.children for run in live.state.runs.values()):
-                live = system.orchestrator._memory.find(execution_id)
+                live = system.orchestrator.memory.find(execution_id)
                 await asyncio.sleep(0)
 
             count = await system.executions.cancel(execution_id)

@@ -19,7 +19,7 @@ def test_an_execution_that_moved_while_it_was_read_is_read_again(tmp_path: Path)
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
-            memory, read = system.orchestrator._memory, system.store.log.load
+            memory, read = system.orchestrator.memory, system.store.log.load
             was_read, goes_on = asyncio.Event(), asyncio.Event()
 
             async def slowly(wanted: str) -> Loaded | None:
@@ -50,7 +50,7 @@ def test_asking_for_what_is_not_there_leaves_nothing_behind(tmp_path: Path):
                 with pytest.raises(NotFound):
                     await system.orchestrator.state(str(number))
 
-            assert not system.orchestrator._memory._reading
+            assert not system.orchestrator.memory._reading
 
     run(story)
 

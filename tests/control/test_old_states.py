@@ -204,7 +204,7 @@ def test_a_server_that_heard_nothing_keeps_nothing_of_what_others_went_on_with(d
     async def story() -> None:
         async with servers(database_url, 2) as (first, second), deaf(database_url, 2):
             ids = [await started(first, TWO_STEPS) for _ in range(20)]
-            assert set(first.orchestrator.busy(None)) == set(ids)
+            assert set(first.orchestrator.memory.busy(None)) == set(ids)
             leases = await leased(first, "w", want=20)
 
             for lease in leases:
@@ -219,7 +219,7 @@ def test_a_server_that_heard_nothing_keeps_nothing_of_what_others_went_on_with(d
                 for execution_id in ids:
                     await second.orchestrator.wait_for_end(execution_id)
             async with asyncio.timeout(PATIENCE):
-                while first.orchestrator.busy(None):
+                while first.orchestrator.memory.busy(None):
                     await asyncio.sleep(0.05)
 
     run(story)

@@ -327,6 +327,40 @@ def test_a_call_shows_what_it_was_given_its_tries_and_what_it_printed(busy: tupl
     assert server.ask("GET", f"/api/executions/{execution_id}/calls/none").status == 404
 
 
+RULED = (
+    HEAD.format(path="desk/ruled")
+    + """\
+workload: {word: fetched}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    case:
+      - when: "{{ event.name == 'call.done' }}"
+        then:
+          - tell: {tool: {kind: noop, result: "{{ workload.word }}"}}
+          - next: end
+  - step: end
+    tool: {kind: noop}
+"""
+)
+
+
+def test_a_call_of_a_rule_shows_what_it_was_given_too(shop: Shop):
+    server = shop.server
+    execution_id = server.start(RULED)
+    server.ended(execution_id)
+    begun = next(
+        one
+        for one in server.events(execution_id)
+        if one["name"] == "task.started" and one["payload"]["task"] == "tell"
+    )
+
+    found = server.get(f"/api/executions/{execution_id}/calls/{begun['action_id']}")
+
+    assert found["config"] == {"result": "{{ workload.word }}"}
+    assert found["rendered"] == {"result": "fetched"}
+
+
 def test_an_expression_is_evaluated_at_a_moment(busy: tuple[Server, str]):
     server, execution_id = busy
     first = next(one for one in server.events(execution_id) if one["name"] == "loop.started")

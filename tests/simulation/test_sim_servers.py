@@ -82,7 +82,7 @@ async def settled(world: World, ids: list[str], within: float = 1000) -> list[Ex
     assert await world.store.queue.next_timer() is None
     for server in world.servers:
         assert server.orchestrator.dispatch.held == {}, "leases of commands that are over"
-        assert server.orchestrator.busy(None) == [], "executions in memory that are over"
+        assert server.orchestrator.memory.busy(None) == [], "executions in memory that are over"
     return states
 
 

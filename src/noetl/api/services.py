@@ -199,7 +199,7 @@ class Services:
             self.store,
             self.clock,
             keep_rules(self._settings.keep),
-            lambda execution_id: self.orchestrator.forget(execution_id),
+            lambda execution_id: self.orchestrator.memory.drop(execution_id),
             archive_at(archive) if archive else None,
         )
 

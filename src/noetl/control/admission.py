@@ -22,7 +22,7 @@ from noetl.store.limits import Admissions
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""So often a server looks for what another one has left behind."""
+"""Seconds between two looks for what another server left behind."""
 AT_ONCE = 100
 
 
@@ -67,7 +67,7 @@ async def _look(commits: CommitLoop, admissions: Admissions, clock: Clock) -> No
 
 
 async def _submit(commits: CommitLoop, given: Admitted | Cancelled) -> bool:
-    """Whether it made a difference. One that cannot be read must not keep the others waiting."""
+    """Whether something changed. An execution that cannot be read must not hold up the others."""
     try:
         return (await commits.submit(given)).changed
     except NoetlError as error:

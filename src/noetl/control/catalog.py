@@ -56,7 +56,7 @@ class Catalog:
         return await self.keep(text, compiled), compiled
 
     async def known(self, compiled: Compiled) -> Known | None:
-        """What a document names of the catalog; None if it is nothing."""
+        """What a document names that the catalog has; None if that is nothing."""
         from noetl.dsl.building import Known
         from noetl.dsl.walk import called_playbooks
 

@@ -81,7 +81,7 @@ async def child_start(
 
 
 def child_ended(child: ExecutionId, effect: TellParent, now: float) -> ChildEnded:
-    """What the parent hears of it."""
+    """The end of a child, as an input for its parent."""
     parent = effect.parent
     fact = ChildFinished(
         at=now,

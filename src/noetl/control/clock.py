@@ -33,7 +33,7 @@ class SystemClock:
 
 
 class WallClock(SystemClock):
-    """What the clock on the wall shows, also after the machine has slept or its clock was set.
+    """The time of day, also after the machine has slept or its clock was set.
 
     For what is due at a time of day. Leases go by a clock that stands still while the machine
     sleeps, as its workers do.

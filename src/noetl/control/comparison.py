@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DIFFERENCES_MAX = 500
 EVENTS_MAX = 300_000
-"""Of one execution, as far as they are compared."""
+"""Events of one execution that are compared at most."""
 VALUE_MAX = 1000
 TOLD = (
     *("playbook.request.evaluated", "step.scheduled", "step.done", "step.failed", "step.skipped"),
@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
     seq: int
     status: str
     told: Any
-    """What tells it from others: the value, or the checksum of a large one."""
+    """The value, or the checksum of a large one."""
     route: tuple[str, ...] = ()
 
 
@@ -245,7 +245,7 @@ def _named(key: Key) -> str:
 async def critical_path(
     log: Log, records: Records, timelines: Timelines, execution_id: ExecutionId, now: float
 ) -> CriticalPath:
-    """From the run that ended last back over the tokens that each one waited for."""
+    """The path from the run that ended last back along the tokens that each run waited for."""
     summary = await row_of(records, execution_id)
     runs = (await timelines.lines(execution_id)).runs
     sources = await _sources(log, execution_id)

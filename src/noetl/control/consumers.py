@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10.0
-"""A server that is gone is replaced after so long."""
+"""Seconds after which a server that is gone is replaced as a reader."""
 RENEW_SECONDS = 3.0
 BATCH = 50
 LOOK_SECONDS = 1.0
-"""While there is no room, so often it is looked for ends that other servers have stored."""
+"""While there is no room, seconds between two looks for ends that other servers stored."""
 PAUSE_SECONDS, PAUSE_MAX = 1.0, 30.0
 """Between two attempts to reach a source, or to start what cannot be started."""
 KEPT_SECONDS = 30 * 86400.0
-"""The outcome of a message is kept for so long if its source does not hand it out again."""
+"""Outcomes of messages are kept this long, except of files, which are listed again."""
 FORGET_SECONDS = 3600.0
 REASON_MAX = 500
 CONNECTING = "its source is being reached"
@@ -76,11 +76,11 @@ class ConsumerState(TriggerState, frozen=True, kw_only=True, omit_defaults=True)
     """What is stored of a consumer beside its document."""
 
     holder: str = ""
-    """The server that reads; empty: none does."""
+    """The server that reads it; empty if none does."""
     until: float = 0.0
-    """Then another one may."""
+    """Until then no other server may."""
     problem: str = ""
-    """Why nothing can be read or started just now."""
+    """Why nothing can be read or started now."""
 
 
 class Held:
@@ -90,7 +90,7 @@ class Held:
         self.until = until
         self.problem = CONNECTING
         self.changed = asyncio.Event()
-        """Its row, or what is to be said there, may have changed."""
+        """Set when the row, or the problem to write there, may have changed."""
         self.running: set[ExecutionId] = set()
         self.freed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -131,13 +131,13 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         return msgspec.structs.replace(super().resumed(state), holder="", until=0.0, problem="")
 
     async def take_over(self) -> None:
-        """The server that read before is gone: do not wait until its time is up."""
+        """The server that read before is gone: do not wait until its lease lapses."""
         for consumer, state in await self.all("", "", 1_000_000):
             if state.holder:
                 await self.change(consumer.path, _free)
 
     async def close(self) -> None:
-        """Read nothing any more; another server takes over at once."""
+        """Stop reading; another server takes over at once."""
         tasks = [held.task for held in self._held.values() if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -161,7 +161,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             held.task = asyncio.create_task(self._hold(path, held))
 
     async def _renew(self, path: str, held: Held) -> ConsumerState | None:
-        """Say that we still read it. None: it is paused or gone, or another server's."""
+        """Renew our lease on a consumer. None: it is paused, deleted or another server's."""
 
         def renewed(state: ConsumerState) -> ConsumerState | None:
             if state.status != "active" or state.holder != self._me:
@@ -175,7 +175,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         return state
 
     async def _hold(self, path: str, held: Held) -> None:
-        """Read it for as long as it is ours."""
+        """Read a consumer as long as its row is ours."""
         reading: asyncio.Task[None] | None = None
         digest = ""
         try:
@@ -250,7 +250,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 await self._messages.forget_old(consumer.path, before=now - KEPT_SECONDS)
 
     async def _room(self, consumer: Consumer, held: Held) -> int:
-        """How many more may be started, as soon as it is one."""
+        """Wait until at least one more may be started. Returns how many may."""
         while len(held.running) >= consumer.max_running:
             held.freed.clear()
             try:
@@ -277,7 +277,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 held.freed.set()
 
     async def _tried(self, consumer: Consumer, held: Held, batch: Sequence[Message]) -> bool:
-        """Whether the outcome of each of them is stored."""
+        """Take these messages. Returns whether the outcome of each is stored."""
         messages = {one.id: one for one in batch}
         try:
             known = await self._messages.known(consumer.path, list(messages))
@@ -296,7 +296,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         return True
 
     async def _take(self, consumer: Consumer, held: Held, message: Message) -> None:
-        """Do what a message is to do, or say why not, in one transaction with its id."""
+        """Do what a message is to do, or store why not, in one transaction with its id."""
         from noetl.control.sources import read
 
         now = self._clock.now()

@@ -29,7 +29,7 @@ REFUSED_SECONDS = 5.0
 """Refused deliveries of so long are one row."""
 WAITING_MAX = 1000
 KEPT, FORGOTTEN_AFTER = 500, 200
-"""So many rows of a hook are kept; after so many new ones older ones go."""
+"""Rows of each hook that are kept, and how many new ones make older ones go."""
 REASON_MAX = 500
 _STORED: dict[str, MessageOutcome] = {
     "started": "started",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -103,7 +103,7 @@ def of(kind: type[D], *sources: Any, **fields: Any) -> D:
 
 
 def _span(begun: float, ended: float | None) -> float | None:
-    """How long it took; never less than nothing, even if a clock was set back meanwhile."""
+    """The duration in seconds; not negative even if a clock was set back meanwhile."""
     return None if ended is None else max(0.0, round(ended - begun, 6))
 
 
@@ -268,7 +268,7 @@ def _loop(summary: StepSummary) -> LoopDocument | UnsetType:
 
 
 def listening(run: Run, state: ExecutionState) -> ListeningDocument:
-    """What a step waits for that waits for the world."""
+    """The event or form that a step waits for."""
     assert run.listens is not None
     moments = [state.timers[timer].fires_at for timer in run.timers]
     return ListeningDocument(
@@ -368,7 +368,7 @@ WORKER_EVENTS = (
     *("task.", "retry.", "poll.", "sink.", "policy.", "chain.restarted"),
     *("loop.iteration.", "loop.frame."),
 )
-"""What workers tell of; the server tells of everything else."""
+"""Events that workers report; the server records all others."""
 _ENTITIES = ("playbook", "workflow", "step", "task", "loop", "token", "command", "timer", "child")
 _STATUSES = {
     **dict.fromkeys(("playbook.paused", "step.waiting"), "paused"),
@@ -396,7 +396,7 @@ _FAILED = ("error", "exhausted", "FAILED", "CANCELLED")
 
 
 def event_status(name: str, payload: dict[str, Any]) -> str:
-    """How an event stands: `in_progress`, `success`, `error` or `paused`."""
+    """The status of an event: `in_progress`, `success`, `error` or `paused`."""
     known = _STATUSES.get(name)
     if known is not None:
         return known
@@ -404,20 +404,12 @@ def event_status(name: str, payload: dict[str, Any]) -> str:
     return "error" if said.get("status") in _FAILED else "success"
 
 
-class _Kind(NamedTuple):
-    """What an event's name says about it."""
-
-    source: str
-    entity: str
-
-
 @lru_cache(256)
-def _kind(name: str) -> _Kind:
+def _kind(name: str) -> tuple[str, str]:
+    """Who reports events of this name, and what they are about."""
     entity = name.partition(".")[0]
-    return _Kind(
-        source="worker" if name.startswith(WORKER_EVENTS) else "server",
-        entity=entity if entity in _ENTITIES else "playbook",
-    )
+    source = "worker" if name.startswith(WORKER_EVENTS) else "server"
+    return source, entity if entity in _ENTITIES else "playbook"
 
 
 def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
@@ -426,10 +418,10 @@ def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
     payload = _decode(row.body)
     for name in ("type", "at", "step", "step_run_id", "seal", "recorded_at"):
         payload.pop(name, None)
-    kind = _kind(row.type)
+    source, entity = _kind(row.type)
     # A server records what it says in the same moment; rows of earlier versions do not tell when
     # a worker's report was taken.
-    recorded_at = row.at if kind.source == "server" else row.recorded_at or None
+    recorded_at = row.at if source == "server" else row.recorded_at or None
     actor = payload.get("actor")
     return EventDocument(
         event_id=event_id(execution_id, row.seq, row.at),
@@ -438,11 +430,11 @@ def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
         name=row.type,
         timestamp=moment(row.at),
         recorded_at=None if recorded_at is None else moment(recorded_at),
-        source=kind.source,
+        source=source,
         execution_id=execution_id,
         step=row.step or None,
         step_run_id=row.step_run_id or None,
-        entity_type=kind.entity,
+        entity_type=entity,
         entity_id=row.step_run_id or execution_id,
         parent_id=execution_id,
         trace_id=trace_of(execution_id),

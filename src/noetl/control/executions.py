@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 ID_DRAWS_MAX = 20
-"""So many ids are drawn at most to find one that this server looks after."""
+"""Ids that are drawn at most until this server looks after one."""
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
 
@@ -83,7 +83,7 @@ def _listens(state: ExecutionState, name: str, signal_id: str) -> bool:
 
 
 class _Asked(NamedTuple):
-    """What tells one request to start something from another."""
+    """What makes two requests to start an execution the same."""
 
     path: str
     digest: str | None
@@ -215,11 +215,11 @@ class Executions:
         return documents.execution(execution_id, state, program)
 
     async def document(self, execution_id: ExecutionId) -> dict[str, Any]:
-        """The same as dictionaries and lists."""
+        """The execution as dictionaries and lists."""
         return documents.plain(await self.shown(execution_id))
 
     async def wait(self, execution_id: ExecutionId) -> dict[str, Any]:
-        """The same, when it has ended."""
+        """The execution as dictionaries and lists, when it has ended."""
         await self._orchestrator.wait_for_end(execution_id)
         return await self.document(execution_id)
 

@@ -94,7 +94,7 @@ async def request_of(log: Log, execution_id: ExecutionId) -> ExecutionRequested:
 
 
 async def before_step(log: Log, execution_id: ExecutionId, seal: str, step: str) -> Seed:
-    """What was there when the step was last about to run, with one token for it."""
+    """The state when the step was last about to run, with one token for it."""
     state = ExecutionState()
     found: ExecutionState | None = None
     async for row in events(log, execution_id, types=REUSED):

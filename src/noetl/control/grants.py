@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROGRAMS_REMEMBERED = 256
 _CREDENTIALS = ("auth", "credential", "client_cert", "secret", "keychain")
-"""What the keys have in their names below which credentials are named."""
+"""Words in the names of keys below which playbooks name credentials."""
 _MAPPINGS = ("source", "target", "attach", "connection", "config")
 """Keys whose whole value a template may stand for, and which may then name credentials."""
 _CHILDREN = ("path",)

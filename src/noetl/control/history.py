@@ -23,7 +23,7 @@ CHECKPOINT_EVERY = 5000
 KEPT_BYTES = 128 << 20
 """Checkpoints of all executions together; those that were not looked at for longest go first."""
 STRIDE = 500
-"""From a moment that was so many events away, the way is not gone again."""
+"""A moment this many events after the last checkpoint is kept as one."""
 
 
 async def facts(

@@ -63,13 +63,13 @@ from noetl.templates import compile_condition
 logger = logging.getLogger(__name__)
 
 KNOWN_SECONDS = 2.0
-"""So long after a hook or its secret was changed on one server, another may go by the old one."""
+"""After a change of a hook or its secret on one server, others may use the old one for so long."""
 KNOWN_MAX = 1000
 ID_MAX = 200
 AGAIN_SECONDS = 30.0
 """Seconds between two attempts to start what was debounced while its playbook is missing."""
 SECRET_FIELDS = ("secret", "signing_secret", "webhook_secret", "token", "password", "value", "key")
-"""Where the secret of a credential is looked for, if it has several fields."""
+"""Fields that may hold the secret of a credential, in order, if it has several."""
 HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
 """Headers that no playbook is shown, beside the one with the signature."""
 FORM = "application/x-www-form-urlencoded"
@@ -111,7 +111,7 @@ class Taken(NamedTuple):
     status: Literal["started", "repeated", "ignored", "debounced", "signalled", "unmatched"]
     execution_ids: tuple[ExecutionId, ...] = ()
     due: float | None = None
-    """When a debounced one is started, if no other comes."""
+    """When a debounced delivery starts its execution, if no other comes."""
 
 
 _decode_pending = msgspec.json.Decoder(Pending).decode
@@ -183,7 +183,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         return next((texts[key] for key in SECRET_FIELDS if key in texts), None)
 
     def may_be_genuine(self, known: Known, headers: Mapping[str, str]) -> bool:
-        """Whether its headers do not speak against a delivery."""
+        """Whether a delivery may be genuine, by its headers alone."""
         return may_be_genuine(known.hook.verify, headers, known.secrets, self._clock.now())
 
     def is_genuine(self, known: Known, delivery: Delivery) -> bool:
@@ -352,7 +352,7 @@ def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:
 
 
 def _id_of(hook: Hook, headers: Mapping[str, str], body: Any) -> str:
-    """What the sender calls the delivery; empty if it has no name."""
+    """The sender's id of a delivery; empty if it has none."""
     verify = hook.verify
     if verify.id:
         return headers.get(verify.id, "")

@@ -48,7 +48,8 @@ async def problems(store: Store) -> list[str]:
 
 
 async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[str]) -> list[str]:
-    """What is wrong with one. A server may be at work on it: all is of one moment, or not told."""
+    """The problems of one execution. A server may be at work on it: only what was read at one
+    moment is compared."""
     for _ in range(READS_MAX):
         before = await store.log.heads([execution_id])
         try:

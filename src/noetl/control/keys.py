@@ -174,7 +174,7 @@ class Keys:
         return found
 
     async def delete(self, name: str) -> bool:
-        """Whether there was one. Nothing of it is left, nor of what was fetched with it."""
+        """Delete a credential and what was fetched with it. Returns whether it existed."""
         known = await self._credentials.delete(name)
         await self._credentials.forget_cached()
         return known

@@ -53,7 +53,7 @@ class LocalControl:
         return await self._orchestrator.dispatch.orders(worker_id)
 
     async def orders_within(self, worker_id: str, *, wait: float) -> Orders:
-        """The same, but no longer than `wait` seconds."""
+        """Orders that come within `wait` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 return await self.orders(worker_id)

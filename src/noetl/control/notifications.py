@@ -78,13 +78,13 @@ NOTICE = "Notice"
 """The kind of their rows."""
 FAILING, WINDOW = "failing", "window"
 HEARD_SECONDS = 2 * LOOK_SECONDS
-"""So long after its registration every server knows a rule, or has stopped."""
+"""Seconds after its registration by which every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
 UNFINISHED = parse("status:active", 0.0)
 RULES_MAX = 10_000
 PROBLEM_MAX = 500
 OURS = "noetl/notify/"
-"""What the paths of the playbooks begin with that come with this package."""
+"""The prefix of the playbooks that come with this package."""
 
 
 class NotificationState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,15 +93,15 @@ class NotificationState(TriggerState, frozen=True, kw_only=True, omit_defaults=T
     problem: str = ""
     """Why the last message could not be made."""
     unheard_since: float | None = None
-    """When it began to hold, if other servers may not have heard of that."""
+    """When the rule began to apply, if other servers may not know it yet."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be told."""
+    """Something that a rule tells people of."""
 
     on: NoticeKind
     path: str
-    """Of the playbook; of a missed time, of the schedule."""
+    """The path of the playbook; of a missed time, that of the schedule."""
     at: float
     execution_id: ExecutionId | None = None
     version: int | None = None
@@ -134,7 +134,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self._records = records
         self._retention = retention
         self.on_rules: Callable[[bool], None] = lambda _: None
-        """Who asks for notices only while there are rules."""
+        """Called with whether there are rules: notices are made only then."""
         self._rules: list[Notification] = []
         self._stale = asyncio.Event()
 
@@ -434,7 +434,7 @@ def _notices(
     state: ExecutionState,
     events: Sequence[Event],
 ) -> Iterator[TriggerRow]:
-    """What these rules tell of an execution in this state, to which these events have happened."""
+    """The notices of these rules for an execution in this state, after these events."""
     is_ours = state.actor is not None and state.actor.kind == "notification"
     # What a playbook calls is told of by the playbook that called it.
     if is_ours or state.parent is not None:
@@ -495,7 +495,7 @@ def _window_key(notice: Notice) -> str:
 
 
 def _covers(rule: Notification, told: Notice, other: Notice) -> bool:
-    """Whether the other needs no message of its own, because this one was told."""
+    """Whether a notice needs no message of its own, because another was told."""
     if told.on == "recovered" and other.on == "failed":
         return told.path == other.path and told.at >= other.at
     is_near = abs(told.at - other.at) < rule.window

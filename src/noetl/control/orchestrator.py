@@ -73,7 +73,7 @@ class Orchestrator:
         # Where nobody else opens commands, none of them are others' than our own.
         self.dispatch = Dispatch(lease_seconds, WHOLE_POOL_EVERY if is_shared else 1)
         self.watchers = Watchers()
-        self._memory = Memory(store.log, store.records, self.programs, is_shared=is_shared)
+        self.memory = Memory(store.log, store.records, self.programs, is_shared=is_shared)
         self.commits = CommitLoop(
             store.log,
             store.bodies,
@@ -81,14 +81,14 @@ class Orchestrator:
             clock,
             self.programs,
             self.dispatch,
-            self._memory,
+            self.memory,
             self.watchers,
             family,
         )
         self.leases = Leases(work or store.queue, clock, self.dispatch, self.commits)
         self.timer_changed = self.commits.timer_changed
         self.on_begin: Callable[[ExecutionId], Awaitable[None]] | None = None
-        """Who has to know first that an execution is started or continued here."""
+        """Called before an execution is started or continued here."""
 
     # --- What callers may ask ---
 
@@ -185,7 +185,7 @@ class Orchestrator:
             while True:
                 signal.clear()
                 holders = await self._unconfirmed(execution_id)
-                if not holders and (looked or not self._memory.is_shared):
+                if not holders and (looked or not self.memory.is_shared):
                     return []
                 # Another server may be claiming at this very moment: look once more.
                 looked = not holders
@@ -268,33 +268,29 @@ class Orchestrator:
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it stands. Read it, do not keep it."""
-        live = self._memory.find(execution_id)
+        live = self.memory.find(execution_id)
         # Others may have moved it, or removed it after its end.
-        if self._memory.is_shared and live is not None:
+        if self.memory.is_shared and live is not None:
             head = (await self._store.log.heads([execution_id])).get(execution_id, 0)
             if live.state.is_finished:
                 if not head:
-                    self.forget(execution_id)
+                    self.memory.drop(execution_id)
                 return await self.last_known(execution_id)
             self.moved_elsewhere(execution_id, head)
-            live = self._memory.find(execution_id)
+            live = self.memory.find(execution_id)
             if live is not None and live.state.seq < head:
                 # It is under way here, on an old state: the commit will be refused.
-                return (await self._memory.read(execution_id)).state
+                return (await self.memory.read(execution_id)).state
         return await self.last_known(execution_id)
-
-    def forget(self, execution_id: ExecutionId) -> None:
-        """Drop an execution that has ended and is not stored any more."""
-        self._memory.drop(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as this process knows it; another server may have moved it on."""
-        return (await self._memory.get(execution_id)).state
+        return (await self.memory.get(execution_id)).state
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:
         """Return when the execution has ended."""
         while True:
-            live = self._memory.find(execution_id)
+            live = self.memory.find(execution_id)
             # Under way here: its end will be told, wherever it comes from, once it is stored.
             if live is None or (live.state.is_finished and live.stored >= live.state.seq):
                 state = await self.state(execution_id)
@@ -308,24 +304,15 @@ class Orchestrator:
         """Its log ends there now; whether that is news. Of what is under way the commit will tell,
         and most likely it is our own.
         """
-        live = self._memory.find(execution_id)
+        live = self.memory.find(execution_id)
         if self.commits.is_under_way(execution_id) or (live is not None and live.stored >= seq):
             return False
-        self._memory.drop(execution_id)
+        self.memory.drop(execution_id)
         self.watchers.tell(execution_id, None, may_have_ended=True)
         return True
 
-    def busy(self, limit: int | None) -> list[ExecutionId]:
-        """The next so many that are in memory as if work on them went on here; None: all."""
-        return self._memory.busy(limit)
-
-    def is_behind(self, execution_id: ExecutionId, seq: int) -> bool:
-        """Whether what is in memory is older than that."""
-        live = self._memory.find(execution_id)
-        return live is not None and live.stored < seq
-
     async def next_moment(self, key: str, apart: float) -> float:
-        """How many seconds from now the caller's moment of a rate is that all workers share."""
+        """Take the next moment of a rate that workers share. Returns the seconds until then."""
         now = self._clock.now()
         self._moments_taken += 1
         if self._moments_taken % MOMENTS_SWEPT == 0:

@@ -42,7 +42,7 @@ class OwnWork:
         whenever something is taken: what is being found out just then is found out again."""
 
     def take(self, execution_ids: Collection[ExecutionId]) -> None:
-        """These go on here, and so does all that they call."""
+        """These executions continue here, with all that they call."""
         ours = [one for one, is_own in self._known.items() if is_own]
         self._known = dict.fromkeys([*ours, *execution_ids], True)
 
@@ -118,6 +118,6 @@ class OwnWork:
         return [one for one in found if await self._has(one)][:limit]
 
     async def displaced(self, *, limit: int = 100) -> list[tuple[ExecutionId, ExecutionId]]:
-        """Those that make room for one of our own, whoever they belong to."""
+        """Executions that make room for one of our own, whoever started them."""
         found = await self._limits.displaced(limit=EVERY)
         return [pair for pair in found if await self._has(pair[1])][:limit]

@@ -331,9 +331,9 @@ class Peers:
 
         Of the latter for so many, or for all.
         """
-        orchestrator = self._orchestrator
+        orchestrator, memory = self._orchestrator, self._orchestrator.memory
         awaited = orchestrator.watchers.executions()
-        doubtful = orchestrator.busy(verified)
+        doubtful = memory.busy(verified)
         heads = await self._store.log.heads(awaited.union(doubtful)) if awaited or doubtful else {}
         if self._looks % LOOKS_REMEMBERED == 0:
             self._seen.clear()
@@ -341,7 +341,8 @@ class Peers:
         changed = {
             one: seq
             for one, seq in heads.items()
-            if (one in awaited and self._seen.get(one) != seq) or orchestrator.is_behind(one, seq)
+            if (one in awaited and self._seen.get(one) != seq)
+            or ((live := memory.find(one)) is not None and live.stored < seq)
         }
         waiting = orchestrator.dispatch.waiting_pools()
         turns: dict[str, int] = {}

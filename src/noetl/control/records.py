@@ -92,7 +92,7 @@ def _width(first: float, last: float, buckets: int) -> float:
 
 
 def cursor_of(row: Summary) -> str:
-    """Where a page ends with this row."""
+    """The cursor of a page that ends with this row."""
     text = f"{row.requested_at!r}/{row.execution_id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

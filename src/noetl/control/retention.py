@@ -264,7 +264,7 @@ def kept_by(tree: Sequence[Member]) -> str | None:
 
 
 def _parts(tree: Sequence[Member]) -> list[list[ExecutionId]]:
-    """What goes in one transaction each, in the order given."""
+    """The executions to remove in one transaction each, in the order given."""
     parts: list[list[ExecutionId]] = []
     room = 0
     for member in tree:

@@ -42,12 +42,7 @@ from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, S
 from noetl.model import calendar
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL, ExecutionState
-from noetl.model.triggers import (
-    Schedule,
-    TriggerChange,
-    TriggerRow,
-    TriggerTime,
-)
+from noetl.model.triggers import Schedule, TimeOutcome, TriggerChange, TriggerRow, TriggerTime
 from noetl.store.catalog import CatalogEntry
 from noetl.store.records import Records
 from noetl.templates import Scope, compile_value
@@ -72,7 +67,7 @@ class ScheduleState(TriggerState, frozen=True, kw_only=True, omit_defaults=True)
     since: float
     """All times up to this one are decided, or were before it was there."""
     running: tuple[ExecutionId, ...] = ()
-    """What it started and is not known to have ended."""
+    """Executions that it started and that are not known to have ended."""
     waiting: bool = False
     """Some times are buffered."""
 
@@ -86,7 +81,7 @@ class Turn(NamedTuple):
     start: TriggerTime | None = None
     """The time to start; its row says `started` once there is an execution."""
     cancel: tuple[ExecutionId, ...] = ()
-    """What has to stop first. Then it is decided again."""
+    """Executions to cancel first; then the schedule is decided again."""
 
 
 def decide(
@@ -126,37 +121,35 @@ def _decide_due(
     missed = 0
     while time is not None and due is not None and due <= now:
         following, following_due = next(coming, (None, None))
-        start = None
-        what = TriggerTime(path=schedule.path, time=time, outcome="skipped", decided_at=now)
+        outcome: TimeOutcome = "skipped"
+        reason = ""
         if now - due > max(schedule.catchup_window, LEEWAY_SECONDS):
             missed += 1
             if missed > MISSED_MAX:
                 return _leap(schedule, state, now, decided)
-            late = f"no server was there until {moment(now)}, and catchup_window is over"
-            decided.append(msgspec.structs.replace(what, outcome="missed", reason=late))
+            outcome = "missed"
+            reason = f"no server was there until {moment(now)}, and catchup_window is over"
         elif running and schedule.overlap == "cancel_other":
-            if following_due is not None and following_due <= now:
-                reason = "a later time was due as well"
-                decided.append(msgspec.structs.replace(what, reason=reason))
-            else:
+            if following_due is None or following_due > now:
                 return Turn(state, now, cancel=running)
-        elif (running or waiting) and schedule.overlap != "allow_all":
-            is_first = schedule.overlap == "buffer_one" and not waiting
-            if is_first or schedule.overlap == "buffer_all":
-                waiting += 1
-                decided.append(msgspec.structs.replace(what, outcome="buffered"))
-            elif schedule.overlap == "buffer_one":
-                reason = "another time waits already for the end of the execution that runs"
-                decided.append(msgspec.structs.replace(what, reason=reason))
-            else:
-                reason = f"execution {running[0]} was running" if running else "others waited"
-                decided.append(msgspec.structs.replace(what, reason=reason))
+            reason = "a later time was due as well"
+        elif not (running or waiting) or schedule.overlap == "allow_all":
+            outcome = "started"
+        elif schedule.overlap == "buffer_all" or (schedule.overlap == "buffer_one" and not waiting):
+            outcome = "buffered"
+            waiting += 1
+        elif schedule.overlap == "buffer_one":
+            reason = "another time waits already for the end of the execution that runs"
         else:
-            start = what
+            reason = f"execution {running[0]} was running" if running else "others waited"
+        what = TriggerTime(
+            path=schedule.path, time=time, outcome=outcome, reason=reason, decided_at=now
+        )
         since, time, due = time, following, following_due
-        if start is not None:
+        if outcome == "started":
             state = msgspec.structs.replace(state, since=since, waiting=waiting > 0)
-            return Turn(state, _after_start(schedule, zone, state, now), tuple(decided), start)
+            return Turn(state, _after_start(schedule, zone, state, now), tuple(decided), what)
+        decided.append(what)
     if waiting and running:
         due = now + RECHECK_SECONDS if due is None else min(due, now + RECHECK_SECONDS)
     state = msgspec.structs.replace(state, since=since, waiting=waiting > 0)
@@ -182,7 +175,7 @@ def _due(schedule: Schedule, zone: tzinfo, since: float) -> Iterator[tuple[float
 
 
 def _leap(schedule: Schedule, state: ScheduleState, now: float, decided: list[TriggerTime]) -> Turn:
-    """So many times were missed that one row stands for all of them."""
+    """One row for all missed times, where there are too many."""
     horizon = now - max(schedule.catchup_window, LEEWAY_SECONDS) - schedule.jitter
     first = msgspec.structs.replace(
         decided[0],

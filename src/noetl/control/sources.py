@@ -29,7 +29,7 @@ from noetl.tools.plain_data import plain
 from noetl.tools.resources import ToolResources
 
 ACK_SECONDS = 10.0
-"""So long after a server was lost, JetStream hands out again what it had."""
+"""Seconds after which JetStream hands out again what a lost server had."""
 FETCH_SECONDS = 5.0
 WAITING_MAX = 1000
 """Messages of a source that keeps nothing, held until they are taken."""
@@ -38,7 +38,7 @@ LINE_SECONDS = 10
 
 
 class Message(NamedTuple):
-    """What came, as its source says it."""
+    """A message as its source gives it."""
 
     id: str
     text: str | None = None
@@ -320,7 +320,7 @@ class Files:
         self._seen: set[str] = set()
         """What the last look found."""
         self._known: set[str] | None = None
-        """Those of them that are known to have been taken; None before the first look."""
+        """Those of them that were taken; None before the first look."""
 
     async def next(self, most: int) -> list[Message]:
         while True:

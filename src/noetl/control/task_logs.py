@@ -17,13 +17,13 @@ from noetl.store.log import EventRow
 
 TYPES = ("task.log", "task.done", "sink.processed")
 NEWS = (*TYPES, LAST_EVENT)
-"""What is worth waking for: after the last event nothing more is printed."""
+"""Events worth waking for: after the last event nothing more is printed."""
 PATTERN_MAX = 1_000
 PATTERN_MEMORY = 8 * 1024 * 1024
 
 
 def text_of(fact: object) -> str:
-    """What an event shows that was printed and that no event before it showed."""
+    """The printed text in an event that no event before it showed."""
     match fact:
         case TaskLogged():
             return fact.text
@@ -33,7 +33,7 @@ def text_of(fact: object) -> str:
 
 
 def entry(row: EventRow, matches: Callable[[str], Any] | None) -> LogEntry | None:
-    """What an event shows that was printed; None if that is nothing, or no line of it matches."""
+    """The printed text in an event, as an entry; None if there is none, or no line matches."""
     fact = decode(row.body)
     text = text_of(fact)
     if matches is not None and text:

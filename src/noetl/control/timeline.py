@@ -210,7 +210,7 @@ class Run:
         self._open: tuple[SpanKind, float] | None = ("queue", fact.at)
 
     def turn(self, kind: SpanKind | None, at: float) -> None:
-        """From here on it does this; None: nothing of its own."""
+        """A span of another kind begins; None: only the last one ends."""
         if self._open is not None:
             before, since = self._open
             if kind == before:
@@ -222,6 +222,7 @@ class Run:
     def begin(self, at: float) -> None:
         if self.started_at is None:
             self.started_at = at
+        self.turn("run", at)
 
     def end(self, status: str, at: float, error: str | None = None) -> None:
         self.turn(None, at)
@@ -296,17 +297,15 @@ class Lines:
     def _see(self, run: Run, seq: int, fact: Event) -> None:
         at = fact.at
         match fact:
-            case facts.StepStarted():
+            case facts.StepStarted() | facts.TaskStarted(iteration=None):
                 run.begin(at)
-                run.turn("run", at)
-            case facts.TaskStarted(iteration=None):
-                run.begin(at)
-                run.turn("run", at)
             case facts.TaskDone():
                 run.attempts += 1
-            case facts.RetryStarted(iteration=None) | ChainRestarted(iteration=None):
-                run.turn("backoff", at)
-            case PollIteration(iteration=None):
+            case (
+                facts.RetryStarted(iteration=None)
+                | ChainRestarted(iteration=None)
+                | PollIteration(iteration=None)
+            ):
                 run.turn("backoff", at)
             case facts.StepWaiting(iteration=None):
                 run.turn(_wait_of(fact), at)
@@ -321,7 +320,6 @@ class Lines:
                 run.loop = Loop(run, fact.total)
             case facts.IterationStarted():
                 run.begin(at)
-                run.turn("run", at)
                 self._loop(run).begin(fact.iteration, seq, at)
             case facts.IterationDone():
                 self._loop(run).end(fact.iteration, seq, at, None)

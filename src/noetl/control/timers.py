@@ -24,11 +24,11 @@ QUIET_LOOKS = 30
 """Where no other process writes, nothing is to be found that this one does not know of: it looks
 this many times more seldom (`rests`; 1 where others write)."""
 GRACE_SECONDS = 2.0
-"""So long what another server looks after is left to it; then it may be gone."""
+"""What is due at another server is left to it for so long; then that server may be gone."""
 NEIGHBOUR_SECONDS = 0.05
-"""How often to look while timers of another server are due: ours may come next."""
+"""Seconds between two looks while timers of another server are due: ours may come next."""
 REST_MAX_SECONDS = 60.0
-"""What came to nothing is tried again after a second, then after two, up to so many."""
+"""What failed is tried again after one second, then after two, up to this many."""
 BATCH = 200
 EVERY = 1_000_000
 
@@ -77,7 +77,7 @@ class Resting:
             self._until[due] = now + rest, rest
 
     def keep(self, due: Collection[Due]) -> None:
-        """Whatever else rests is not due any more."""
+        """These are still due; anything else need not rest any more."""
         for one in self._until.keys() - set(due):
             del self._until[one]
 
@@ -103,7 +103,7 @@ async def _fire_due(
 
 
 async def _fire(orchestrator: Orchestrator, execution_id: ExecutionId, timer_id: str) -> bool:
-    """Whether something happened. One execution that cannot go on must not stop the others."""
+    """Whether something happened. An execution that cannot continue must not stop the others."""
     try:
         return await orchestrator.fire(execution_id, timer_id)
     except Exception:

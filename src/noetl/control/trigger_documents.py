@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX = 50
 SPECS_MAX = 20_000
 LIMITS = Limits(ticks=500_000, text=4 * 1024 * 1024)
-"""Of a template over what came from outside."""
+"""Limits of templates over data from outside."""
 
 
 class TriggerState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +88,7 @@ class TriggerDocuments(Generic[Document, State]):
     # --- What a kind says of its own ---
 
     async def settle(self, row: TriggerRow) -> None:
-        """Do what is due for a row of this kind, and move it."""
+        """Do what is due for a row of this kind, and move the row."""
         raise NotImplementedError
 
     def changed(self, path: str) -> None:
@@ -235,7 +235,7 @@ class TriggerDocuments(Generic[Document, State]):
     async def change(
         self, path: str, change: Callable[[State], State], times: tuple[TriggerTime, ...] = ()
     ) -> State:
-        """The same for people: raises NotFound, and every server hears of it."""
+        """Move a document because somebody asked to. Raises NotFound; every server hears of it."""
         state = await self.move(
             path, lambda state: None if state.status == "deleted" else change(state), times
         )
@@ -249,7 +249,7 @@ class TriggerDocuments(Generic[Document, State]):
         return await self.change(path, lambda state: self.paused(state, reason))
 
     async def resume(self, path: str) -> State:
-        """It goes on from now."""
+        """It continues from now on."""
         return await self.change(
             path, lambda state: state if state.status == "active" else self.resumed(state)
         )
@@ -311,7 +311,7 @@ class TriggerDocuments(Generic[Document, State]):
 
 
 def scope_of(name: str, shown: dict[str, Any], now: float, seed: str) -> Scope:
-    """What templates of a document read of what came."""
+    """The scope of a document's templates over what came."""
     return Scope({name: shown}, now=datetime.fromtimestamp(now, UTC), seed=seed, limits=LIMITS)
 
 
@@ -320,7 +320,7 @@ def rendered(template: Any, scope: Scope) -> Any:
 
 
 def payload_of(target: StartTarget, name: str, scope: Scope) -> dict[str, Any]:
-    """What an execution is started with: as its document says, else all that came."""
+    """The payload of an execution: what the document says, else all that came."""
     if not target.workload:
         return {name: scope.roots[name]}
     found: dict[str, Any] = rendered(target.workload, scope)

@@ -24,18 +24,18 @@ logger = logging.getLogger(__name__)
 
 BATCH = 200
 LOOK_SECONDS = 30.0
-"""Where other processes write, so often it is looked for what news did not bring: one query."""
+"""Where other processes write, seconds between two looks for what news did not bring."""
 SLEEP_SECONDS = 5.0
-"""So often a waiting server looks at its clock, which may have been set."""
+"""Seconds between two looks at the clock, which may have been set."""
 NEIGHBOUR_SECONDS = 0.5
-"""What another server looks after is due: look again after so long."""
+"""Seconds until the next look while something is due that another server looks after."""
 
 Settle = Callable[[TriggerRow], Awaitable[None]]
-"""Does what is to be done for a row, and moves it."""
+"""Does what is due for a row, and moves it."""
 
 
 class Triggers:
-    """What is due, kept for all kinds."""
+    """Settles what is due, of all kinds."""
 
     def __init__(
         self,
@@ -50,31 +50,31 @@ class Triggers:
         self._clock = clock
         self._owns = owns
         self.look_seconds = look_seconds
-        """So often it is looked for what other processes wrote; infinite where there are none."""
+        """Seconds between two looks for what other processes wrote; infinite if there are none."""
         self._kinds = kinds
         self._changed = asyncio.Event()
         self._touched: dict[tuple[str, str], TriggerRow] = {}
-        """Rows to look at now, due or not."""
+        """Rows to settle now, due or not."""
         self.on_changed: Callable[[], None] | None = None
         """Tells other servers that something may be due earlier than they know."""
 
     def wake(self) -> None:
-        """Something may be due earlier than we think."""
+        """Something may be due earlier than this server thinks."""
         self._changed.set()
 
     def announce(self) -> None:
-        """The same, on every server."""
+        """Something may be due earlier than any server thinks."""
         self._changed.set()
         if self.on_changed is not None:
             self.on_changed()
 
     def touch(self, kind: str, path: str) -> None:
-        """Look at this row now."""
+        """Settle this row now."""
         self._touched[path, ""] = TriggerRow(path=path, kind=kind)
         self._changed.set()
 
     async def run(self) -> None:
-        """Do what is due, sleep until the next is, for ever."""
+        """Settle what is due and sleep until the next is, until cancelled."""
         resting = Resting()
         while True:
             try:
@@ -104,7 +104,7 @@ class Triggers:
             await self._sleep(await self._rows.next_due(), is_resting=bool(len(resting)))
 
     async def _settle(self, row: TriggerRow) -> bool:
-        """Whether it could be done. One that cannot go on must not stop the others."""
+        """Whether it could be done. A trigger that cannot continue must not stop the others."""
         try:
             # A kind that only a later release knows is left to servers of that release.
             if (settle := self._kinds.get(row.kind)) is None:

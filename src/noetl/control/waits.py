@@ -16,7 +16,7 @@ from noetl.store.limits import SlotUse
 from noetl.store.log import Log
 
 SAID_MAX = 300
-"""Of the message of an error."""
+"""Characters of an error's message that are shown."""
 LIVE_SECONDS = 60.0
 """A worker that was silent for longer is gone."""
 
@@ -167,7 +167,7 @@ def _of_call(call: TaskWaiting) -> WaitDocument:
 
 
 def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
-    """What the world may say to a waiting step, and until when it waits."""
+    """The events that a step waits for, and until when."""
     shown = documents.listening(run, state)
     asked = ", ".join(field.name for field in shown.form)
     who = f" of somebody with the role {shown.role}" if shown.role else ""

@@ -32,7 +32,7 @@ class Changed:
         self.signal.set()
 
     def take(self) -> set[ExecutionId]:
-        """Those there are; from now on others are gathered."""
+        """Take what was gathered; gathering begins anew."""
         found, self._executions = self._executions, set()
         self.signal.clear()
         return found
