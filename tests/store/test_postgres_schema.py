@@ -13,10 +13,10 @@ import pytest
 from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
 from noetl.store import records
-from noetl.store.migrations import Migration
+from noetl.store.migrations import Migration, newest_of
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import QUERIES, WRITTEN, connect, translated
-from noetl.store.postgres.schema import MIGRATIONS, migrate, schema_version
+from noetl.store.postgres.schema import MIGRATIONS, applied, migrate
 from noetl.store.records import ENDS, LOOKED_UP, composed, looked_up, page
 from tests.store.making import ONE, events, start
 
@@ -53,7 +53,7 @@ async def test_an_older_schema_is_upgraded_in_place(new_database_url: str):
     await filled(new_database_url)
     async with await connect(new_database_url) as db:
         await migrate(db, "here", (*MIGRATIONS, BETTER))
-        assert await schema_version(db) == NEXT
+        assert newest_of(await applied(db)) == NEXT
         cursor = await db.execute("SELECT execution_id, note FROM noetl.execution")
         assert await cursor.fetchall() == [{"execution_id": ONE, "note": "none; yet"}]
 
@@ -68,7 +68,7 @@ async def test_an_upgrade_that_fails_changes_nothing(new_database_url: str):
     async with await connect(new_database_url) as db:
         with pytest.raises(psycopg.errors.DivisionByZero):
             await migrate(db, "here", (*MIGRATIONS, BETTER, BROKEN))
-        assert await schema_version(db) == MIGRATIONS[-1].version
+        assert newest_of(await applied(db)) == MIGRATIONS[-1].version
 
     store = await PostgresStore.open(new_database_url)
     assert await store.log.events(ONE) == events(1, 3)
@@ -80,7 +80,7 @@ async def test_who_only_looks_creates_nothing(new_database_url: str):
         await PostgresStore.open(new_database_url, shared=True)
 
     async with await connect(new_database_url) as db:
-        assert await schema_version(db) == 0
+        assert newest_of(await applied(db)) == 0
 
 
 READS_EVERYTHING = {"newest_entries", "credentials", "open_commands", "queue_sizes", "runtimes"}

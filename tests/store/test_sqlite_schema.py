@@ -12,12 +12,12 @@ import pytest
 from noetl.errors import StoreError
 from noetl.model.execution_query import Field, parse
 from noetl.store.database import named
-from noetl.store.migrations import Migration
+from noetl.store.migrations import Migration, newest_of
 from noetl.store.records import ENDS, LOOKED_UP, composed
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.database import QUERIES
-from noetl.store.sqlite.schema import MIGRATIONS, migrate, schema_version
+from noetl.store.sqlite.schema import MIGRATIONS, applied, migrate
 from tests.store.making import ONE, events, start
 
 NEXT = MIGRATIONS[-1].version + 1
@@ -53,7 +53,7 @@ async def test_an_older_schema_is_upgraded_in_place(tmp_path: Path):
 
     migrate(db, "here", (*MIGRATIONS, BETTER))
 
-    assert schema_version(db) == NEXT
+    assert newest_of(applied(db)) == NEXT
     assert db.execute("SELECT execution_id, note FROM noetl_execution").fetchall() == [
         (ONE, "none; yet")
     ]
@@ -102,7 +102,7 @@ async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path):
     with pytest.raises(sqlite3.OperationalError, match="half_done"):
         migrate(db, "here", (*MIGRATIONS, BETTER, BROKEN))
 
-    assert schema_version(db) == MIGRATIONS[-1].version
+    assert newest_of(applied(db)) == MIGRATIONS[-1].version
     db.close()
     store = await SqliteStore.open(str(path))
     assert await store.log.events(ONE) == events(1, 3)

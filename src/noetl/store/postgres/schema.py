@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl.store.migrations import Migration, missing, newest_of, read_migrations
+from noetl.store.migrations import Migration, missing, read_migrations
 from noetl.store.postgres.database import Connection
 
 MIGRATIONS = read_migrations(__package__)
@@ -23,10 +23,6 @@ async def applied(db: Connection) -> list[tuple[int, str]]:
         return []
     cursor = await db.execute("SELECT version, name FROM noetl.schema")
     return [(row["version"], row["name"]) for row in await cursor.fetchall()]
-
-
-async def schema_version(db: Connection) -> int:
-    return newest_of(await applied(db))
 
 
 async def migrate(db: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:

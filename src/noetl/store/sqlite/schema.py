@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from noetl.store.migrations import Migration, missing, newest_of, read_migrations
+from noetl.store.migrations import Migration, missing, read_migrations
 
 MIGRATIONS = read_migrations(__package__)
 
@@ -16,10 +16,6 @@ def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
     if known is None:
         return []
     return db.execute("SELECT version, name FROM noetl_schema").fetchall()
-
-
-def schema_version(db: sqlite3.Connection) -> int:
-    return newest_of(applied(db))
 
 
 def migrate(
