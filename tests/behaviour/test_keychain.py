@@ -8,7 +8,7 @@ import re
 import pytest
 
 from noetl import wiring
-from noetl.dsl.shapes import KEYCHAIN_ENTRY, KEYCHAIN_KINDS
+from noetl.dsl.playbook import KEYCHAIN_KINDS, WrittenSecret
 from noetl.settings import Settings
 from tests.examples.system import ROOT, Bench, Run, on_bench, playbook
 from tests.tools.web import serving
@@ -109,7 +109,7 @@ def test_every_kind_is_on_the_page(kind):
 
 
 @pytest.mark.parametrize(
-    "field", sorted(key for key, field in KEYCHAIN_ENTRY.fields.items() if not field.older)
+    "field", sorted(key for key, field in WrittenSecret.declared.items() if not field.older)
 )
 def test_every_field_is_on_the_page(field):
     assert f"`{field}`" in PAGE

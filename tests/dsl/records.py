@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from noetl.dsl.grammar import DEFINITIONS, Field, Record, Shape
-from noetl.dsl.shapes import PLAYBOOK
+from noetl.dsl.playbook import WrittenPlaybook
 
 
 def all_records() -> list[Record]:
     """Every record that a playbook's shape is made of, found by following its parts."""
     seen: dict[int, object] = {}
-    stack: list[object] = [PLAYBOOK, *DEFINITIONS.values()]
+    stack: list[object] = [WrittenPlaybook.shape, *DEFINITIONS.values()]
     while stack:
         thing = stack.pop()
         if id(thing) in seen:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from noetl.dsl import nodes
-from noetl.dsl.building import field, items
 from noetl.dsl.grammar import Schema
+from noetl.dsl.nodes import field, items
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.model import schemas

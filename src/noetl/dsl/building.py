@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from noetl.model.duration import seconds
 from noetl.model.net import Amount, Block, Condition, Limits, Net, Patch, ResultSchema, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
+
+if TYPE_CHECKING:
+    from noetl.dsl.layers import WrittenTracing
 
 
 class Where(Enum):
@@ -93,7 +96,7 @@ class Building:
         """What the executor's placement says of tool kinds."""
         self.inline_max: int | None = None
         """Larger results of tasks are kept by reference, if the task says nothing of that."""
-        self.tracing: Node | None = None
+        self.tracing: WrittenTracing | None = None
         """What the executor says of the tracing of all steps."""
         self.known = known or Known()
         self.unresolved: dict[str, Place] = {}
@@ -208,51 +211,3 @@ class Building:
 
 def _sorted(values: Values) -> Values:
     return {key: values[key] for key in sorted(values)}
-
-
-def field(node: Node | None, *keys: str) -> Node | None:
-    """What a mapping holds under the first of these spellings that is written."""
-    if not isinstance(node, nodes.Mapping):
-        return None
-    for key in keys:
-        found = node.entries.get(key)
-        if not nodes.is_null(found):
-            return found
-    return None
-
-
-def deep(node: Node | None, *path: str) -> Node | None:
-    """What lies at the end of a path of keys."""
-    for key in path:
-        node = field(node, key)
-    return node
-
-
-def text(node: Node | None, *keys: str) -> str | None:
-    return nodes.text_of(field(node, *keys))
-
-
-def word(node: Node | None, words: Any, *keys: str) -> Any:
-    """One of the words of a `Literal`, or None; the shape check has reported others."""
-    found = text(node, *keys)
-    return found if found in get_args(words) else None
-
-
-def flag(node: Node | None, *keys: str) -> bool | None:
-    found = field(node, *keys)
-    return found.value if isinstance(found, Scalar) and isinstance(found.value, bool) else None
-
-
-def whole(node: Node | None, *keys: str) -> int | None:
-    found = field(node, *keys)
-    if isinstance(found, Scalar) and isinstance(found.value, int):
-        return None if isinstance(found.value, bool) else found.value
-    return None
-
-
-def items(node: Node | None) -> list[Node]:
-    return node.items if isinstance(node, Sequence) else []
-
-
-def entries(node: Node | None) -> dict[str, Node]:
-    return node.entries if isinstance(node, nodes.Mapping) else {}

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, entries, field, text
+from noetl.dsl.building import Building
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Mapping
-from noetl.dsl.shapes import API_VERSION
+from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
 from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
 from noetl.model import fields, labels
 from noetl.model.net import PLAYBOOK, WORKBOOK, Jump, Net, Values
@@ -31,61 +31,57 @@ _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 Check = Callable[[Building, Net], None]
 
 
-def check_document(building: Building, root: Mapping) -> None:
+def check_document(building: Building, written: WrittenPlaybook) -> None:
     """What the root itself must say."""
-    version = field(root, "apiVersion")
-    if version is not None and nodes.text_of(version) not in (API_VERSION, None):
-        building.report.add(
+    add = building.report.add
+    root, metadata = written.node, written.metadata
+    if written.apiVersion not in (API_VERSION, None):
+        add(
             "unsupported-version",
-            f'apiVersion is "{nodes.text_of(version)}"; today it is {API_VERSION}. `noetl migrate`'
+            f'apiVersion is "{written.apiVersion}"; today it is {API_VERSION}. `noetl migrate`'
             " rewrites a playbook of an older dialect.",
-            version.place,
+            root.entries["apiVersion"].place,
         )
-    kind = field(root, "kind")
-    said = nodes.text_of(kind)
-    if kind is not None and said not in ("Playbook", None):
+    said = written.kind
+    if said not in ("Playbook", None):
         others = [one for one in KINDS if one != "Playbook"]
-        building.report.add(
+        add(
             "wrong-kind",
             f'kind is "{said}", and this is not a playbook. `noetl register` puts it to work.'
             if said in others
             else f'kind is "{said}"; a playbook has `kind: Playbook`. Other documents are'
             f" of kind {' or '.join(others)}.{building.report.suggest(said or '', others)}",
-            kind.place,
+            root.entries["kind"].place,
         )
-    metadata = field(root, "metadata")
-    for key in ("name", "path"):
-        if key in root.entries and text(metadata, key) is None:
-            building.report.add(
+    for key, inner in (("name", metadata.name), ("path", metadata.path)):
+        if key in root.entries and inner is None:
+            add(
                 "root-hoisted",
                 f"`{key}` belongs in `metadata`; it is read as if it were there.",
                 root.keys[key],
             )
-    written = {*entries(metadata), *root.entries}
-    if not written & {"name", "path"} and (metadata is None or isinstance(metadata, Mapping)):
-        place = metadata.place if metadata is not None else root.place
-        building.report.add(
-            "missing-key", "a playbook needs `metadata.name` or `metadata.path`.", place
-        )
-    for key in ("name", "path"):
-        if text(metadata, key) is not None and key in root.entries:
-            building.report.add(
+        elif key in root.entries:
+            add(
                 "conflicting-keys",
                 f"`{key}` is at the root and in `metadata`. Keep the one in `metadata`.",
                 root.keys[key],
             )
-
-
-def check_labels(building: Building, root: Mapping) -> None:
-    """What stands in `metadata.labels` and cannot be a label of an execution."""
-    for name, node in entries(field(field(root, "metadata"), "labels")).items():
-        value = labels.text_of(nodes.plain(node))
+    node = written.node_of("metadata")
+    named = {"name", "path"} & (nodes.entries(node).keys() | root.entries.keys())
+    if not named and (node is None or isinstance(node, Mapping)):
+        add(
+            "missing-key",
+            "a playbook needs `metadata.name` or `metadata.path`.",
+            root.place if node is None else node.place,
+        )
+    for name, label in nodes.entries(metadata.labels).items():
+        value = labels.text_of(nodes.plain(label))
         if value is None:
-            said = f'label "{name}" is not a single value, so executions do not have it.'
+            wrong = f'label "{name}" is not a single value, so executions do not have it.'
         else:
-            said = labels.problem(name, value) or ""
-        if said:
-            building.report.add("label-not-kept", said, node.place)
+            wrong = labels.problem(name, value) or ""
+        if wrong:
+            add("label-not-kept", wrong, label.place)
 
 
 def _unique(building: Building, code: str, what: str, named: Iterable[tuple[str, Place]]) -> None:
@@ -303,7 +299,7 @@ def parallel_writes_combine(building: Building, net: Net) -> None:
 
 def sinks_have_something_to_store(building: Building, net: Net) -> None:
     for step in net.steps:
-        if step.sink is not None and not step.tasks:
+        if step.sink is not None and building.written(step, "tool") is None:
             building.report.add(
                 "sink-without-tool",
                 f'step "{step.name}" has a `sink`, but no tool whose result it could store. Give'

@@ -8,15 +8,14 @@ import msgspec
 
 from noetl.dsl import nodes
 from noetl.dsl.analysis import ANALYSES, check_templates
-from noetl.dsl.build import build
 from noetl.dsl.building import Building, Known
-from noetl.dsl.checks import CHECKS, check_document, check_labels
+from noetl.dsl.checks import CHECKS, check_document
 from noetl.dsl.grammar import Inspection
 from noetl.dsl.older import OLDER, read_older_forms
+from noetl.dsl.playbook import WrittenPlaybook, build
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.scoping import check_names
-from noetl.dsl.shapes import PLAYBOOK
 from noetl.dsl.walk import called_playbooks
 from noetl.errors import PlaybookRejected
 from noetl.model.net import Limits, Net, ResultSchema, digest
@@ -81,11 +80,10 @@ def compile_text(
     if root is None:
         return Compiled(net=None, problems=report.problems(None))
     read_older_forms(root, report, tools)
-    PLAYBOOK.check(root, "a playbook", Inspection(report, tools))
+    written = WrittenPlaybook.shape.read(root, "a playbook", Inspection(report, tools))
     building = Building(report, tools, limits or Limits(), text, known)
-    check_document(building, root)
-    check_labels(building, root)
-    net = build(building, root)
+    check_document(building, written)
+    net = build(building, written)
     check_templates(building)
     for check in CHECKS:
         check(building, net)

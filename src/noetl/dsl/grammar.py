@@ -1,15 +1,20 @@
 """The pieces a language's shape is written with.
 
-A shape does two things from one description: it checks a node, reporting what is wrong with
-place and remedy, and it tells its JSON Schema. So what editors mark and what `validate` says
-cannot drift apart.
+A shape is one description of how something may be written. It reads a node, which reports what is
+wrong with place and remedy and yields what is said, and it tells its JSON Schema. So what editors
+mark, what `validate` says and what is built cannot drift apart.
+
+What a shape yields: words, names, flags and fixed numbers as values; a list as a tuple; a mapping
+with known keys as its `Placed` class; and whatever may hold a template as its node, which knows its
+place. Where nothing usable is written, that is `nothing` of the shape.
 """
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import msgspec
 
@@ -17,6 +22,7 @@ from noetl.dsl import nodes
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
 from noetl.model.duration import DURATION_PATTERN, RATE_PATTERN, interval, seconds
+from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
 Schema = dict[str, Any]
@@ -64,30 +70,56 @@ def plain_text(node: Node) -> str:
 
 
 class Shape:
-    """Base of all shapes: one description to check by, to complete by and to read by.
+    """Base of all shapes."""
 
-    `what` names the node in messages, e.g. "`mode` of a loop".
-    """
+    nothing: Any = None
+    """What is yielded where nothing is written."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        """What the node says; what is wrong with it is reported.
+
+        `what` names the node in messages, e.g. "`mode` of a loop".
+        """
         raise NotImplementedError
 
     def schema(self) -> Schema:
         raise NotImplementedError
-
-    def read(self, node: Node) -> Any:
-        """What the node says; None where `check` has something to complain about."""
-        return nodes.plain(node)
 
 
 class Anything(Shape):
     """Data of any form; texts in it may be templates."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        pass
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
+        return node
 
     def schema(self) -> Schema:
         return {}
+
+
+class Values(Shape):
+    """A mapping with free keys and data of any form."""
+
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
+        if not isinstance(node, nodes.Mapping):
+            look.wrong_type(node, what, "a mapping")
+        return node
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": {}}
+
+
+class AsWritten(Shape):
+    """A shape whose values are wanted as nodes: with their places, and templates in them noted."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
+        self._shape.read(node, what, look)
+        return node
+
+    def schema(self) -> Schema:
+        return self._shape.schema()
 
 
 class Text(Shape):
@@ -96,18 +128,17 @@ class Text(Shape):
     def __init__(self, *, numbers: bool = False) -> None:
         self._numbers = numbers
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        if nodes.text_of(node) is not None:
-            return
-        if self._numbers and isinstance(node, Scalar) and isinstance(node.value, int | float):
-            return
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        if isinstance(node, Scalar):
+            if isinstance(node.value, str):
+                return node.value
+            if self._numbers and isinstance(node.value, int | float):
+                return node.text
         look.wrong_type(node, what, "a text")
+        return None
 
     def schema(self) -> Schema:
         return {"type": ["string", "number"] if self._numbers else "string"}
-
-    def read(self, node: Node) -> str | None:
-        return nodes.text_of(node)
 
 
 class Name(Shape):
@@ -118,7 +149,7 @@ class Name(Shape):
     def __init__(self, *, hyphens: bool = False) -> None:
         self._pattern = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*") if hyphens else self.PATTERN
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
         text = nodes.text_of(node)
         if text is None:
             look.wrong_type(node, what, "a name")
@@ -132,6 +163,7 @@ class Name(Shape):
                 f' not start with a digit, so that templates can use it. Try "{suggestion[:60]}".',
                 node.place,
             )
+        return text
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{self._pattern.pattern}$"}
@@ -140,9 +172,10 @@ class Name(Shape):
 class StepName(Shape):
     """The name of a step, or a template that yields one."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         if nodes.text_of(node) is None:
             look.wrong_type(node, what, "the name of a step")
+        return node
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 1}
@@ -154,24 +187,23 @@ class OneOf(Shape):
     def __init__(self, *words: str) -> None:
         self.words = words
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
         text = nodes.text_of(node)
+        if text in self.words:
+            return text
         if text is None:
             look.wrong_type(node, what, f"one of {', '.join(self.words)}")
-        elif text not in self.words:
+        else:
             look.report.add(
                 "bad-value",
                 f'{what} is "{text[:60]}"; it must be one of {", ".join(self.words)}.'
                 + look.report.suggest(text, self.words),
                 node.place,
             )
+        return None
 
     def schema(self) -> Schema:
         return {"enum": list(self.words)}
-
-    def read(self, node: Node) -> str | None:
-        text = nodes.text_of(node)
-        return text if text in self.words else None
 
 
 def one_of(words: Any) -> OneOf:
@@ -180,7 +212,7 @@ def one_of(words: Any) -> OneOf:
 
 
 class Number(Shape):
-    """A number within bounds, or a template that yields one."""
+    """A number within bounds; with `templates`, or a template that yields one."""
 
     def __init__(
         self,
@@ -194,13 +226,14 @@ class Number(Shape):
         self._whole, self._least, self._most, self._nonzero = whole, least, most, nonzero
         self._templates = templates
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and self._templates and has_template(value):
-            return
+            return node
         numeric = int if self._whole else (int, float)
         if not isinstance(value, numeric) or isinstance(value, bool):
             look.wrong_type(node, what, "a whole number" if self._whole else "a number")
+            value = None
         elif self._nonzero and value == 0:
             look.report.add("bad-value", f"{what} must not be 0.", node.place)
         elif self._least is not None and value < self._least:
@@ -211,6 +244,7 @@ class Number(Shape):
             look.report.add(
                 "bad-value", f"{what} is {value}; it must be at most {self._most:g}.", node.place
             )
+        return node if self._templates else value
 
     def schema(self) -> Schema:
         number: Schema = {"type": "integer" if self._whole else "number"}
@@ -223,13 +257,18 @@ class Number(Shape):
         return {"anyOf": [number, TEMPLATE_SCHEMA]} if self._templates else number
 
 
+WHOLE = Number(whole=True, templates=False)
+COUNT = Number(whole=True, least=1, templates=False)
+TEMPLATED_COUNT = Number(whole=True, least=1)
+
+
 class Duration(Shape):
     """Seconds as a number, a text such as `5s`, `1m30s`, `2h`, or a template."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and has_template(value):
-            return
+            return node
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             look.wrong_type(node, what, "a number of seconds or a text such as 30s, 5m, 1h30m")
         elif seconds(value) is None:
@@ -239,6 +278,7 @@ class Duration(Shape):
                 " negative, or a text such as 500ms, 30s, 5m, 1h30m.",
                 node.place,
             )
+        return node
 
     def schema(self) -> Schema:
         return {
@@ -253,7 +293,7 @@ class Duration(Shape):
 class Rate(Shape):
     """A number per time: `10/s`, `100/5m`."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         written = nodes.text_of(node)
         if written is None:
             look.wrong_type(node, what, "a rate such as 10/s or 100/5m")
@@ -264,48 +304,20 @@ class Rate(Shape):
                 " 100/5m or 2.5/s.",
                 node.place,
             )
+        return node
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": RATE_PATTERN}
 
 
-class SharedRate(Shape):
-    """A rate of one worker, or with a `key` one that all workers share."""
-
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        if not isinstance(node, nodes.Mapping):
-            Rate().check(node, what, look)
-            return
-        record = Record(
-            "`rate`",
-            {
-                "key": Field(
-                    Text(), "A name; calls with the same name share the limit.", required=True
-                ),
-                "limit": Field(Rate(), "The maximum rate of calls, e.g. 10/s.", required=True),
-            },
-        )
-        record.check(node, what, look)
-        key = node.get("key")
-        if key is not None and has_template(nodes.text_of(key) or ""):
-            look.wrong_type(key, "`key` of `rate`", "a name, without a template")
-
-    def schema(self) -> Schema:
-        shared = {
-            "type": "object",
-            "properties": {"key": {"type": "string"}, "limit": Rate().schema()},
-            "required": ["key", "limit"],
-            "additionalProperties": False,
-        }
-        return {"anyOf": [Rate().schema(), shared]}
-
-
 class Flag(Shape):
     """true or false."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        if not (isinstance(node, Scalar) and isinstance(node.value, bool)):
-            look.wrong_type(node, what, "true or false")
+    def read(self, node: Node, what: str, look: Inspection) -> bool | None:
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            return node.value
+        look.wrong_type(node, what, "true or false")
+        return None
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
@@ -314,7 +326,7 @@ class Flag(Shape):
 class When(Shape):
     """A condition: a template, or a plain value whose truth is plain."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         if not isinstance(node, Scalar) or node.value is None:
             look.wrong_type(node, what, 'a condition such as "{{ ctx.count > 3 }}"')
         elif isinstance(node.value, str) and not has_template(node.value):
@@ -324,6 +336,7 @@ class When(Shape):
                 f' Write "{{{{ {node.value[:60]} }}}}" if you mean an expression.',
                 node.place,
             )
+        return node
 
     def schema(self) -> Schema:
         return {"type": ["string", "boolean", "number"]}
@@ -332,27 +345,23 @@ class When(Shape):
 class ListOf(Shape):
     """A list of things of one shape."""
 
+    nothing = ()
+
     def __init__(self, item: Shape, what: str, *, filled: bool = False) -> None:
         self._item, self._what, self._filled = item, what, filled
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> tuple[Any, ...]:
         if not isinstance(node, Sequence):
             look.wrong_type(node, what, f"a list of {self._what}")
-            return
+            return ()
         if self._filled and not node.items:
             look.report.add("bad-value", f"{what} is an empty list.", node.place)
-        for item in node.items:
-            self._item.check(item, f"an entry of {what}", look)
+        found = [self._item.read(item, f"an entry of {what}", look) for item in node.items]
+        return tuple(one for one in found if one is not None)
 
     def schema(self) -> Schema:
         found: Schema = {"type": "array", "items": self._item.schema()}
         return found | {"minItems": 1} if self._filled else found
-
-    def read(self, node: Node) -> tuple[Any, ...] | None:
-        if not isinstance(node, Sequence):
-            return None
-        found = (self._item.read(item) for item in node.items)
-        return tuple(one for one in found if one is not None)
 
 
 class MapOf(Shape):
@@ -360,21 +369,19 @@ class MapOf(Shape):
 
     def __init__(self, value: Shape) -> None:
         self._value = value
+        self.nothing = {}
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> dict[str, Any]:
         if not isinstance(node, nodes.Mapping):
             look.wrong_type(node, what, "a mapping")
-            return
-        for key, value in node.entries.items():
-            self._value.check(value, f"`{key}` of {what}", look)
+            return {}
+        return {
+            key: self._value.read(value, f"`{key}` of {what}", look)
+            for key, value in node.entries.items()
+        }
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self._value.schema()}
-
-    def read(self, node: Node) -> dict[str, Any] | None:
-        if not isinstance(node, nodes.Mapping):
-            return None
-        return {key: self._value.read(value) for key, value in node.entries.items()}
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -390,6 +397,97 @@ class Field(msgspec.Struct, frozen=True):
     stands here for editors only."""
 
 
+def attribute(key: str) -> str:
+    """What a key is called in Python: `in` is `in_`."""
+    return f"{key}_" if keyword.iskeyword(key) else key
+
+
+def field(shape: Shape | type[Placed], about: str = "", *, required: bool = False) -> Any:
+    """A key of a `Placed` class."""
+    return Field(shape if isinstance(shape, Shape) else shape.shape, about, required)
+
+
+class Also(msgspec.Struct, frozen=True):
+    """Another spelling of a key in the same class, perhaps read in another way."""
+
+    main: Any
+    shape: Shape | None = None
+
+
+class Placed:
+    """A mapping of the document as its shape read it, with the place of every value.
+
+    A subclass is the shape: it declares the keys with the types that they are read as, and `title`
+    names it in messages. Keys of a base class come after its own, those of `older` in between.
+
+        class WrittenTimer(Placed, title="a timer"):
+            id: str | None = field(Text(), "Name of the timer.", required=True)
+            after: Node | None = field(Duration(), "Time since the step started.")
+            delay = Also(after)
+    """
+
+    declared: ClassVar[dict[str, Field]] = {}
+    shape: ClassVar[Record]
+    _spellings: ClassVar[dict[str, list[str]]] = {}
+
+    def __init_subclass__(
+        cls,
+        *,
+        title: str = "",
+        older: Mapping[str, str] | None = None,
+        removed: Mapping[str, str] | None = None,
+        astray: Mapping[str, tuple[str, str]] | None = None,
+        record: type[Record] | None = None,
+    ) -> None:
+        declared = {name: one for name, one in vars(cls).items() if isinstance(one, Field | Also)}
+        names = {id(field): name.rstrip("_") for name, field in declared.items()}
+        own: dict[str, Field] = {}
+        for name, one in declared.items():
+            if isinstance(one, Field):
+                own[name.rstrip("_")] = one
+                setattr(cls, name, one.shape.nothing)
+            else:
+                same = one.shape or one.main.shape
+                own[name.rstrip("_")] = Field(same, same_as=names[id(one.main)])
+                delattr(cls, name)
+        own |= older_keys(**(older or {}))
+        for base in cls.__bases__:
+            own = own | {k: v for k, v in vars(base).get("declared", {}).items() if k not in own}
+        cls.declared = own
+        cls._spellings = {}
+        for name, field in cls.declared.items():
+            cls._spellings.setdefault(attribute(field.same_as or name), []).append(name)
+        cls.shape = (record or Record)(
+            title, cls.declared, removed=removed, astray=astray, makes=cls
+        )
+
+    def __init__(
+        self, node: nodes.Mapping = nodes.NOTHING, given: Mapping[str, Any] | None = None
+    ) -> None:
+        self.node = node
+        vars(self).update(given or {})
+
+    def __bool__(self) -> bool:
+        """Whether it is written at all."""
+        return self.node is not nodes.NOTHING
+
+    @property
+    def place(self) -> Place:
+        return self.node.place
+
+    def check(self, look: Inspection) -> None:
+        """Rules that need to see more than one key."""
+
+    def node_of(self, attribute: str) -> Node | None:
+        """What is written for this attribute, under whichever spelling."""
+        return nodes.field(self.node, *self._spellings[attribute])
+
+    def place_of(self, attribute: str) -> Place | None:
+        """Where that stands."""
+        found = self.node_of(attribute)
+        return None if found is None else found.place
+
+
 class Record(Shape):
     """A mapping with known keys. `title` names it in messages: "a step"."""
 
@@ -400,28 +498,57 @@ class Record(Shape):
         *,
         removed: Mapping[str, str] | None = None,
         astray: Mapping[str, tuple[str, str]] | None = None,
-        makes: Callable[..., Any] = dict,
+        makes: Callable[..., Any] | None = None,
     ) -> None:
-        """`makes` builds the result from the values by key, when the mapping is read."""
+        """`makes` is what the mapping is read as: a `Placed` class, or a function that takes plain
+        values by key. Without it, the node stays what it is.
+        """
         self.title = title
         self.fields = fields
         self.removed = removed or {}
         self.astray = astray or {}
         """Keys that belong elsewhere: key → (problem code, where it belongs)."""
         self._makes = makes
+        self._placed = isinstance(makes, type) and issubclass(makes, Placed)
+        self.nothing = makes() if makes is not None and self._placed else None
+        self.attributes = {key: attribute(field.same_as or key) for key, field in fields.items()}
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
         if not isinstance(node, nodes.Mapping):
             look.wrong_type(node, what, "a mapping")
-            return
+            return None
+        given: dict[str, Any] = {}
         for key, value in node.entries.items():
             field = self.fields.get(key)
             if field is None or field.older:
                 self.unknown(key, node, look)
             elif not nodes.is_null(value) or field.required or isinstance(field.shape, When):
                 # A key with nothing behind it is as good as none, but not where one must be.
-                field.shape.check(value, f"`{key}` of {self.title}", look)
+                said = field.shape.read(value, f"`{key}` of {self.title}", look)
+                if said is not None:
+                    given[self.attributes[key]] = said
         self.check_keys(node, look)
+        found = self.made(node, given)
+        if self._placed:
+            found.check(look)
+        return found
+
+    def made(self, node: nodes.Mapping, given: dict[str, Any]) -> Any:
+        """What the mapping is read as, of the values that it gives."""
+        if self._makes is None:
+            return node
+        if self._placed:
+            return self._makes(node, given)
+        if self._makes is not dict and any(
+            field.required and key not in given for key, field in self.fields.items()
+        ):
+            return None
+        return self._makes(
+            **{
+                key: nodes.plain(said) if isinstance(said, Node) else said
+                for key, said in given.items()
+            }
+        )
 
     def check_keys(self, node: nodes.Mapping, look: Inspection) -> None:
         """Nothing missing, nothing said twice."""
@@ -491,18 +618,6 @@ class Record(Shape):
             found["allOf"] = either
         return found
 
-    def read(self, node: Node) -> Any:
-        given: dict[str, Any] = {}
-        for key, value in node.entries.items() if isinstance(node, nodes.Mapping) else ():
-            field = self.fields.get(key)
-            if field is None or nodes.is_null(value):
-                continue
-            found = field.shape.read(value)
-            if found is not None:
-                given[field.same_as or key] = found
-        is_whole = all(key in given for key, field in self.fields.items() if field.required)
-        return self._makes(**given) if is_whole or self._makes is dict else None
-
 
 def _described(field: Field) -> Schema:
     if field.older:
@@ -527,18 +642,15 @@ class Either(Shape):
         self._expected = expected
         self._choices = choices
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
         for fits, shape in self._choices:
             if fits(node):
-                shape.check(node, what, look)
-                return
+                return shape.read(node, what, look)
         look.wrong_type(node, what, self._expected)
+        return None
 
     def schema(self) -> Schema:
         return {"anyOf": [shape.schema() for _, shape in self._choices]}
-
-    def read(self, node: Node) -> Any:
-        return next((shape.read(node) for fits, shape in self._choices if fits(node)), None)
 
 
 class Made(Shape):
@@ -546,11 +658,30 @@ class Made(Shape):
 
     def __init__(self, shape: Shape, make: Callable[[Any], Any]) -> None:
         self._shape, self._make = shape, make
-        self.check, self.schema = shape.check, shape.schema  # type: ignore[method-assign]
 
-    def read(self, node: Node) -> Any:
-        found = self._shape.read(node)
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        found = self._shape.read(node, what, look)
         return None if found is None else self._make(found)
+
+    def schema(self) -> Schema:
+        return self._shape.schema()
+
+
+class OrOlder(Shape):
+    """A shape with an older form, which is rewritten before anything is read: it stands here for
+    editors only.
+    """
+
+    def __init__(self, shape: Shape, older: Schema, instead: str = "") -> None:
+        self._shape, self.nothing = shape, shape.nothing
+        self._older = older | {"deprecated": True} | ({"description": instead} if instead else {})
+
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        return self._shape.read(node, what, look)
+
+    def schema(self) -> Schema:
+        today = self._shape.schema()
+        return {"anyOf": [*today.get("anyOf", [today]), self._older]}
 
 
 class Defined(Shape):
@@ -558,15 +689,13 @@ class Defined(Shape):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.nothing = DEFINITIONS[name].nothing if name in DEFINITIONS else None
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        DEFINITIONS[self._name].check(node, what, look)
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        return DEFINITIONS[self._name].read(node, what, look)
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self._name}"}
-
-    def read(self, node: Node) -> Any:
-        return DEFINITIONS[self._name].read(node)
 
 
 def older_keys(**instead: str) -> dict[str, Field]:
@@ -582,6 +711,20 @@ def define(name: str, shape: Shape) -> Defined:
     """Give a shape a name, and refer to it by that."""
     DEFINITIONS[name] = shape
     return Defined(name)
+
+
+def refuse_both(
+    node: nodes.Mapping, one: tuple[str, ...], other: tuple[str, ...], what: str, look: Inspection
+) -> None:
+    """Report a mapping that says the same thing by keys of both groups."""
+    written = [[key for key in keys if key in node.entries] for keys in (one, other)]
+    if all(written):
+        first, second = sorted((written[0][0], written[1][0]), key=lambda key: node.keys[key])
+        look.report.add(
+            "conflicting-keys",
+            f"`{first}` and `{second}` both say {what}. Keep one of them.",
+            node.keys[second],
+        )
 
 
 def is_text(node: Node) -> bool:

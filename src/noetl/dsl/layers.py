@@ -1,4 +1,4 @@
-"""Layers of `spec`: how outer settings reach a task, and what none of them may exceed."""
+"""Layers of `spec`: the knobs that every level understands, and what none may exceed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,226 @@ from typing import Any, TypeVar
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where, deep, entries, field
-from noetl.dsl.nodes import Node
-from noetl.dsl.policy_shapes import KNOBS
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.grammar import (
+    COUNT,
+    TEMPLATE_SCHEMA,
+    TEMPLATED_COUNT,
+    Duration,
+    Either,
+    Flag,
+    Inspection,
+    MapOf,
+    Number,
+    Placed,
+    Rate,
+    Record,
+    Schema,
+    Text,
+    define,
+    field,
+    has_template,
+    is_mapping,
+    is_scalar,
+    plain_text,
+)
+from noetl.dsl.grammar import (
+    Values as AnyValues,
+)
+from noetl.dsl.nodes import Mapping, Node
 from noetl.model.duration import seconds
+from noetl.model.labels import of_worker_problem
 from noetl.model.net import Amount, Limits, Quotas, Values
 from noetl.model.problems import Place
 
 Bounds = TypeVar("Bounds", Limits, Quotas)
+
+VALUES = define("values", AnyValues())
+
+
+class WrittenTimeout(Placed, title="a timeout"):
+    connect: Node | None = field(Duration(), "Time to wait for the connection.")
+    read: Node | None = field(Duration(), "Time to wait for data.")
+    total: Node | None = field(Duration(), "Time for the whole call.")
+
+
+class _Sandbox(Record):
+    """Further keys are hints and change nothing. That is said: one may be a misspelt `network`."""
+
+    def unknown(self, key: str, node: nodes.Mapping, look: Inspection, hint: str = "") -> None:
+        suggestion = hint or look.report.suggest(key, list(self.fields))
+        look.report.add(
+            "hint-ignored",
+            f"`{key[:60]}` of {self.title} is accepted without effect.{suggestion}",
+            node.keys[key],
+        )
+
+    def schema(self) -> Schema:
+        return super().schema() | {"additionalProperties": True}
+
+
+class _SandboxKeys(Placed, title="`sandbox`", record=_Sandbox):
+    network: bool | None = field(
+        Flag(), "Whether code and programs reach a network where workers keep them off."
+    )
+
+
+class _ToolRetry(Placed, title="a tool's own retry"):
+    attempts: int | None = field(
+        Number(whole=True, least=0, templates=False), "Repeats. Default 1."
+    )
+    delay: float | None = field(
+        Number(least=0, templates=False), "Seconds before each. Default 0.1."
+    )
+
+
+class _RateName(Text):
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        name = super().read(node, what, look)
+        if name is not None and has_template(name):
+            look.wrong_type(node, what, "a name, without a template")
+        return name
+
+
+class _SharedRate(Placed, title="`rate`"):
+    key: str | None = field(
+        _RateName(), "A name; calls with the same name share the limit.", required=True
+    )
+    limit: Node | None = field(Rate(), "The maximum rate of calls, e.g. 10/s.", required=True)
+
+
+class Knobs(Placed):
+    """Runtime knobs, understood at every level; the innermost wins."""
+
+    timeout: Node | WrittenTimeout | None = field(
+        Either(
+            "seconds, or connect/read/total",
+            (is_scalar, Duration()),
+            (is_mapping, WrittenTimeout.shape),
+        ),
+        "How long one try may take.",
+    )
+    max_jumps: Node | None = field(TEMPLATED_COUNT, "Bound of backward jumps. Default 100 000.")
+    rate: Node | _SharedRate | None = field(
+        Either(
+            "a rate, or a rate with a `key`",
+            (lambda node: not is_mapping(node), Rate()),
+            (is_mapping, _SharedRate.shape),
+        ),
+        "The maximum rate of calls, e.g. 10/s, of one worker; with `key` of all workers.",
+    )
+    retry: int | _ToolRetry | None = field(
+        Either(
+            "a number of repeats or a mapping",
+            (is_scalar, Number(whole=True, least=0, templates=False)),
+            (is_mapping, _ToolRetry.shape),
+        ),
+        "The tool repeats an error worth another try so often by itself, unseen. Off by default.",
+    )
+    async_: bool | None = field(Flag(), "Hint: the call does not block.")
+    cache: bool | None = field(Flag(), "Reuse the result of an equal call.")
+    resources: Node | None = field(VALUES, "What the task needs: cpu, memory, gpu.")
+    sandbox: _SandboxKeys = field(_SandboxKeys, "What the process that runs it may do.")
+
+
+class PoolName(Text):
+    """The name of a worker pool, written out: a worker is chosen before templates are rendered."""
+
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        name = super().read(node, what, look)
+        if name is not None and has_template(name):
+            look.report.add(
+                "bad-value",
+                f"{what} is a template, but a worker is chosen before templates are rendered."
+                " Write the name of a pool; for a choice at run time, let arcs lead to steps with"
+                " different pools.",
+                node.place,
+            )
+        return name
+
+    def schema(self) -> Schema:
+        return {"type": "string", "not": TEMPLATE_SCHEMA}
+
+
+class _Pool(Placed):
+    pool: str | None = field(PoolName(), "The worker pool to run on.")
+
+
+class PlacedKnobs(Knobs, _Pool):
+    """Those of everything that is a command of its own. The tasks of a step run on one worker."""
+
+
+class WorkerLabels(MapOf):
+    """What workers must say of themselves, written out: a worker is chosen before templates are
+    rendered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Text(numbers=True))
+
+    def read(self, node: Node, what: str, look: Inspection) -> dict[str, Any]:
+        found = super().read(node, what, look)
+        for name, value in node.entries.items() if isinstance(node, Mapping) else ():
+            if said := of_worker_problem(name, plain_text(value)):
+                look.report.add("bad-value", said, value.place)
+        return dict(sorted(found.items()))
+
+    def schema(self) -> Schema:
+        text = {"pattern": "^[A-Za-z0-9_.:/-]{1,63}$"}
+        values = {"anyOf": [{"type": "string", **text}, {"type": "number"}]}
+        return {"type": "object", "propertyNames": text, "additionalProperties": values}
+
+
+class _Quantum(Placed, title="`quantum` of a placement"):
+    provider: str | None = field(Text(), "Provider of quantum tasks that name none.")
+    backend: str | None = field(Text(), "Backend of quantum tasks that name none.")
+    shots_max: int | None = field(COUNT, "Most shots of one job.")
+
+
+class WrittenPlacement(Placed, title="`placement`"):
+    """Which workers are needed."""
+
+    pool: str | None = field(PoolName(), "The worker pool to run on; the same as `spec.pool`.")
+    labels: dict[str, str] = field(WorkerLabels(), "What its workers must say of themselves.")
+    quantum: _Quantum = field(_Quantum, "Where quantum tasks run.")
+
+    def kind_defaults(self) -> dict[str, Values]:
+        """Config of tasks of a kind that do not say otherwise."""
+        return {"quantum": nodes.plain(self.quantum.node)} if self.quantum else {}
+
+    def pool_with(self, building: Building, own: str | None) -> str | None:
+        """The pool, which `spec.pool` is another place for."""
+        if own is not None and self.pool is not None:
+            building.report.add(
+                "conflicting-keys",
+                "`pool` and `policy.placement.pool` both name the worker pool. Keep one of them.",
+                self.place_of("pool") or self.place,
+            )
+        return self.pool if own is None else own
+
+
+class WrittenQuotas(Placed, title="`quotas`"):
+    max_calls: int | None = field(COUNT, "Calls of tools.")
+    max_bytes: int | None = field(COUNT, "Bytes of results.")
+    max_seconds: float | None = field(
+        Number(least=0, templates=False), "Seconds of calls, added up."
+    )
+
+
+class WrittenLimits(Placed, title="limits"):
+    max_payload_bytes: int | None = field(COUNT)
+    max_attempts: int | None = field(COUNT)
+    max_in_flight: int | None = field(COUNT)
+    max_jumps: int | None = field(COUNT)
+    timeout: float | None = field(Number(least=0, templates=False))
+
+
+class WrittenTracing(Placed, title="`tracing`"):
+    sample: float | None = field(
+        Number(least=0, most=1, templates=False),
+        "Which part of the executions is traced: 0 none, 1 all.",
+    )
+    attributes: Node | None = field(VALUES, "What its spans say beside what all spans say.")
 
 
 def merge(outer: Values, inner: Values) -> Values:
@@ -29,66 +241,39 @@ def merge(outer: Values, inner: Values) -> Values:
     return {key: merged[key] for key in sorted(merged)}
 
 
-def knobs(spec: Node | None) -> Values:
+def knobs(spec: Knobs) -> Values:
     """The runtime knobs of one `spec`, the part that inner layers inherit."""
     return {
-        key: _in_seconds(nodes.plain(value)) if key == "timeout" else nodes.plain(value)
-        for key, value in entries(spec).items()
-        if key in KNOBS and not nodes.is_null(value)
+        name: in_seconds(nodes.plain(value)) if name == "timeout" else nodes.plain(value)
+        for name, value in spec.node.entries.items()
+        if name in Knobs.declared and not nodes.is_null(value)
     }
 
 
-def noted_knobs(building: Building, spec: Node | None, home: Home) -> Values:
+def noted_knobs(building: Building, spec: Knobs, home: Home) -> Values:
     """The same, with the templates in them noted as those of a task."""
-    for key, value in entries(spec).items():
-        if key in KNOBS:
+    for name, value in spec.node.entries.items():
+        if name in Knobs.declared:
             building.value(value, Where.TASK, home)
     return knobs(spec)
 
 
-def executor_knobs(executor: Node | None) -> Values:
-    """What the executor hands down: its own knobs over its default timeouts and resources."""
-    defaults = deep(executor, "spec", "policy", "defaults")
-    found: Values = {}
-    task_timeout = deep(defaults, "timeouts", "task")
-    if task_timeout is not None:
-        found["timeout"] = _in_seconds(nodes.plain(task_timeout))
-    resources = field(defaults, "resources")
-    if resources is not None:
-        found["resources"] = nodes.plain(resources)
-    return merge(found, knobs(field(executor, "spec")))
-
-
-def _in_seconds(written: Any) -> Any:
+def in_seconds(written: Any) -> Any:
     if isinstance(written, dict):
-        return {key: _in_seconds(value) for key, value in sorted(written.items())}
+        return {key: in_seconds(value) for key, value in sorted(written.items())}
     if isinstance(written, str):
         length = seconds(written)
         return written if length is None else length
     return written
 
 
-def written_limits(executor: Node | None) -> Limits:
-    """`executor.spec.policy.limits` and `quotas`, where well-formed."""
-    policy = deep(executor, "spec", "policy")
-    return _numbers(
-        {**entries(field(policy, "limits")), **entries(field(policy, "quotas"))}, Limits
-    )
-
-
-def written_quotas(policy: Node | None) -> Quotas:
-    """`quotas` of a step's policy, where well-formed."""
-    return _numbers(entries(field(policy, "quotas")), Quotas)
-
-
-def _numbers(written: dict[str, Node], made: type[Bounds]) -> Bounds:
-    values = {key: nodes.plain(value) for key, value in written.items()}
+def bounds(made: type[Bounds], *written: Placed) -> Bounds:
+    """Limits or quotas, where well-formed."""
     numbers = {
-        key: value
-        for key, value in values.items()
-        if key in made.__struct_fields__
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
+        name: value
+        for one in written
+        for name, value in vars(one).items()
+        if name in made.__struct_fields__
     }
     try:
         return msgspec.convert(numbers, made)

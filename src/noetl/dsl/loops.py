@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections import abc
+from typing import Any
 
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where, deep, entries, field, text, whole, word
-from noetl.dsl.layers import within
-from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.grammar import (
+    COUNT,
+    TEMPLATED_COUNT,
+    Also,
+    Anything,
+    AsWritten,
+    Defined,
+    Duration,
+    Either,
+    Inspection,
+    ListOf,
+    MapOf,
+    Name,
+    Number,
+    OneOf,
+    Placed,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    define,
+    field,
+    has_key,
+    is_list,
+    is_mapping,
+    is_text,
+    one_of,
+    refuse_both,
+)
+from noetl.dsl.layers import VALUES, PlacedKnobs, within
+from noetl.dsl.nodes import Node
+from noetl.dsl.policies import astray_policies
 from noetl.model.net import (
     FRAME_ROWS,
     Amount,
@@ -21,99 +52,274 @@ from noetl.model.net import (
     Range,
     Reducer,
 )
+from noetl.model.toolshape import ToolShape
+
+CURSOR_KIND = "cursor_kind"
+FRAME_HINTS = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
+"""Keys of a cursor's frame that people write and that have no effect."""
+
+# --- How they are written ------------------------------------------------------------------------
+
+_LOOP_MODE = OneOf("sequential", "parallel", "cursor")
+_MAX_IN_FLIGHT = "How many iterations may run at the same time."
+_IN_ORDER = "Results are always in the order of the collection; leave it out."
 
 
-def iterator_of(node: Node | None) -> str | None:
-    return text(node, "iterator", "element")
-
-
-def loop(building: Building, node: Node | None, home: Home) -> Loop | None:
-    """The loop of a step or workbook entry; None if it has none, or one too broken to use."""
-    iterator = iterator_of(node)
-    if not isinstance(node, Mapping) or iterator is None:
-        return None
-    spec = field(node, "spec")
-    policy = field(spec, "policy")
-    collection = field(node, "in", "collection")
-    counted = isinstance(collection, Mapping) and "to" in collection.entries
-    made = Loop(
-        iterator=iterator,
-        items=None if counted else building.value(collection, Where.LOOP, home),
-        range=_range(building, collection, home) if counted else None,
-        cursor=_cursor(building, node, home),
-        mode=_mode(node),
-        max_in_flight=_in_flight(building, spec, policy, home),
-        batch_size=building.amount(field(spec, "batch_size"), Where.LOOP, home),
-        on_error=word(spec, OnIterationError, "on_error") or "fail",
-        placement=word(policy, Locality, "exec") or "distributed",
-        reduce=_reducers(field(policy, "reduce")),
-        partition=building.value(deep(policy, "partition", "key"), Where.LOOP_ARGS, home),
-        max_pending=whole(field(policy, "backpressure"), "max_pending"),
+class _Partition(Placed, title="`partition`"):
+    key: Node | None = field(
+        Anything(), "Iterations with equal values follow one another.", required=True
     )
-    iterator_node = field(node, "iterator", "element")
-    building.mark(made, node.place, iterator=iterator_node.place if iterator_node else None)
+
+
+class _Backpressure(Placed, title="`backpressure`"):
+    max_pending: int | None = field(
+        COUNT,
+        "A cursor claims no more while this many rows have not ended.",
+        required=True,
+    )
+
+
+class _LoopPolicy(
+    Placed,
+    title="a loop's policy",
+    older={"results": _IN_ORDER},
+    astray=astray_policies("a loop", "results"),
+):
+    exec: Locality | None = field(one_of(Locality), "One worker, or any.")
+    reduce: dict[str, Reducer | None] = field(
+        MapOf(one_of(Reducer)), "How parallel writes of a ctx key combine."
+    )
+    mode: str | None = field(_LOOP_MODE, "Same as `spec.mode`.")
+    max_in_flight: Node | None = field(TEMPLATED_COUNT, _MAX_IN_FLIGHT)
+    partition: _Partition = field(
+        _Partition, "Iterations with the same key run one after another, others in parallel."
+    )
+    backpressure: _Backpressure = field(_Backpressure, "How far a cursor may run ahead.")
+
+
+class _Frame(
+    Placed,
+    title="a cursor's `frame`",
+    older=dict.fromkeys(FRAME_HINTS, "It has no effect; leave it out."),
+):
+    max_rows: Node | None = field(TEMPLATED_COUNT, "Rows per claim.")
+    process: FrameProcess | None = field(one_of(FrameProcess), "Per row, or all rows at once.")
+    row_concurrency: Node | None = field(TEMPLATED_COUNT, "Rows at once.")
+    lease_seconds: Node | None = field(Duration(), "How long a claim holds.")
+    max_attempts: Node | None = field(TEMPLATED_COUNT, "Tries per claim.")
+
+
+class WrittenLoopSpec(PlacedKnobs, title="a loop's `spec`"):
+    """How iterations are scheduled, and knobs of their tasks."""
+
+    mode: str | None = field(_LOOP_MODE, "One after another, or in parallel. Default sequential.")
+    max_in_flight: Node | None = field(TEMPLATED_COUNT, _MAX_IN_FLIGHT)
+    batch_size: Node | None = field(TEMPLATED_COUNT, "Iterations a worker takes at a time.")
+    on_error: OnIterationError | None = field(
+        one_of(OnIterationError), "What a failed iteration means."
+    )
+    frame: _Frame = field(_Frame, "How a cursor claims rows.")
+    policy: _LoopPolicy = field(_LoopPolicy, "Where iterations run and how they combine.")
+
+
+class _Range(Placed, title="a range"):
+    from_: Node | None = field(Number(), "First number. Default 0.")
+    to: Node | None = field(Number(), "Where to stop; not included.", required=True)
+    step: Node | None = field(Number(nonzero=True), "Distance. Default 1.")
+
+
+_COLLECTION = Either(
+    "a template, a list, a mapping or {from, to}",
+    (is_text, AsWritten(Text())),
+    (is_list, AsWritten(ListOf(Anything(), "elements"))),
+    (has_key("from", "to"), _Range.shape),
+    (is_mapping, VALUES),
+)
+
+
+class CursorKind(Shape):
+    """A tool kind that says of itself that it can claim rows (`ToolShape.claims`)."""
+
+    @staticmethod
+    def of(tools: abc.Mapping[str, ToolShape]) -> OneOf:
+        """The kinds among these tools."""
+        return OneOf(*sorted(kind for kind, tool in tools.items() if tool.claims))
+
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        return self.of(look.tools).read(node, what, look)
+
+    def schema(self) -> Schema:
+        return Defined(CURSOR_KIND).schema()
+
+
+class _LoopShape(Record):
+    def schema(self) -> Schema:
+        return super().schema() | {
+            "allOf": [
+                {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
+                {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
+                {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
+                {
+                    "if": _has("spec", "policy", "partition"),
+                    "then": {
+                        "not": {"required": ["cursor"]},
+                        "anyOf": [_parallel(*path) for path in _MODES],
+                    },
+                },
+            ]
+        }
+
+
+_MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
+"""Where the mode of a loop may stand."""
+
+
+def _parallel(*path: str) -> Schema:
+    """What holds of loops that say there that they are parallel."""
+    mode = {"required": ["mode"], "properties": {"mode": {"const": "parallel"}}}
+    for key in reversed(path):
+        mode = {"required": [key], "properties": {key: mode}}
+    return mode
+
+
+def _has(key: str, *below: str) -> Schema:
+    """What holds of mappings with this path of keys."""
+    found: Schema = {"type": "object", "required": [key]}
+    return found | ({"properties": {key: _has(*below)}} if below else {})
+
+
+class _Cursor(Placed, title="a cursor"):
+    kind: str | None = field(CursorKind(), "The database tool.", required=True)
+    auth: Node | None = field(Anything(), "Credential.")
+    database: Node | None = field(AsWritten(Text()), "Database file, for sqlite and duckdb.")
+    claim: Node | None = field(AsWritten(Text()), "Statement that claims rows.", required=True)
+    params: Node | None = field(Anything(), "Bound values.")
+
+
+class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_LoopShape):
+    """What a loop goes over, and how."""
+
+    in_: Node | _Range | None = field(_COLLECTION, "The collection to loop over.")
+    collection = Also(in_)
+    cursor: _Cursor = field(_Cursor, "Claim rows from a database until none is left.")
+    iterator: str | None = field(Name(), "Name of the current element.")
+    element = Also(iterator)
+    mode: str | None = field(_LOOP_MODE, "Same as `spec.mode`.")
+    spec: WrittenLoopSpec = field(WrittenLoopSpec, "How iterations are scheduled.")
+
+    def check(self, look: Inspection) -> None:
+        """A loop needs something to go over and a name for the element."""
+        node, spec, policy = self.node, self.spec.node, self.spec.policy.node
+        if not {"in", "collection", "cursor"} & node.entries.keys():
+            look.report.add(
+                "loop-incomplete", "a loop needs a collection: `in`, or a `cursor`.", node.place
+            )
+        refuse_both(node, ("in", "collection"), ("cursor",), "what a loop goes over", look)
+        if "mode" in node.entries and "mode" in spec.entries:
+            look.report.add(
+                "conflicting-keys",
+                "`mode` of the loop and of its `spec` are the same thing. Keep one of them.",
+                max(node.keys["mode"], spec.keys["mode"]),
+            )
+        if "backpressure" in policy.entries and "cursor" not in node.entries:
+            look.report.add(
+                "policy-out-of-place",
+                "`backpressure` bounds what a `cursor` claims. A loop over a collection is bounded"
+                " by `max_in_flight`.",
+                policy.keys["backpressure"],
+            )
+        if "partition" in policy.entries:
+            modes = (self.mode, self.spec.mode, self.spec.policy.mode)
+            if "parallel" not in modes or "cursor" in node.entries:
+                look.report.add(
+                    "policy-out-of-place",
+                    "`partition` orders iterations of a loop with `mode: parallel` over a"
+                    " collection; one that is sequential has its order, and a cursor has none.",
+                    policy.keys["partition"],
+                )
+        if not {"iterator", "element"} & node.entries.keys():
+            look.report.add(
+                "loop-incomplete",
+                "a loop needs `iterator`: the name of the current element.",
+                node.place,
+            )
+
+
+A_LOOP = define("loop", WrittenLoop.shape)
+
+# --- What they become ----------------------------------------------------------------------------
+
+
+def loop(building: Building, written: WrittenLoop | None, home: Home) -> Loop | None:
+    """The loop of a step or workbook entry; None if it has none, or one too broken to use."""
+    if not written or written.iterator is None:
+        return None
+    spec, policy = written.spec, written.spec.policy
+    over = written.in_
+    made = Loop(
+        iterator=written.iterator,
+        items=None if isinstance(over, _Range) else building.value(over, Where.LOOP, home),
+        range=_range(building, over, home) if isinstance(over, _Range) else None,
+        cursor=_cursor(building, written, home),
+        mode=_mode(written),
+        max_in_flight=_in_flight(building, spec.max_in_flight or policy.max_in_flight, home),
+        batch_size=building.amount(spec.batch_size, Where.LOOP, home),
+        on_error=spec.on_error or "fail",
+        placement=policy.exec or "distributed",
+        reduce={name: how for name, how in sorted(policy.reduce.items()) if how is not None},
+        partition=building.value(policy.partition.key, Where.LOOP_ARGS, home),
+        max_pending=policy.backpressure.max_pending,
+    )
+    building.mark(made, written.place, iterator=written.place_of("iterator"))
     return made
 
 
-def _mode(node: Node) -> Any:
-    spec = field(node, "spec")
-    written = text(node, "mode") or text(spec, "mode") or text(field(spec, "policy"), "mode")
-    if "cursor" in entries(node):
+def _mode(written: WrittenLoop) -> Any:
+    if "cursor" in written.node.entries:
         # A cursor claims rows by up to `max_in_flight` frames at once.
         return "parallel"
-    return written if written in ("sequential", "parallel") else "sequential"
+    mode = written.mode or written.spec.mode or written.spec.policy.mode
+    return mode if mode == "parallel" else "sequential"
 
 
-def _in_flight(
-    building: Building, spec: Node | None, policy: Node | None, home: Home
-) -> Amount | None:
-    node = field(spec, "max_in_flight") or field(policy, "max_in_flight")
+def _in_flight(building: Building, node: Node | None, home: Home) -> Amount | None:
     asked = building.amount(node, Where.LOOP, home)
     if node is None:
         return building.limits.max_in_flight
     return within(building, asked, building.limits.max_in_flight, "max_in_flight", node.place)
 
 
-def _reducers(node: Node | None) -> dict[str, Reducer]:
-    found = {key: nodes.text_of(value) for key, value in entries(node).items()}
-    return {key: found[key] for key in sorted(found) if found[key] in get_args(Reducer)}  # type: ignore[misc]
+def _range(building: Building, written: _Range, home: Home) -> Range:
+    def number(node: Node | None, default: int) -> Amount:
+        """Numbers of a range may be negative, which durations may not."""
+        found = building.amount(node, Where.LOOP, home)
+        if isinstance(node, nodes.Scalar) and isinstance(node.value, int | float):
+            return node.value
+        return default if found is None else found
 
-
-def _range(building: Building, node: Node | None, home: Home) -> Range:
-    start, stop, step = (
-        building.amount(field(node, key), Where.LOOP, home) for key in ("from", "to", "step")
-    )
     return Range(
-        start=_number(field(node, "from"), start, 0),
-        stop=_number(field(node, "to"), stop, 0),
-        step=_number(field(node, "step"), step, 1),
+        start=number(written.from_, 0),
+        stop=number(written.to, 0),
+        step=number(written.step, 1),
     )
 
 
-def _number(node: Node | None, found: Amount | None, default: int) -> Amount:
-    """Numbers of a range may be negative, which durations may not."""
-    if isinstance(node, nodes.Scalar) and isinstance(node.value, int | float):
-        return node.value
-    return default if found is None else found
-
-
-def _cursor(building: Building, node: Node, home: Home) -> Cursor | None:
-    written = field(node, "cursor")
-    if not isinstance(written, Mapping):
+def _cursor(building: Building, written: WrittenLoop, home: Home) -> Cursor | None:
+    cursor, frame = written.cursor, written.spec.frame
+    if not cursor:
         return None
-    frame = field(field(node, "spec"), "frame")
     amounts = {
-        key: found
-        for key in ("max_rows", "row_concurrency", "lease_seconds", "max_attempts")
-        if (found := building.amount(field(frame, key), Where.LOOP, home)) is not None
+        name: found
+        for name in ("max_rows", "row_concurrency", "lease_seconds", "max_attempts")
+        if (found := building.amount(getattr(frame, name), Where.LOOP, home)) is not None
     }
     in_claim = msgspec.structs.replace(home, iterators=(*home.iterators, FRAME_ROWS))
     return Cursor(
-        kind=text(written, "kind") or "",
-        auth=building.value(field(written, "auth"), Where.TASK, home),
-        database=building.value(field(written, "database"), Where.TASK, home),
-        claim=building.value(field(written, "claim"), Where.TASK, in_claim) or "",
-        params=building.value(field(written, "params"), Where.TASK, home),
-        process=word(frame, FrameProcess, "process") or "row",
+        kind=cursor.kind or "",
+        auth=building.value(cursor.auth, Where.TASK, home),
+        database=building.value(cursor.database, Where.TASK, home),
+        claim=building.value(cursor.claim, Where.TASK, in_claim) or "",
+        params=building.value(cursor.params, Where.TASK, home),
+        process=frame.process or "row",
         **amounts,
     )

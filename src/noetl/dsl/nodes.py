@@ -65,6 +65,10 @@ class Mapping(Node):
         self.keys[key] = key_place
 
 
+NOTHING = Mapping(Place(0, 0))
+"""Stands for a mapping that is not written."""
+
+
 def is_null(node: Node | None) -> bool:
     """Nothing was written, or `null` was."""
     return node is None or (isinstance(node, Scalar) and node.value is None)
@@ -88,6 +92,20 @@ def text_of(node: Node | None) -> str | None:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value
     return None
+
+
+def field(node: Node | None, *keys: str) -> Node | None:
+    """What a mapping holds under the first of these keys that says something."""
+    written = entries(node)
+    return next((written[key] for key in keys if not is_null(written.get(key))), None)
+
+
+def items(node: Node | None) -> list[Node]:
+    return node.items if isinstance(node, Sequence) else []
+
+
+def entries(node: Node | None) -> dict[str, Node]:
+    return node.entries if isinstance(node, Mapping) else {}
 
 
 PATH_MAX = 200

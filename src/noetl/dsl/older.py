@@ -16,8 +16,10 @@ from functools import cached_property
 from typing import Any
 
 from noetl.dsl import nodes
-from noetl.dsl.flow_shapes import FRAME_HINTS
+from noetl.dsl.loops import FRAME_HINTS
 from noetl.dsl.nodes import Node, Scalar, Sequence
+from noetl.dsl.playbook import WrittenMetadata
+from noetl.dsl.policies import WrittenTaskSpec
 from noetl.dsl.report import Report
 from noetl.model.net import NOOP
 from noetl.model.older_forms import Written, auth_by_name
@@ -30,12 +32,8 @@ Tools = Mapping[str, ToolShape]
 OLDER = frozenset({"older-form", "hint-ignored", "guarded-name"})
 """What `strict` refuses."""
 HOOKS = ("before", "after", "finally")
-METADATA_KEYS = ("name", "path", "version", "description", "desc", "labels", "tags", "owner")
 OUTPUT_HINTS = ("store", "preview_max_bytes", "scope")
-SPEC_KEYS = frozenset(
-    {"policy", "timeout", "max_jumps", "rate", "retry", "async", "cache", "resources", "sandbox"}
-    | {"pool"}
-)
+SPEC_KEYS = WrittenTaskSpec.declared.keys() | {"pool"}
 """What a task's `spec` has of its own; other keys there may be config of the tool."""
 
 
@@ -93,7 +91,7 @@ def _metadata(metadata: Written | None) -> None:
     if metadata is None:
         return
     for key in metadata.names():
-        if key in METADATA_KEYS or is_slip(key, METADATA_KEYS):
+        if key in WrittenMetadata.declared or is_slip(key, WrittenMetadata.declared):
             continue
         labels = metadata.room("labels")
         if labels is not None:

@@ -1,25 +1,44 @@
-"""Task policy rules and the three written forms of `retry`, as rules of the net."""
+"""What stands around a call: policy rules, retries, polls and sinks, as rules of the net."""
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from noetl.dsl.building import (
-    Building,
-    Home,
-    Where,
-    deep,
-    entries,
+from noetl.dsl import nodes
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.grammar import (
+    TEMPLATED_COUNT,
+    Also,
+    Anything,
+    Defined,
+    Duration,
+    Either,
+    Field,
+    Flag,
+    Inspection,
+    ListOf,
+    Made,
+    Number,
+    OneOf,
+    OrOlder,
+    Placed,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    When,
+    define,
     field,
-    flag,
-    items,
-    text,
-    word,
+    is_list,
+    is_mapping,
+    is_scalar,
+    is_text,
+    one_of,
 )
-from noetl.dsl.layers import within
-from noetl.dsl.nodes import Mapping, Node, Scalar, text_of
+from noetl.dsl.layers import VALUES, Knobs, within
+from noetl.dsl.nodes import Mapping, Node
 from noetl.model.net import (
     AnyAction,
     Backoff,
@@ -36,8 +55,362 @@ from noetl.model.net import (
     Run,
     Values,
 )
+from noetl.model.problems import Place
+
+if TYPE_CHECKING:
+    from noetl.dsl.tasks import WrittenTask, WrittenTasks
 
 ON_ANY_ERROR = "{{ outcome.status == 'error' }}"
+
+# --- How they are written ------------------------------------------------------------------------
+
+
+_NAMED_VALUES = {"type": "array", "items": {"type": "object", "required": ["name", "value"]}}
+RULE_SET = define("rule_set", OrOlder(VALUES, _NAMED_VALUES, "Write `{vars.x: …}`."))
+
+CONTROL = ("control-out-of-place", "control actions belong in `spec.policy.rules` of a task.")
+POLICY_KEYS = {
+    "admit": "a step",
+    "lifecycle": "a step",
+    "failure": "a step",
+    "emit": "a step",
+    "exec": "a loop",
+    "reduce": "a loop",
+    "defaults": "the executor",
+    "results": "the executor",
+    "limits": "the executor",
+}
+
+
+def astray_policies(scope: str, *older: str) -> dict[str, tuple[str, str]]:
+    """Policy keys that are at home elsewhere, for the records of `scope`, but for older forms."""
+    found = {
+        key: ("policy-out-of-place", f"it is a policy of {home}.")
+        for key, home in POLICY_KEYS.items()
+        if home != scope and key not in older
+    }
+    if scope != "a task":
+        found |= dict.fromkeys(("do", "rules", "before", "after", "finally"), CONTROL)
+    return found
+
+
+_BACKOFF = one_of(Backoff)
+
+
+class WrittenDirective(Placed, title="a rule's `then`"):
+    """What a policy rule writes, and where it goes."""
+
+    do: DirectiveKind | None = field(one_of(DirectiveKind), "What happens next.")
+    attempts: Node | None = field(TEMPLATED_COUNT, "retry: tries in total.")
+    backoff: Backoff | None = field(_BACKOFF, "retry: how the wait grows.")
+    delay: Node | None = field(Duration(), "retry: the first wait.")
+    max_delay: Node | None = field(Duration(), "retry: the longest wait.")
+    multiplier: Node | None = field(
+        Number(least=1), "retry: growth of an exponential wait. Default 2."
+    )
+    jitter: bool | None = field(Flag(), "retry: spread the waits.")
+    to: str | None = field(Text(), "jump: the task to go to.")
+    error: Node | None = field(Anything(), "fail: what to report.")
+    set_iter: Node | None = field(VALUES, "Write into the iteration's scratchpad.")
+    set_ctx: Node | None = field(VALUES, "Write into the execution's state.")
+    set: Node | None = field(RULE_SET, "Write `ctx.x`, `iter.y`, `vars.z` by their full names.")
+
+
+class WrittenRule(msgspec.Struct, frozen=True):
+    """A rule of any list: `{when, then}`, or the closing `{else}`."""
+
+    place: Place
+    is_else: bool
+    when: Node | None
+    then: Any
+    """As the list's shape of `then` reads it."""
+    priority: int = 0
+    retry: WrittenRetry | None = None
+
+
+class RuleShape(Shape):
+    """`{when, then}`, or the closing `{else}`; the same form in every rule list."""
+
+    def __init__(self, title: str, then: Shape, extra: dict[str, Field] | None = None) -> None:
+        self._then = then
+        fields = {
+            "when": Field(When(), "The condition."),
+            "then": Field(then, "What to do when it holds."),
+            **(extra or {}),
+        }
+        self._record = Record(
+            title,
+            {**fields, "else": Field(Anything(), "Closes the list: when no rule held.")},
+            removed={"expr": "write the condition as `when`.", "eval": "write `when` and `then`."},
+            makes=Placed,
+        )
+        self._else = Record(
+            f"the `else` of {title}", {"then": Field(then), **(extra or {})}, makes=Placed
+        )
+
+    def read(self, node: Node, what: str, look: Inspection) -> WrittenRule | None:
+        if not isinstance(node, Mapping):
+            look.wrong_type(node, what, "a rule: {when, then} or {else}")
+            return None
+        said = vars(self._record.read(node, what, look))
+        is_else = "else" in node.entries
+        if is_else:
+            if "when" in node.entries or "then" in node.entries:
+                look.report.add(
+                    "bad-rule",
+                    "a rule has either `when` and `then`, or `else`; this one has both."
+                    " Make it two rules.",
+                    node.keys["else"],
+                )
+            said = self._of_else(node.entries["else"], look)
+        elif "then" not in node.entries:
+            look.report.add("bad-rule", "this rule has no `then`: say what to do.", node.place)
+        if not {"when", "expr", "else"} & node.entries.keys():
+            look.report.add(
+                "bad-rule",
+                "this rule has neither `when` nor `else`: say when it holds.",
+                node.place,
+            )
+        return WrittenRule(
+            place=node.place,
+            is_else=is_else,
+            when=said.get("when"),
+            then=said.get("then") or self._then.nothing,
+            priority=said.get("priority") or 0,
+            retry=said.get("retry"),
+        )
+
+    def _of_else(self, node: Node, look: Inspection) -> dict[str, Any]:
+        if isinstance(node, Mapping) and "then" in node.entries:
+            return dict(vars(self._else.read(node, "an `else`", look)))
+        return {"then": self._then.read(node, "an `else`", look)}
+
+    def schema(self) -> Schema:
+        record = self._record.schema()
+        then = self._then.schema()
+        record["properties"]["else"] = {"anyOf": [self._else.schema(), then]}
+        # `{else: null, then: …}` is an older form.
+        record["properties"]["else"]["anyOf"].append({"type": "null", "deprecated": True})
+        older = {"required": ["else", "then"], "properties": {"else": {"type": "null"}}}
+        today = {"required": ["else"], "properties": {"else": {"not": {"type": "null"}}}}
+        return record | {"oneOf": [{"required": ["when", "then"]}, today, older]}
+
+
+class RuleList(Shape):
+    """Rules in order, at most one `else`, at the end."""
+
+    nothing = ()
+
+    def __init__(self, rule: Shape) -> None:
+        self._rule = rule
+
+    def read(self, node: Node, what: str, look: Inspection) -> tuple[Any, ...]:
+        if not isinstance(node, nodes.Sequence):
+            look.wrong_type(node, what, "a list of rules")
+            return ()
+        if not node.items:
+            look.report.add("empty-rules", f"{what} has no rules.", node.place)
+        found, last = [], len(node.items) - 1
+        for index, item in enumerate(node.items):
+            found.append(self._rule.read(item, "a rule", look))
+            if isinstance(item, Mapping) and "else" in item.entries and index != last:
+                look.report.add(
+                    "misplaced-else",
+                    "an `else` closes the list of rules; those after it would never be tried."
+                    " Move it to the end and keep only one.",
+                    item.keys["else"],
+                )
+        return tuple(one for one in found if one is not None)
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self._rule.schema(), "minItems": 1}
+
+
+TASKS = Defined("tasks")
+"""One or more tasks; defined by tasks.py."""
+_HOOK = Either(
+    "a task or a list of tasks",
+    (
+        lambda node: isinstance(node, nodes.Sequence) and not node.items,
+        Made(Anything(), lambda _: ()),
+    ),
+    (lambda _: True, TASKS),
+)
+_AROUND = "Tasks that run around this one."
+
+
+class _TaskPolicy(Record):
+    """A task's policy must have rules; saying so is kinder than "missing key"."""
+
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        if isinstance(node, nodes.Sequence):
+            look.wrong_type(node, what, "a mapping", " Put the list under `rules:`.")
+            return None
+        found = super().read(node, what, look)
+        if found and not {"rules", "before", "after", "finally"} & found.node.entries.keys():
+            look.report.add("empty-rules", "a task policy needs `rules`.", node.place)
+        return found
+
+
+class WrittenTaskPolicy(
+    Placed, title="a task's policy", astray=astray_policies("a task"), record=_TaskPolicy
+):
+    """What an outcome leads to."""
+
+    rules: tuple[WrittenRule, ...] = field(
+        RuleList(RuleShape("a policy rule", WrittenDirective.shape)), "First match decides."
+    )
+    mode: str | None = field(OneOf("exclusive"), "Rules exclude each other.")
+    on_unmatched: str | None = field(OneOf("continue", "fail"), "When no rule holds.")
+    before: WrittenTasks = field(_HOOK, _AROUND)
+    after: WrittenTasks = field(_HOOK, _AROUND)
+    finally_: WrittenTasks = field(_HOOK, _AROUND)
+
+
+class WrittenTaskSpec(
+    Knobs,
+    title="a task's `spec`",
+    astray={
+        "pool": (
+            "policy-out-of-place",
+            "the tasks of a step run on one worker. Write it into the step's `spec`.",
+        )
+    },
+):
+    """Runtime knobs and policy of a task."""
+
+    policy: WrittenTaskPolicy = field(WrittenTaskPolicy, "What an outcome leads to.")
+
+
+class _Seconds(Anything):
+    """`backoff: 5` is an older form of `delay: 5`."""
+
+    def schema(self) -> Schema:
+        return {"type": "number", "deprecated": True, "description": "Older form: write `delay`."}
+
+
+class WrittenBackoff(Placed, title="a backoff"):
+    """How the waits between tries grow, in detail."""
+
+    type: Backoff | None = field(_BACKOFF, "How the wait grows.")
+    delay_seconds: Node | None = field(Duration(), "The first wait.")
+    delay = Also(delay_seconds)
+    max_delay_seconds: Node | None = field(Duration(), "The longest wait.")
+    max_delay = Also(max_delay_seconds)
+    multiplier: Node | None = field(Number(least=1), "Growth of an exponential wait.")
+    jitter: bool | None = field(Flag(), "Spread the waits.")
+
+
+class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
+    """How often and after which waits a call is repeated."""
+
+    max_attempts: Node | None = field(TEMPLATED_COUNT, "Tries in total.")
+    attempts = Also(max_attempts)
+    initial_delay: Node | None = field(Duration(), "The first wait.")
+    delay = Also(initial_delay)
+    delay_seconds = Also(initial_delay)
+    max_delay: Node | None = field(Duration(), "The longest wait.")
+    max_delay_seconds = Also(max_delay)
+    backoff_multiplier: Node | None = field(Number(least=1), "How the wait grows.")
+    jitter: bool | None = field(Flag(), "Spread the waits.")
+    backoff: Backoff | WrittenBackoff | Node | None = field(
+        Either(
+            "a word or a mapping",
+            (is_text, _BACKOFF),
+            (lambda node: is_scalar(node) and not is_text(node), _Seconds()),
+            (is_mapping, WrittenBackoff.shape),
+        ),
+        "How the wait grows.",
+    )
+
+
+class WrittenCollect(Placed, title="a `collect`"):
+    """What is kept of an answer. `from` is a path from the root, `path` one in the response."""
+
+    from_: str | None = field(Text(), "Path of what to add, e.g. response.data.")
+    path = Also(from_, Made(Text(), lambda path: f"response.{path}" if path else ""))
+    into: str | None = field(Text(), "Name of the accumulator.", required=True)
+    mode: CollectMode | None = field(one_of(CollectMode), "How to add. Default append.")
+    strategy = Also(mode)
+
+
+_EVENT_LOG = {
+    "type": "object",
+    "properties": {"kind": {"const": "event_log"}},
+    "required": ["kind"],
+}
+"""An older name of a noop in a sink."""
+
+
+class WrittenSink(Placed, title="a sink"):
+    """A task that stores something, and what."""
+
+    tool: WrittenTask | None = field(
+        OrOlder(Defined("task"), _EVENT_LOG), "The tool that stores.", required=True
+    )
+    args: Node | None = field(VALUES, "What to store.")
+    retry: WrittenRetries = field(Defined("retry"))
+
+
+class WrittenRetry(
+    _Again,
+    title="a retry",
+    older={
+        "retry_on": "Write `on`.",
+        "retry_on_status": "Write `when` with a condition on `error.status`.",
+        **dict.fromkeys(
+            ("args", "input", "with", "params"), "It asks for another page: write `call`."
+        ),
+    },
+):
+    """The same call again, after a wait."""
+
+    scope: str | None = field(OneOf("tool", "chain", "step"), "What is done again.")
+    on: str | tuple[str, ...] | None = field(
+        Either("a word or a list", (is_text, Text()), (is_list, ListOf(Text(), "words"))),
+        "Error kinds to retry; `error` means all.",
+    )
+    when: Node | None = field(When(), "Which outcomes to retry. Default: every error.")
+
+
+class _WrittenRepeat(_Again, title="a retry policy's `then`"):
+    next_call: Node | None = field(VALUES, "Config to change for the next call.")
+    collect: WrittenCollect = field(WrittenCollect, "What to keep of each answer.")
+    sink: WrittenSink | None = field(Defined("sink"), "Where to store each answer.")
+
+
+class WrittenRetryPolicy(Placed, title="a retry policy"):
+    """Another call under a condition, perhaps with another config: how pages are read."""
+
+    when: Node | None = field(When(), "Which outcome repeats the call.", required=True)
+    then: _WrittenRepeat = field(_WrittenRepeat, "How to repeat it.", required=True)
+
+
+WrittenRetries = WrittenRetry | tuple[WrittenRetryPolicy, ...] | None
+
+
+class WrittenPoll(Placed, title="a poll"):
+    """A call that is repeated until something holds."""
+
+    until: Node | None = field(When(), "The condition to wait for.", required=True)
+    interval: Node | None = field(Duration(), "Time between calls. Default 5 seconds.")
+    max_attempts: Node | None = field(TEMPLATED_COUNT, "Give up after this many calls.")
+    deadline: Node | None = field(Duration(), "Give up after this time.")
+
+
+define(
+    "retry",
+    Either(
+        "a mapping, or a list of {when, then}",
+        (is_mapping, Defined("retry_mapping")),
+        (is_list, ListOf(WrittenRetryPolicy.shape, "retry policies", filled=True)),
+    ),
+)
+define("retry_mapping", WrittenRetry.shape)
+define("sink", WrittenSink.shape)
+define("task_spec", WrittenTaskSpec.shape)
+
+# --- What they become ----------------------------------------------------------------------------
 
 
 def default_retry(building: Building) -> Rule:
@@ -46,38 +419,30 @@ def default_retry(building: Building) -> Rule:
     return Rule(label="retry", when=ON_ANY_ERROR, actions=(_limited(building, again, None),))
 
 
-def else_body(rule: Node) -> Node | None:
-    """What stands under `else`, with or without `then`."""
-    body = field(rule, "else")
-    return field(body, "then") if "then" in entries(body) else body
-
-
-def task_rules(building: Building, policy: Node | None, home: Home) -> tuple[Rule, ...]:
+def task_rules(building: Building, policy: WrittenTaskPolicy, home: Home) -> tuple[Rule, ...]:
     """`spec.policy.rules` of a task."""
     rules = []
-    for index, node in enumerate(items(field(policy, "rules"))):
-        is_else = "else" in entries(node)
-        then = else_body(node) if is_else else field(node, "then")
+    for index, written in enumerate(policy.rules):
         rule = Rule(
             label=f"rule_{index}",
-            when=None if is_else else building.condition(field(node, "when"), Where.POLICY, home),
-            actions=_directive(building, then, home),
+            when=building.condition(written.when, Where.POLICY, home),
+            actions=_directive(building, written.then, home),
         )
-        building.mark(rule, node.place)
+        building.mark(rule, written.place)
         rules.append(rule)
-    if text(policy, "on_unmatched") == "fail" and not any(rule.when is None for rule in rules):
+    if policy.on_unmatched == "fail" and not any(rule.when is None for rule in rules):
         rules.append(Rule(label="unmatched", actions=(Fail(),)))
     return tuple(rules)
 
 
-def _directive(building: Building, then: Node | None, home: Home) -> tuple[AnyAction, ...]:
+def _directive(building: Building, then: WrittenDirective, home: Home) -> tuple[AnyAction, ...]:
     """What a rule writes, then where it goes."""
     patches = [
-        building.patch(field(then, "set"), Where.POLICY, home),
+        building.patch(then.set, Where.POLICY, home),
         _named_patch(building, then, home),
     ]
     written = [patch for patch in patches if patch is not None]
-    match word(then, DirectiveKind, "do"):
+    match then.do:
         case "retry":
             last: AnyAction = retry(building, then, home, Where.POLICY)
         case "jump":
@@ -85,70 +450,61 @@ def _directive(building: Building, then: Node | None, home: Home) -> tuple[AnyAc
         case "break":
             last = Break()
         case "fail":
-            last = Fail(error=building.value(field(then, "error"), Where.POLICY, home))
+            last = Fail(error=building.value(then.error, Where.POLICY, home))
         case _:
             last = Continue()
     return (*written, last)
 
 
-def _named_patch(building: Building, then: Node | None, home: Home) -> Patch | None:
+def _named_patch(building: Building, then: WrittenDirective, home: Home) -> Patch | None:
     """`set_ctx` and `set_iter`."""
-    ctx, iteration = field(then, "set_ctx"), field(then, "set_iter")
-    if ctx is None and iteration is None:
+    first = then.set_ctx or then.set_iter
+    if first is None:
         return None
     patch = Patch(
-        ctx=building.values(ctx, Where.POLICY, home),
-        iter=building.values(iteration, Where.POLICY, home),
+        ctx=building.values(then.set_ctx, Where.POLICY, home),
+        iter=building.values(then.set_iter, Where.POLICY, home),
     )
-    place = (ctx or iteration).place  # type: ignore[union-attr]
-    building.mark(patch, place)
+    building.mark(patch, first.place)
     return patch
 
 
-def _jump(building: Building, then: Node | None) -> Jump:
-    target = field(then, "to")
-    assert then is not None
-    if target is None:
+def _jump(building: Building, then: WrittenDirective) -> Jump:
+    if then.node_of("to") is None:
         building.report.add("missing-key", "`do: jump` needs `to`: the task to go to.", then.place)
-    jump = Jump(to=text_of(target) or "")
-    building.mark(jump, then.place, to=target.place if target is not None else None)
+    jump = Jump(to=then.to or "")
+    building.mark(jump, then.place, to=then.place_of("to"))
     return jump
 
 
-def retry(building: Building, node: Node | None, home: Home, where: Where) -> Retry:
+def retry(
+    building: Building, written: WrittenDirective | _Again, home: Home, where: Where
+) -> Retry:
     """Any written form of "again, after a wait"."""
-    backoff = field(node, "backoff")
-    detail = backoff if isinstance(backoff, Mapping) else None
-    attempts_node = field(node, "attempts", "max_attempts")
-    delay = building.amount(
-        field(node, "delay", "initial_delay", "delay_seconds")
-        or field(detail, "delay_seconds", "delay"),
-        where,
-        home,
-    )
-    multiplier = building.amount(
-        field(node, "multiplier", "backoff_multiplier") or field(detail, "multiplier"), where, home
-    )
-    shape = text_of(backoff) if isinstance(backoff, Scalar) else text(detail, "type")
+    backoff = written.backoff
+    detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
+    if isinstance(written, WrittenDirective):
+        attempts, first, growth = written.attempts, written.delay, written.multiplier
+    else:
+        attempts, first = written.max_attempts, written.initial_delay
+        growth = written.backoff_multiplier
+    delay = building.amount(first or detail.delay_seconds, where, home)
+    multiplier = building.amount(growth or detail.multiplier, where, home)
+    shape = detail.type if detail else backoff
     if shape not in get_args(Backoff):
         # A multiplier, or nothing but tries, says how the waits grow without naming it.
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
         delay = 1 if backoff is not None and shape != "none" else 0
     made = Retry(
-        attempts=building.amount(attempts_node, where, home) or 3,
+        attempts=building.amount(attempts, where, home) or 3,
         backoff=shape,  # type: ignore[arg-type]
         delay=delay,
-        max_delay=building.amount(
-            field(node, "max_delay", "max_delay_seconds")
-            or field(detail, "max_delay_seconds", "max_delay"),
-            where,
-            home,
-        ),
+        max_delay=building.amount(written.max_delay or detail.max_delay_seconds, where, home),
         multiplier=2 if multiplier is None else multiplier,
-        jitter=bool(flag(node, "jitter") or flag(detail, "jitter")),
+        jitter=bool(written.jitter or detail.jitter),
     )
-    return _limited(building, made, attempts_node)
+    return _limited(building, made, attempts)
 
 
 def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
@@ -166,89 +522,78 @@ def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
 
 def retry_rules(
     building: Building,
-    node: Node | None,
+    written: WrittenRetries,
     home: Home,
     spec: Values | None = None,
     scopes: tuple[str, ...] = ("tool",),
 ) -> tuple[Rule, ...]:
     """`retry` of a task or step: a mapping, or a list of policies with their own conditions."""
-    if isinstance(node, Mapping):
-        check_scope(building, node, scopes)
+    if isinstance(written, WrittenRetry):
+        check_scope(building, written, scopes)
         rule = Rule(
             label="retry",
-            when=_retry_condition(building, node, home),
-            actions=(retry(building, node, home, Where.RETRY),),
+            when=_retry_condition(building, written, home),
+            actions=(retry(building, written, home, Where.RETRY),),
         )
-        building.mark(rule, node.place)
+        building.mark(rule, written.place)
         return (rule,)
     return tuple(
         _retry_policy(building, policy, f"retry_{index}", home, spec or {})
-        for index, policy in enumerate(items(node))
+        for index, policy in enumerate(written or ())
     )
 
 
-def check_scope(building: Building, node: Node | None, scopes: tuple[str, ...]) -> None:
+def check_scope(building: Building, written: WrittenRetry | None, scopes: tuple[str, ...]) -> None:
     """A `scope` that means nothing where it stands must not pass for one that does."""
-    written = field(node, "scope")
-    if written is not None and text_of(written) in {"tool", "chain", "step"} - {*scopes}:
+    if written and written.scope and written.scope not in scopes:
         building.report.add(
             "policy-out-of-place",
-            f"`scope: {text_of(written)}` has no meaning here, only {' and '.join(scopes)}."
+            f"`scope: {written.scope}` has no meaning here, only {' and '.join(scopes)}."
             " `chain` belongs to the `retry` of a case rule, `step` to that of a step.",
-            written.place,
+            written.place_of("scope") or written.place,
         )
 
 
-def _retry_condition(building: Building, node: Node, home: Home) -> bool | str:
-    written = building.condition(field(node, "when"), Where.RETRY, home)
-    if written is not None:
-        return written
-    on = field(node, "on")
-    kinds = [text_of(item) for item in items(on)] or [text_of(on)]
+def _retry_condition(building: Building, written: WrittenRetry, home: Home) -> bool | str:
+    condition = building.condition(written.when, Where.RETRY, home)
+    if condition is not None:
+        return condition
+    kinds = written.on if isinstance(written.on, tuple) else (written.on,)
     named = [kind for kind in kinds if kind not in (None, "error", "any")]
     if not named:
         return ON_ANY_ERROR
     return f"{{{{ outcome.status == 'error' and outcome.error.kind in {named!r} }}}}"
 
 
-def _retry_policy(building: Building, node: Node, label: str, home: Home, spec: Values) -> Rule:
+def _retry_policy(
+    building: Building, written: WrittenRetryPolicy, label: str, home: Home, spec: Values
+) -> Rule:
     from noetl.dsl.tasks import sink_task  # a sink holds a task, and a task may hold a retry
 
-    then = field(node, "then")
+    then = written.then
     actions: list[AnyAction] = []
-    kept = field(then, "collect")
-    if kept is not None:
-        actions.append(collect(building, kept))
-    sink = field(then, "sink")
-    if sink is not None:
-        actions.append(Run(task=sink_task(building, sink, f"{label}_sink", home, spec), sink=True))
+    if then.collect:
+        actions.append(collect(building, then.collect))
+    if then.sink:
+        made = sink_task(building, then.sink, f"{label}_sink", home, spec)
+        actions.append(Run(task=made, sink=True))
     again = retry(building, then, home, Where.RETRY)
-    overrides = building.values(field(then, "next_call"), Where.RETRY, home)
+    overrides = building.values(then.next_call, Where.RETRY, home)
     actions.append(msgspec.structs.replace(again, overrides=overrides))
     rule = Rule(
         label=label,
-        when=building.condition(field(node, "when"), Where.RETRY, home),
+        when=building.condition(written.when, Where.RETRY, home),
         actions=tuple(actions),
     )
-    building.mark(rule, node.place)
+    building.mark(rule, written.place)
     return rule
 
 
-def collect(building: Building, node: Node) -> Collect:
+def collect(building: Building, written: WrittenCollect) -> Collect:
     made = Collect(
-        source=_collected(node),
-        into=text(node, "into") or "",
-        mode=word(node, CollectMode, "mode", "strategy") or "append",
+        source=written.from_ or "response",
+        into=written.into or "",
+        mode=written.mode or "append",
     )
-    building.mark(made, node.place)
+    building.mark(made, written.place)
     return made
-
-
-def _collected(node: Node) -> str:
-    """`from` is a path from the root; `path` continues from the response."""
-    path = text(node, "path")
-    return text(node, "from") or (f"response.{path}" if path else "response")
-
-
-def policy_of(task: Node | None) -> Node | None:
-    return deep(task, "spec", "policy")

@@ -2,42 +2,206 @@
 
 from __future__ import annotations
 
-from noetl.dsl.building import (
-    Building,
-    Home,
-    Where,
-    deep,
-    entries,
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.grammar import (
+    WHOLE,
+    Anything,
+    Duration,
+    Either,
+    ListOf,
+    Made,
+    OneOf,
+    Placed,
+    Schema,
+    StepName,
+    When,
+    define,
     field,
-    items,
-    text,
-    whole,
+    has_key,
+    is_list,
+    is_mapping,
+    is_text,
+    one_of,
 )
-from noetl.dsl.layers import merge
-from noetl.dsl.nodes import Mapping, Node, is_null, text_of
-from noetl.model.net import Arc, Condition, Patch, Router, Target, Value
+from noetl.dsl.layers import VALUES, merge
+from noetl.dsl.nodes import Node, text_of
+from noetl.dsl.policies import CONTROL, astray_policies
+from noetl.model.net import (
+    Arc,
+    Condition,
+    MatchMode,
+    NextPolicy,
+    Patch,
+    Route,
+    Router,
+    Target,
+)
 
 FAILURE_NAMES = frozenset({"event", "error"})
 FAILURE_PATHS = frozenset(
     (root, part) for root in ("outcome", "output") for part in ("status", "error")
 )
 
+# --- How they are written ------------------------------------------------------------------------
 
-def router(building: Building, node: Node | None, home: Home) -> Router:
+_CONDITIONAL_NEXT = (
+    "`next` is unconditional here. Write `next: {arcs: [{step, when}]}`, or a `case` rule."
+)
+_ARGS = "values for the next step are its `args`."
+
+
+class WrittenTarget(
+    Placed,
+    title="a target",
+    removed=dict.fromkeys(("when", "then", "else"), _CONDITIONAL_NEXT) | {"with": _ARGS},
+):
+    """A step to go to, and what the token carries."""
+
+    step: Node | None = field(StepName(), "The step to go to.", required=True)
+    args: Node | None = field(VALUES, "What the token carries.")
+
+
+WrittenTargets = tuple[Node | WrittenTarget, ...]
+"""A node is the name of a step."""
+_SEVERAL = Either("a step", (is_text, StepName()), (is_mapping, WrittenTarget.shape))
+TARGETS = define(
+    "targets",
+    Either(
+        "a step name or a list of steps",
+        (is_text, Made(StepName(), lambda name: (name,))),
+        (is_list, ListOf(_SEVERAL, "steps", filled=True)),
+        (
+            has_key("step", "when", "then", "else", "with"),
+            Made(WrittenTarget.shape, lambda target: (target,)),
+        ),
+    ),
+)
+
+
+class _ActionSpec(Placed, title="a `next` action's `spec`"):
+    delay: Node | None = field(Duration(), "Wait first.")
+
+
+class WrittenNextAction(Placed, title="a `next` action"):
+    """`next` of an event rule, with its settings."""
+
+    to: WrittenTargets | None = field(TARGETS, "Where to go.", required=True)
+    policy: NextPolicy | None = field(one_of(NextPolicy), "What happens to the other branches.")
+    priority: int | None = field(WHOLE, "Highest wins under defer.")
+    spec: _ActionSpec = field(_ActionSpec)
+
+
+NEXT_ACTION = Either(
+    "a step name, a list of steps or {to: …}",
+    (has_key("to", "policy", "priority", "spec"), WrittenNextAction.shape),
+    (lambda _: True, TARGETS),
+)
+
+
+class _Key(Placed):
+    key: Node | None = field(
+        Anything(), "A template; tokens with equal values have the same key.", required=True
+    )
+
+
+class _Dedupe(_Key, title="`dedupe`"):
+    pass
+
+
+class _Partition(_Key, title="`partition`"):
+    pass
+
+
+class _Quality(Placed):
+    """How the tokens of an arc are served."""
+
+    priority: int | None = field(
+        WHOLE,
+        "Of the commands that wait in a pool, higher ones go first.",
+    )
+    dedupe: _Dedupe = field(_Dedupe, "Absorb a token whose key this arc has carried before.")
+    partition: _Partition = field(
+        _Partition, "Tokens with the same key run one after another, others in parallel."
+    )
+
+
+class _Quiet(OneOf):
+    """`complete` is an older word for what happens anyway."""
+
+    def schema(self) -> Schema:
+        return {"enum": [*self.words, "complete"]}
+
+
+class _RouterPolicy(_Quality, title="a router's policy", astray=astray_policies("a router")):
+    pass
+
+
+class _RouterSpec(Placed, title="a router's `spec`", astray={"do": CONTROL}):
+    mode: MatchMode | None = field(one_of(MatchMode), "First arc, or all that hold.")
+    on_no_match: str | None = field(
+        _Quiet("quiet"), "No warning if no arc holds: the token may end here."
+    )
+    policy: _RouterPolicy = field(_RouterPolicy, "For all arcs that do not say otherwise.")
+
+
+class _ArcSpec(_Quality, title="an arc's `spec`"):
+    delay: Node | None = field(Duration(), "Wait before the token leaves.")
+
+
+class WrittenArc(
+    Placed,
+    title="an arc",
+    removed={
+        "then": "an arc names its `step` directly.",
+        "else": "leave out `when` on the last arc.",
+        "with": _ARGS,
+        "expr": "write the guard as `when`.",
+    },
+):
+    """A way out of a step."""
+
+    step: Node | None = field(StepName(), "The step to go to.", required=True)
+    when: Node | None = field(When(), "The guard.")
+    args: Node | None = field(VALUES, "What the token carries.")
+    set: Node | None = field(VALUES, "`ctx.x` patches ctx, other keys are args.")
+    spec: _ArcSpec = field(_ArcSpec)
+
+
+class WrittenRouter(Placed, title="a router"):
+    """`next` of a step with guards."""
+
+    spec: _RouterSpec = field(_RouterSpec)
+    arcs: tuple[WrittenArc, ...] = field(
+        ListOf(WrittenArc.shape, "arcs"), "The arcs, in order.", required=True
+    )
+
+
+NEXT = Either(
+    "a step name, a list of steps or a router",
+    (has_key("arcs", "spec"), WrittenRouter.shape),
+    (lambda _: True, TARGETS),
+)
+
+# --- What they become ----------------------------------------------------------------------------
+
+
+def router(
+    building: Building, written: WrittenRouter | WrittenTargets | None, home: Home
+) -> Router:
     """`next` of a step. A list of names is an unconditional fork to all of them."""
-    if isinstance(node, Mapping) and {"arcs", "spec"} & set(node.entries):
-        policy = deep(node, "spec", "policy")
-        arcs = tuple(_arc(building, arc, home, policy) for arc in items(field(node, "arcs")))
+    if isinstance(written, WrittenRouter):
+        spec = written.spec
+        arcs = tuple(_arc(building, arc, home, spec.policy) for arc in written.arcs)
         # With one arc the two modes mean the same; one spelling keeps the nets equal.
-        spec = field(node, "spec")
-        is_fork = text(spec, "mode") == "inclusive" and len(arcs) > 1
+        is_fork = spec.mode == "inclusive" and len(arcs) > 1
         return Router(
             mode="inclusive" if is_fork else "exclusive",
             arcs=arcs,
-            quiet=text(spec, "on_no_match") == "quiet",
+            quiet=spec.on_no_match == "quiet",
         )
-    found = targets(building, node, home, Where.ARC)
-    arcs = tuple(_plain_arc(building, target) for target in found)
+    arcs = tuple(
+        _plain_arc(building, target) for target in _targets(building, written, home, Where.ARC)
+    )
     return Router(mode="inclusive" if len(arcs) > 1 else "exclusive", arcs=arcs)
 
 
@@ -47,51 +211,34 @@ def _plain_arc(building: Building, target: Target) -> Arc:
     return arc
 
 
-def _arc(building: Building, node: Node, home: Home, policy: Node | None) -> Arc:
-    when = building.condition(field(node, "when"), Where.ARC, home)
-    written = building.patch(field(node, "set"), Where.ARC, home)
-    args = building.values(field(node, "args"), Where.ARC, home)
-    if written is not None:
-        args = merge(args, written.local)
-        if written.vars:
+def _arc(building: Building, written: WrittenArc, home: Home, policy: _Quality) -> Arc:
+    when = building.condition(written.when, Where.ARC, home)
+    patch = building.patch(written.set, Where.ARC, home)
+    args = building.values(written.args, Where.ARC, home)
+    if patch is not None:
+        args = merge(args, patch.local)
+        if patch.vars:
             building.report.add(
                 "bad-value",
                 "an arc writes `ctx.…` or carries args; `vars.…` belongs in a rule's `set` or the"
                 " step's `vars`.",
-                building.at(written),
+                building.at(patch),
             )
-    step, spec = field(node, "step"), field(node, "spec")
+    spec = written.spec
+    priority = policy.priority if spec.priority is None else spec.priority
     arc = Arc(
-        step=building.value(step, Where.ARC, home) if text_of(step) else "",
+        step=building.value(written.step, Where.ARC, home) if text_of(written.step) else "",
         when=when,
         args=args,
-        patch=Patch(ctx=written.ctx) if written is not None and written.ctx else None,
-        delay=building.amount(deep(node, "spec", "delay"), Where.ARC, home),
-        priority=_first(whole(spec, "priority"), whole(policy, "priority"), 0),
+        patch=Patch(ctx=patch.ctx) if patch is not None and patch.ctx else None,
+        delay=building.amount(spec.delay, Where.ARC, home),
+        priority=priority or 0,
         on_failure=_reads_failure(building, when),
-        dedupe=_key(building, home, spec, policy, "dedupe"),
-        partition=_key(building, home, spec, policy, "partition"),
+        dedupe=building.value(spec.dedupe.key or policy.dedupe.key, Where.ARC, home),
+        partition=building.value(spec.partition.key or policy.partition.key, Where.ARC, home),
     )
-    guard = field(node, "when")
-    building.mark(
-        arc,
-        node.place,
-        step=step.place if step is not None else None,
-        when=guard.place if guard is not None else None,
-    )
+    building.mark(arc, written.place, step=written.place_of("step"), when=written.place_of("when"))
     return arc
-
-
-def _first(*found: int | None) -> int:
-    return next(one for one in found if one is not None)
-
-
-def _key(
-    building: Building, home: Home, spec: Node | None, policy: Node | None, name: str
-) -> Value:
-    """`{key}` of the arc, or else of its router."""
-    node = deep(spec, name, "key") or deep(policy, name, "key")
-    return None if node is None else building.value(node, Where.ARC, home)
 
 
 def _reads_failure(building: Building, when: Condition | None) -> bool:
@@ -103,28 +250,33 @@ def _reads_failure(building: Building, when: Condition | None) -> bool:
     )
 
 
-def targets(building: Building, node: Node | None, home: Home, where: Where) -> tuple[Target, ...]:
-    """`name`, `[name, …]`, `[{step, args}, …]` or `{step, args}`."""
-    if is_null(node):
-        return ()
-    assert node is not None
+def _targets(
+    building: Building, written: WrittenTargets | None, home: Home, where: Where
+) -> tuple[Target, ...]:
     found = []
-    for item in items(node) or [node]:
-        step = field(item, "step") if entries(item) else item
-        name = text_of(step)
-        if step is None or name is None:
+    for one in written or ():
+        step, args = (one.step, one.args) if isinstance(one, WrittenTarget) else (one, None)
+        if step is None or text_of(step) is None:
             continue
         target = Target(
             step=building.value(step, where, home),
-            args=building.values(field(item, "args"), where, home),
+            args=building.values(args, where, home),
         )
-        building.mark(target, item.place, step=step.place)
+        building.mark(target, one.place, step=step.place)
         found.append(target)
     return tuple(found)
 
 
-def next_action_parts(node: Node | None) -> tuple[Node | None, Node | None]:
-    """The targets of a `next` action, and the mapping that holds its settings, if any."""
-    if isinstance(node, Mapping) and {"to", "policy", "priority", "spec"} & set(node.entries):
-        return field(node, "to"), node
-    return node, None
+def route(
+    building: Building, written: WrittenNextAction | WrittenTargets | None, home: Home
+) -> Route:
+    """`next` of an event rule."""
+    where = Where.CASE_NEXT
+    if not isinstance(written, WrittenNextAction):
+        return Route(targets=_targets(building, written, home, where))
+    return Route(
+        targets=_targets(building, written.to, home, where),
+        policy=written.policy,
+        priority=written.priority,
+        delay=building.amount(written.spec.delay, where, home),
+    )

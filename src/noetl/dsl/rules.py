@@ -2,74 +2,236 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import (
-    Building,
-    Home,
-    Use,
-    Where,
-    entries,
+from noetl.dsl.building import Building, Home, Use, Where
+from noetl.dsl.grammar import (
+    WHOLE,
+    Also,
+    Anything,
+    Defined,
+    Either,
+    Field,
+    Flag,
+    Inspection,
+    ListOf,
+    Made,
+    OrOlder,
+    Placed,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    define,
     field,
-    items,
-    text,
-    whole,
-    word,
+    has_key,
+    has_template,
+    is_list,
+    is_mapping,
+    is_scalar,
+    is_text,
 )
-from noetl.dsl.case_shapes import ACTIONS
-from noetl.dsl.grammar import has_template
-from noetl.dsl.layers import knobs, merge
-from noetl.dsl.nodes import Node
-from noetl.dsl.policies import check_scope, collect, else_body, retry, retry_rules
-from noetl.dsl.routing import next_action_parts, targets
-from noetl.dsl.tasks import Frame, nothing, sink_task, task
+from noetl.dsl.layers import VALUES, knobs, merge
+from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.policies import (
+    RULE_SET,
+    RuleList,
+    RuleShape,
+    WrittenCollect,
+    WrittenPoll,
+    WrittenRetries,
+    WrittenRule,
+    WrittenTaskSpec,
+    check_scope,
+    collect,
+    retry,
+    retry_rules,
+)
+from noetl.dsl.routing import NEXT_ACTION, WrittenTarget, route
+from noetl.dsl.tasks import Frame, WrittenTask, nothing, sink_task, task
 from noetl.model.net import (
     AnyAction,
     Call,
     CaseSettings,
     EventRule,
     Fail,
-    MatchMode,
-    NextPolicy,
     Patch,
     Result,
-    Route,
-    RuleOrder,
     Run,
     Skip,
     Task,
 )
+from noetl.model.problems import Place
+
+if TYPE_CHECKING:
+    from noetl.dsl.steps import WrittenStepSpec
+
+# --- How they are written ------------------------------------------------------------------------
 
 
-def case_settings(step: Node | None) -> CaseSettings:
-    spec = field(step, "spec")
-    rules = items(field(step, "case"))
+class WrittenNamedTask(Placed, title="a named task"):
+    """`name: {tool: {kind: …}, …}`: both levels make one task."""
+
+    tool: WrittenTask | None = field(Defined("task"), "What to run.", required=True)
+    args: Node | None = field(VALUES, "The task's inputs.")
+    input = Also(args)
+    retry: WrittenRetries = field(Defined("retry"), "Repeat the call.")
+    poll: WrittenPoll = field(WrittenPoll, "Call until a condition holds.")
+    spec: WrittenTaskSpec = field(Defined("task_spec"), "Runtime knobs and policy.")
+    set: Node | None = field(VALUES, "Write values after success.")
+
+
+class _Result(Placed, title="a `result`"):
+    from_: str | None = field(Text(), "Name or path of the value.")
+    value: Node | None = field(Anything(), "The value itself.")
+
+
+class _Skip(Placed, title="a `skip`"):
+    reason: str | None = field(Text())
+
+
+ACTIONS: dict[str, Field] = {
+    "call": Field(VALUES, "Invoke the tool again with some config changed."),
+    "retry": Field(Defined("retry_mapping"), "The same call again, after a wait."),
+    "collect": Field(WrittenCollect.shape, "Keep a part of the answer."),
+    "sink": Field(Defined("sink"), "Store something."),
+    "set": Field(RULE_SET, "Write values."),
+    "result": Field(_Result.shape, "What the step yields."),
+    "next": Field(NEXT_ACTION, "Where to go."),
+    "fail": Field(
+        Either("a text, true or a mapping", (is_scalar, Anything()), (is_mapping, VALUES)),
+        "End the step as failed.",
+    ),
+    "skip": Field(
+        Either(
+            "true or a reason",
+            (is_text, Text()),
+            (is_scalar, Flag()),
+            (is_mapping, _Skip.shape),
+        ),
+        "End the step as skipped.",
+    ),
+}
+
+
+class WrittenAction(msgspec.Struct, frozen=True):
+    """One action of a chain, or a task that it names."""
+
+    name: str
+    name_place: Place
+    place: Place
+    said: Any
+    """As the shape of that action reads it."""
+
+
+class WrittenChain(msgspec.Struct, frozen=True):
+    """The actions of a rule, in the order written."""
+
+    actions: tuple[WrittenAction, ...]
+    is_list: bool = False
+
+
+class ActionsShape(Shape):
+    """A mapping of actions and named tasks. Order is the order written."""
+
+    _record = Record("a rule's `then`", ACTIONS)
+
+    def read(self, node: Node, what: str, look: Inspection) -> WrittenChain | None:
+        if not isinstance(node, Mapping):
+            look.wrong_type(node, what, "a mapping of actions")
+            return None
+        found = []
+        for name, value in node.entries.items():
+            if name in ACTIONS:
+                said = ACTIONS[name].shape.read(value, f"`{name}`", look)
+            elif has_key("tool", "retry", "poll")(value):
+                said = WrittenNamedTask.shape.read(value, f"`{name}`", look)
+            else:
+                hint = look.report.suggest(name, ACTIONS)
+                if not hint and not is_scalar(value):
+                    hint = _ACTION_OR_TASK.format(key=name[:60])
+                self._record.unknown(name, node, look, hint)
+                continue
+            if said is not None:
+                found.append(WrittenAction(name, node.keys[name], value.place, said))
+        return WrittenChain(tuple(found))
+
+    def schema(self) -> Schema:
+        return self._record.schema() | {
+            "additionalProperties": Defined("named_task").schema(),
+            "minProperties": 1,
+        }
+
+
+_ACTION_OR_TASK = (
+    " Actions are " + ", ".join(ACTIONS) + "; a named task is `{key}: {{tool: {{kind: …}}}}`."
+)
+_ACTIONS = define("actions", ActionsShape())
+define("named_task", WrittenNamedTask.shape)
+
+
+def _one_chain(parts: tuple[WrittenChain, ...]) -> WrittenChain:
+    return WrittenChain(tuple(one for part in parts for one in part.actions), is_list=True)
+
+
+_THEN = define(
+    "then",
+    OrOlder(
+        Either(
+            "a mapping or a list of actions",
+            (is_list, Made(ListOf(_ACTIONS, "actions", filled=True), _one_chain)),
+            (lambda _: True, _ACTIONS),
+        ),
+        {"type": "array", "items": WrittenTarget.shape.schema()},
+        "Write `{next: …}`.",
+    ),
+)
+
+
+class _RuleSpec(Placed, title="a case rule's `spec`"):
+    cache: bool | None = field(Flag(), "Reuse results.")
+
+
+CASE = RuleList(
+    RuleShape(
+        "a case rule",
+        _THEN,
+        {
+            "priority": Field(WHOLE, "Order under priority."),
+            "retry": Field(Defined("retry_mapping"), "Restart the chain when a task of it fails."),
+            "spec": Field(_RuleSpec.shape),
+        },
+    )
+)
+
+# --- What they become ----------------------------------------------------------------------------
+
+
+def case_settings(spec: WrittenStepSpec, rules: tuple[WrittenRule, ...]) -> CaseSettings:
     return CaseSettings(
-        mode=word(spec, MatchMode, "case_mode") or "exclusive",
-        order=word(spec, RuleOrder, "branch_order") or "source",
-        next_policy=word(spec, NextPolicy, "next_policy") or "end_step",
-        wait=text(spec, "eval_mode") == "on_event",
-        independent=bool(rules) and all(isinstance(_then(rule), nodes.Mapping) for rule in rules),
+        mode=spec.case_mode or "exclusive",
+        order=spec.branch_order or "source",
+        next_policy=spec.next_policy or "end_step",
+        wait=spec.eval_mode == "on_event",
+        independent=bool(rules) and all(rule.then and not rule.then.is_list for rule in rules),
     )
 
 
-def event_rules(building: Building, case: Node | None, frame: Frame) -> tuple[EventRule, ...]:
+def event_rules(
+    building: Building, case: tuple[WrittenRule, ...], frame: Frame
+) -> tuple[EventRule, ...]:
     return tuple(
-        _rule(building, node, f"case_{index}", frame) for index, node in enumerate(items(case))
+        _rule(building, written, f"case_{index}", frame) for index, written in enumerate(case)
     )
 
 
-def _then(rule: Node) -> Node | None:
-    return else_body(rule) if "else" in entries(rule) else field(rule, "then")
-
-
-def _rule(building: Building, node: Node, label: str, frame: Frame) -> EventRule:
-    is_else = "else" in entries(node)
-    when = None if is_else else building.condition(field(node, "when"), Where.CASE, frame.home)
-    settings = field(node, "else") if is_else else node
-    chain = field(settings, "retry") if "then" in entries(settings) or not is_else else None
-    restarts = chain is not None and text(chain, "scope") == "chain"
+def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) -> EventRule:
+    when = building.condition(written.when, Where.CASE, frame.home)
+    chain = written.retry
+    restarts = chain is not None and chain.scope == "chain"
     check_scope(building, chain, ("tool", "chain"))
     if chain is not None and not restarts:
         # Not scoped to the chain: a default for the tasks in it.
@@ -78,103 +240,77 @@ def _rule(building: Building, node: Node, label: str, frame: Frame) -> EventRule
     rule = EventRule(
         label=label,
         when=when,
-        actions=_actions(building, _then(node), label, frame),
+        actions=_actions(building, written.then, label, frame),
         events=building.expressions.event_names(when) if isinstance(when, str) else None,
-        priority=whole(settings, "priority") or 0,
-        retry=retry(building, chain, frame.home, Where.RETRY) if restarts else None,
+        priority=written.priority,
+        retry=retry(building, chain, frame.home, Where.RETRY) if chain and restarts else None,
     )
-    building.mark(rule, node.place)
+    building.mark(rule, written.place)
     return rule
 
 
 def _actions(
-    building: Building, then: Node | None, label: str, frame: Frame
+    building: Building, chain: WrittenChain | None, label: str, frame: Frame
 ) -> tuple[AnyAction, ...]:
-    """The chain in the order written, from either form of `then`."""
     found: list[AnyAction] = []
-    blocks: list[Node | None] = [*items(then)] or [then]
-    for block in blocks:
-        for key, node in entries(block).items():
-            if key in ACTIONS:
-                action = _action(building, key, node, label, frame)
-            elif isinstance(node, nodes.Mapping):
-                action = Run(task=_named_task(building, key, node, frame, block))
-            else:
-                continue
-            building.mark(action, node.place)
-            found.append(action)
+    for written in chain.actions if chain is not None else ():
+        action = _action(building, written, label, frame)
+        building.mark(action, written.place)
+        found.append(action)
     return tuple(found)
 
 
-def _action(building: Building, key: str, node: Node, label: str, frame: Frame) -> AnyAction:
-    home = frame.home
-    match key:
+def _action(building: Building, written: WrittenAction, label: str, frame: Frame) -> AnyAction:
+    home, said = frame.home, written.said
+    match written.name:
         case "call":
-            overrides = building.values(node, Where.CASE_TASK, home)
+            overrides = building.values(said, Where.CASE_TASK, home)
             return Call(max_calls=overrides.pop("max_calls", None), overrides=overrides)
         case "retry":
-            check_scope(building, node, ("tool",))
-            return retry(building, node, home, Where.CASE)
+            check_scope(building, said, ("tool",))
+            return retry(building, said, home, Where.CASE)
         case "collect":
-            return collect(building, node)
+            return collect(building, said)
         case "sink":
-            return Run(task=sink_task(building, node, f"{label}_sink", home, frame.spec), sink=True)
+            return Run(task=sink_task(building, said, f"{label}_sink", home, frame.spec), sink=True)
         case "set":
-            return building.patch(node, Where.CASE, home) or Patch()
+            return building.patch(said, Where.CASE, home) or Patch()
         case "result":
-            return Result(value=_result(building, node, home))
+            return Result(value=_result(building, said, home))
         case "next":
-            return _route(building, node, home)
+            return route(building, said, home)
         case "skip":
             return Skip()
-        case _:
-            return Fail(error=_error(building, node, home))
+        case "fail":
+            return Fail(error=_error(building, said, home))
+    return Run(task=_named_task(building, written, frame))
 
 
-def _result(building: Building, node: Node, home: Home) -> object:
+def _result(building: Building, written: _Result, home: Home) -> object:
     """`from: pages` names a value; as a template it is one like any other."""
-    source = text(node, "from")
+    source = written.from_
     if source is None:
-        return building.value(field(node, "value"), Where.CASE, home)
+        return building.value(written.value, Where.CASE, home)
     template = source if has_template(source) else f"{{{{ {source} }}}}"
-    building.uses.append(Use(template, node.place, Where.CASE, home))
+    building.uses.append(Use(template, written.place, Where.CASE, home))
     return template
 
 
-def _error(building: Building, node: Node, home: Home) -> object:
+def _error(building: Building, node: Node | None, home: Home) -> object:
     if isinstance(node, nodes.Scalar) and isinstance(node.value, bool):
         return None
-    return building.value(field(node, "error", "message") or node, Where.CASE, home)
+    return building.value(nodes.field(node, "error", "message") or node, Where.CASE, home)
 
 
-def _route(building: Building, node: Node, home: Home) -> Route:
-    to, settings = next_action_parts(node)
-    return Route(
-        targets=targets(building, to, home, Where.CASE_NEXT),
-        policy=word(settings, NextPolicy, "policy"),
-        priority=whole(settings, "priority"),
-        delay=building.amount(field(field(settings, "spec"), "delay"), Where.CASE_NEXT, home),
-    )
-
-
-def _named_task(
-    building: Building, name: str, node: nodes.Mapping, frame: Frame, block: Node | None
-) -> Task:
-    """`name: {tool: {kind: …}, retry, poll, args, spec, set}`: both levels make one task."""
-    tool = field(node, "tool")
-    if not isinstance(tool, nodes.Mapping):
-        return nothing(building, name, node.place)
-    joined = nodes.Mapping(tool.place)
-    for source in (tool, node):
-        for key, value in source.entries.items():
-            if key != "tool":
-                joined.put(key, source.keys[key], value)
-    both = merge(knobs(field(tool, "spec")), knobs(field(node, "spec")))
-    place = block.keys.get(name) if isinstance(block, nodes.Mapping) else None
+def _named_task(building: Building, written: WrittenAction, frame: Frame) -> Task:
+    outer: WrittenNamedTask = written.said
+    if not outer.tool:
+        return nothing(building, written.name, written.place)
+    both = merge(knobs(outer.tool.spec), knobs(outer.spec))
     return task(
         building,
-        joined,
-        name,
+        outer.tool.under(outer),
+        written.name,
         msgspec.structs.replace(frame, spec=merge(frame.spec, both), where=Where.CASE_TASK),
-        place,
+        written.name_place,
     )

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from noetl.dsl.flow_shapes import CURSOR_KIND, CursorKind
 from noetl.dsl.grammar import DEFINITIONS, TEMPLATE_SCHEMA, Defined, Schema
-from noetl.dsl.policy_shapes import TASK_SPEC
-from noetl.dsl.shapes import API_VERSION, PLAYBOOK
-from noetl.dsl.task_shapes import TASK
+from noetl.dsl.loops import CURSOR_KIND, CursorKind
+from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
+from noetl.dsl.policies import WrittenTaskSpec
+from noetl.dsl.tasks import WrittenTask
 from noetl.model.net import WORKBOOK
 from noetl.model.toolshape import ToolShape
 
@@ -23,10 +23,12 @@ _SHARED = "task_shared"
 
 def playbook_schema(tools: Mapping[str, ToolShape]) -> Schema:
     """The schema of a playbook with these tool kinds."""
-    root = PLAYBOOK.schema()
+    root = WrittenPlaybook.shape.schema()
     root["properties"]["apiVersion"] = {"const": API_VERSION}
     root["properties"]["kind"] = {"const": "Playbook"}
-    definitions = {name: shape.schema() for name, shape in DEFINITIONS.items() if shape is not TASK}
+    definitions = {
+        name: shape.schema() for name, shape in sorted(DEFINITIONS.items()) if name != "task"
+    }
     definitions |= _task_definitions(tools)
     definitions[CURSOR_KIND] = CursorKind.of(tools).schema()
     for definition in definitions.values():
@@ -57,7 +59,7 @@ def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
         [tools[kind].config for kind in kinds], ref_template="#/$defs/{name}"
     )
     made: dict[str, Schema] = {name: _rendered(schema) for name, schema in components.items()}
-    shared = TASK.schema()
+    shared = WrittenTask.shape.schema()
     shared["properties"].pop("kind")
     made[_SHARED] = {"properties": shared["properties"]}
     for kind, config in zip(kinds, configs, strict=True):
@@ -87,7 +89,7 @@ def _when_kind(kind: str, reference: str) -> Schema:
 
 def _kind_schema(tool: ToolShape, config: str) -> Schema:
     own = {name: name for name in tool.config.__struct_encode_fields__} | dict(tool.aliases)
-    shared = [key for key in TASK.fields if key not in own and key != "kind"]
+    shared = [key for key in WrittenTask.declared if key not in own and key != "kind"]
     found: Schema = {
         "type": "object",
         "description": tool.summary,
@@ -116,7 +118,7 @@ def _own(tool: ToolShape, config: str, key: str, main: str) -> Schema:
 
 def _spec(tool: ToolShape) -> Schema:
     """A task's `spec`; in an older form it also holds config of the tool."""
-    found = TASK_SPEC.schema()
+    found = WrittenTaskSpec.shape.schema()
     astray = [*tool.config.__struct_encode_fields__, *tool.aliases, "args", "input", "with"]
     note = "Older form: write it on the task itself."
     return found | {

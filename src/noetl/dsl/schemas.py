@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, field
-from noetl.dsl.grammar import Either, Field, Inspection, Record, Schema, Shape, is_text
+from noetl.dsl.building import Building
+from noetl.dsl.grammar import Either, Inspection, Placed, Schema, Shape, field, is_text
 from noetl.dsl.nodes import Node
-from noetl.dsl.report import Report
 from noetl.model import schemas
 from noetl.model.net import ResultSchema
 from noetl.model.problems import Place
@@ -23,7 +22,7 @@ REFERENCE = re.compile(r"[^\s@]+(@[1-9][0-9]{0,8})?")
 class SchemaText(Shape):
     """The name of a schema in the catalog."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         written = nodes.text_of(node)
         if written is None:
             look.wrong_type(node, what, "the path of a schema, or a schema")
@@ -34,6 +33,7 @@ class SchemaText(Shape):
                 " be: shop/order or shop/order@2.",
                 node.place,
             )
+        return node
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{REFERENCE.pattern}$"}
@@ -42,17 +42,13 @@ class SchemaText(Shape):
 class InlineSchema(Shape):
     """A JSON Schema, draft 2020-12, within our limits."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        check_schema(look.report, node)
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
+        for path, said in schemas.problems(nodes.plain(node)):
+            look.report.add("bad-schema", said, _place_of(node, path))
+        return node
 
     def schema(self) -> Schema:
         return {"type": ["object", "boolean"]}
-
-
-def check_schema(report: Report, node: Node) -> None:
-    """Everything that is wrong with a schema, each at its place."""
-    for path, said in schemas.problems(nodes.plain(node)):
-        report.add("bad-schema", said, _place_of(node, path))
 
 
 def _place_of(node: Node, path: schemas.Path) -> Place:
@@ -71,15 +67,18 @@ A_SCHEMA = Either(
     (is_text, SchemaText()),
     (lambda _: True, InlineSchema()),
 )
-RESULT = Record(
-    "a result",
-    {"schema": Field(A_SCHEMA, "What it must look like: a path, or a JSON Schema.", required=True)},
-)
 
 
-def result_schema(building: Building, holder: Node | None) -> ResultSchema | None:
-    """The `schema` of an `output` or `result`; None if there is none, or none that is known."""
-    node = field(holder, "schema")
+class WrittenResult(Placed, title="a result"):
+    """What a step or an execution yields."""
+
+    schema: Node | None = field(
+        A_SCHEMA, "What it must look like: a path, or a JSON Schema.", required=True
+    )
+
+
+def result_schema(building: Building, node: Node | None) -> ResultSchema | None:
+    """What is written as a `schema`; None if there is none, or none that is known."""
     if node is None:
         return None
     written = nodes.text_of(node)

@@ -1,36 +1,74 @@
-"""Steps and workbook entries."""
+"""Steps: how they are written, and what they become."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from noetl.dsl import nodes
-from noetl.dsl.building import (
-    Building,
-    Home,
-    Use,
-    Where,
-    deep,
-    entries,
+from noetl.dsl.building import Building, Home, Use, Where
+from noetl.dsl.grammar import (
+    COUNT,
+    Also,
+    Anything,
+    AsWritten,
+    Defined,
+    Duration,
+    Either,
+    Field,
+    Flag,
+    Inspection,
+    ListOf,
+    Name,
+    OneOf,
+    OrOlder,
+    Placed,
+    Record,
+    Schema,
+    Text,
+    When,
+    define,
     field,
-    items,
-    text,
-    word,
+    has_template,
+    is_list,
+    is_mapping,
+    is_text,
+    one_of,
+    refuse_both,
 )
-from noetl.dsl.grammar import has_template, plain_text
-from noetl.dsl.layers import merge, noted_knobs, within, written_quotas
-from noetl.dsl.loops import iterator_of, loop
-from noetl.dsl.nodes import Mapping, Node, Scalar
-from noetl.dsl.policies import default_retry, else_body, retry_rules
-from noetl.dsl.routing import router
-from noetl.dsl.rules import case_settings, event_rules
-from noetl.dsl.schemas import result_schema
-from noetl.dsl.shapes import is_task_table
-from noetl.dsl.tasks import Frame, pipeline, promises, sink_task
+from noetl.dsl.layers import (
+    VALUES,
+    PlacedKnobs,
+    WrittenPlacement,
+    WrittenQuotas,
+    WrittenTimeout,
+    WrittenTracing,
+    bounds,
+    merge,
+    noted_knobs,
+    within,
+)
+from noetl.dsl.loops import A_LOOP, WrittenLoop, loop
+from noetl.dsl.nodes import Mapping, Node
+from noetl.dsl.policies import (
+    CONTROL,
+    TASKS,
+    RuleList,
+    RuleShape,
+    WrittenRetries,
+    WrittenRule,
+    WrittenSink,
+    astray_policies,
+    default_retry,
+    retry_rules,
+)
+from noetl.dsl.routing import NEXT, WrittenRouter, WrittenTargets, router
+from noetl.dsl.rules import CASE, case_settings, event_rules
+from noetl.dsl.schemas import WrittenResult, result_schema
+from noetl.dsl.tasks import Frame, WrittenTask, WrittenTasks, pipeline, sink_task
 from noetl.dsl.walk import all_tasks
-from noetl.model.fields import ALIASES
+from noetl.model.fields import ALIASES, TYPES
 from noetl.model.net import (
     WORKBOOK,
     Admit,
@@ -41,104 +79,317 @@ from noetl.model.net import (
     Join,
     MatchMode,
     Needs,
+    NextPolicy,
     OnStepError,
+    Quotas,
+    RuleOrder,
     Step,
     Task,
     Timer,
     Tracing,
     Values,
 )
-from noetl.model.problems import Place
 
 BODY = frozenset(Where) - {Where.WORKLOAD, Where.ADMIT, Where.ARC}
 """Scopes that a worker evaluates, or may."""
 
+# --- How they are written ------------------------------------------------------------------------
 
-def step(building: Building, node: Mapping, outer: Values, default_timeout: Amount | None) -> Step:
+
+class _Allow(Placed, title="an admission rule's `then`", astray={"do": CONTROL}):
+    allow: bool | None = field(Flag(), "Whether the token may enter.", required=True)
+    set: Node | None = field(VALUES, "If it may: what is added to its args.")
+
+
+class _Admission(Placed, title="an admission policy"):
+    mode: MatchMode | None = field(
+        one_of(MatchMode), "The first rule that holds decides, or all that hold: one may deny."
+    )
+    rules: tuple[WrittenRule, ...] = field(
+        RuleList(RuleShape("an admission rule", _Allow.shape)),
+        "First match decides, or by `mode` all that match.",
+        required=True,
+    )
+
+
+class _Lifecycle(Placed, title="a lifecycle"):
+    timeout_s: Node | None = field(Duration(), "Longest time of one run.")
+    deadline_s: Node | None = field(Duration(), "Latest end since the execution started.")
+
+
+class _Failure(Placed, title="a failure policy"):
+    mode: FailureMode | None = field(one_of(FailureMode), "What happens to the others.")
+
+
+class _Emit(Placed, title="an emit policy"):
+    events: tuple[str, ...] = field(ListOf(Text(), "event names"))
+
+
+class _StepPolicy(Placed, title="a step's policy", astray=astray_policies("a step")):
+    admit: _Admission = field(_Admission, "Whether a token may enter.")
+    lifecycle: _Lifecycle = field(_Lifecycle)
+    failure: _Failure = field(_Failure)
+    emit: _Emit = field(_Emit, "Extra event names recorded at the end.")
+    quotas: WrittenQuotas = field(WrittenQuotas, "What its calls may use in one run.")
+    placement: WrittenPlacement = field(WrittenPlacement, "Which workers it needs.")
+    tracing: WrittenTracing = field(
+        WrittenTracing, "Whether its runs are traced, and what their spans say."
+    )
+
+
+FIELD = {
+    "type": Field(OneOf(*TYPES), "Default text."),
+    "label": Field(Text(), "What people see."),
+    "help": Field(Text(), "What they should know."),
+    "desc": Field(Text(), same_as="help"),
+    "required": Field(Flag(), "Default true."),
+    "default": Field(Anything(), "Its value when none is given."),
+    "options": Field(Anything(), "choice: the list to choose from."),
+    "min": Field(Anything(), "The least number or date; of texts and lists, the least length."),
+    "max": Field(Anything(), "The greatest number or date; the greatest length."),
+    "pattern": Field(Text(), "A regular expression (RE2) that a whole text must match."),
+}
+"""What a question of a form and an input of a playbook may say."""
+_FORM_FIELD = Record(
+    "a form field",
+    {
+        "name": Field(Name(), "Key of the answer.", required=True),
+        **FIELD,
+    },
+)
+_QUESTIONS = ListOf(_FORM_FIELD, "fields", filled=True)
+
+
+class _Form(Placed, title="a form"):
+    fields: tuple[Node, ...] = field(_QUESTIONS, required=True)
+    role: str | None = field(Name(hyphens=True), "The role that may answer; admins always may.")
+
+
+class _Moment(Text):
+    """A moment as RFC 3339 text, or a template that yields one."""
+
+    PATTERN = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        text = super().read(node, what, look)
+        if text is not None and not has_template(text) and not self.PATTERN.fullmatch(text):
+            look.report.add(
+                "bad-value",
+                f'{what} is "{text[:40]}"; write a moment such as 2030-01-31T12:00:00Z.',
+                node.place,
+            )
+        return text
+
+
+class _Timer(Placed, title="a timer"):
+    """It fires once: after a while, or at a moment."""
+
+    id: str | None = field(Text(), "Name in `event.data.timer_id`.", required=True)
+    after: Node | None = field(Duration(), "Time since the step started.")
+    at: Node | None = field(AsWritten(_Moment()), "A moment, RFC 3339.")
+
+    def check(self, look: Inspection) -> None:
+        refuse_both(self.node, ("after",), ("at",), "when a timer fires", look)
+        if not {"after", "at"} & self.node.entries.keys():
+            look.report.add("missing-key", "a timer needs `after` or `at`.", self.place)
+
+
+class _JoinCount(Placed, title="a join"):
+    n: int | None = field(COUNT, required=True)
+
+
+class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
+    """How a step behaves, and knobs of its tasks."""
+
+    policy: _StepPolicy = field(_StepPolicy, "Admission, lifecycle, failure.")
+    join: str | _JoinCount | None = field(
+        Either(
+            "auto, each, all, any or {n: k}",
+            (is_text, OneOf("auto", "each", "all", "any")),
+            (is_mapping, _JoinCount.shape),
+        ),
+        "When waiting tokens become a run.",
+    )
+    on_error: OnStepError | None = field(one_of(OnStepError), "What a failed step means.")
+    compensate: str | None = field(Text(), "Task or step that undoes this one.")
+    case_mode: MatchMode | None = field(one_of(MatchMode), "First rule, or all that hold.")
+    eval_mode: str | None = field(
+        OneOf("on_entry", "on_event"), "on_event: wait for external events."
+    )
+    branch_order: RuleOrder | None = field(one_of(RuleOrder), "Order of rules.")
+    next_policy: NextPolicy | None = field(one_of(NextPolicy), "What a reached `next` does.")
+    timers: tuple[_Timer, ...] = field(ListOf(_Timer.shape, "timers"))
+    form: tuple[Node, ...] | _Form | None = field(
+        Either(
+            "a list of fields or {fields: […], role}",
+            (is_list, _QUESTIONS),
+            (is_mapping, _Form.shape),
+        ),
+        "What a person is asked.",
+    )
+    match: Node | None = field(When(), "Which external events concern this step.")
+
+
+class _StepShape(Record):
+    """A step; tool config written beside `step` is sent to its place."""
+
+    def unknown(self, key: str, node: Mapping, look: Inspection, hint: str = "") -> None:
+        in_tools = key in WrittenTask.declared or any(
+            key in tool.config.__struct_fields__ or key in tool.aliases
+            for tool in look.tools.values()
+        )
+        if key in WrittenStepSpec.declared:
+            hint = f" It belongs in `spec`: `spec: {{{key}: …}}`."
+        elif key == "kind":
+            hint = " It belongs under `tool`: indent it, and what follows, two spaces more."
+        elif in_tools:
+            hint = f" Tool config belongs under `tool`: `tool: {{kind: …, {key}: …}}`."
+        super().unknown(key, node, look, hint)
+
+    def schema(self) -> Schema:
+        return super().schema() | {
+            "anyOf": [
+                *({"required": [key]} for key in ("tool", "next", "case")),
+                {"properties": {"step": {"const": "end"}}},
+            ]
+        }
+
+
+class WrittenStep(
+    Placed,
+    title="a step",
+    record=_StepShape,
+    older={
+        "set_ctx": "Write `set: {ctx.x: …}`.",
+        "result": "Write `output` on the step's last task.",
+    },
+    removed={
+        "when": "use `spec.policy.admit.rules`, or a guard on the arc that leads here.",
+        "type": "write `tool: {kind: …}`.",
+        "pipe": "`tool` is the pipeline: list the tasks there.",
+        "eval": "write `spec.policy.rules` on the task.",
+        "expr": "write conditions as `when`.",
+        "with": "write `args`; `with` belongs to a task.",
+        "run": "list the tasks under `tool`.",
+    },
+):
     """One step with everything below it."""
-    name = text(node, "step") or ""
-    spec = field(node, "spec")
-    policy = field(spec, "policy")
-    lifecycle = field(policy, "lifecycle")
-    iterator = iterator_of(field(node, "loop"))
+
+    step: str | None = field(Name(hyphens=True), "The step's name.", required=True)
+    desc: str | None = field(Text(), "What it is for.")
+    description = Also(desc)
+    spec: WrittenStepSpec = field(WrittenStepSpec, "Behaviour: policies, joins, timeouts.")
+    args: Node | None = field(VALUES, "Inputs; a token's args are merged over them.")
+    input = Also(args)
+    loop: WrittenLoop = field(A_LOOP, "Run the tasks once per element.")
+    tool: WrittenTasks = field(TASKS, "The task or tasks to run.")
+    retry: WrittenRetries = field(Defined("retry"), "Default retry of its tasks.")
+    sink: WrittenSink = field(Defined("sink"), "Store the result.")
+    vars: Node | None = field(VALUES, "Values to keep of the result, readable as `vars.*`.")
+    set: Node | None = field(VALUES, "Write `ctx.x` after success.")
+    case: tuple[WrittenRule, ...] = field(CASE, "Rules for the step's events.")
+    next: WrittenRouter | WrittenTargets | None = field(NEXT, "Where to go.")
+    output: WrittenResult = field(
+        OrOlder(WrittenResult.shape, {"type": "object"}, "Write it on the last task."),
+        "What it yields; in a loop, each iteration.",
+    )
+
+    def check(self, look: Inspection) -> None:
+        keys = self.node.entries.keys()
+        if self.spec.eval_mode == "on_event" and "case" not in keys:
+            look.report.add(
+                "missing-key",
+                "a step that waits (`eval_mode: on_event`) needs `case` rules to end its wait.",
+                self.place,
+            )
+        if "step" in keys and not {"tool", "next", "case"} & keys and self.step != "end":
+            look.report.add(
+                "empty-step",
+                "a step needs at least one of `tool`, `next`, `case`; this one does nothing."
+                " A place to end is `tool: {kind: noop}`.",
+                self.place,
+            )
+
+
+A_STEP = define("step", WrittenStep.shape)
+
+# --- What they become ----------------------------------------------------------------------------
+
+
+def step(
+    building: Building, written: WrittenStep, outer: Values, default_timeout: Amount | None
+) -> Step:
+    """One step with everything below it."""
+    name = written.step or ""
+    spec, policy = written.spec, written.spec.policy
+    iterator = written.loop.iterator
     home = Home(name=name, iterators=(iterator,) if iterator else ())
     first_use = len(building.uses)
-    frame = _frame(building, node, home, outer)
-    sink = field(node, "sink")
+    frame = _frame(building, written, home, outer)
+    # A step's `retry` is a default for the tasks of its rules, too; a list is for its tool.
+    is_list = isinstance(written.retry, tuple)
+    of_rules = msgspec.structs.replace(frame, retries=()) if is_list else frame
+    form = spec.form if isinstance(spec.form, _Form) else _Form(given={"fields": spec.form or ()})
     made = Step(
         name=name,
-        description=text(node, "desc", "description") or "",
-        args=building.values(
-            field(node, "args", "input"), Where.LOOP_ARGS if iterator else Where.STEP, home
-        ),
-        admit=_admission(building, field(policy, "admit"), home),
-        admit_mode=word(field(policy, "admit"), MatchMode, "mode") or "exclusive",
-        join=_join(field(spec, "join")),
-        loop=loop(building, field(node, "loop"), home),
+        description=written.desc or "",
+        args=building.values(written.args, Where.LOOP_ARGS if iterator else Where.STEP, home),
+        admit=_admission(building, policy.admit.rules, home),
+        admit_mode=policy.admit.mode or "exclusive",
+        join=_join(spec.join),
+        loop=loop(building, written.loop, home),
         tasks=_yielding(
             building,
             _with_defaults(
-                building, pipeline(building, field(node, "tool"), frame), kind_defaults(policy)
+                building,
+                pipeline(building, written.tool, frame),
+                policy.placement.kind_defaults(),
             ),
-            field(node, "output"),
+            written.output.schema,
         ),
-        sink=sink_task(building, sink, f"{name}_sink", home, frame.spec)
-        if sink is not None
+        sink=sink_task(building, written.sink, f"{name}_sink", home, frame.spec)
+        if written.sink
         else None,
-        rules=event_rules(building, field(node, "case"), _of_rules(node, frame)),
-        case=case_settings(node),
-        timers=_timers(building, field(spec, "timers"), home),
-        form=_form(building, field(spec, "form"), home),
-        form_role=text(field(spec, "form"), "role") or "",
-        match=building.condition(field(spec, "match"), Where.CASE, home),
-        router=router(building, field(node, "next"), home),
-        vars=building.values(field(node, "vars"), Where.AFTER, home),
-        patch=building.patch(field(node, "set"), Where.AFTER, home),
-        timeout=_timeout(building, spec, lifecycle, home, default_timeout),
-        deadline=building.amount(field(lifecycle, "deadline_s"), Where.STEP, home),
-        failure_mode=word(field(policy, "failure"), FailureMode, "mode") or "fail_fast",
-        on_error=word(spec, OnStepError, "on_error") or "fail",
-        compensate=text(spec, "compensate"),
-        emit=tuple(filter(None, map(nodes.text_of, items(deep(policy, "emit", "events"))))),
-        pool=text(deep(node, "loop", "spec"), "pool") or pool_of(building, spec),
-        labels=worker_labels(policy),
-        quotas=written_quotas(policy),
-        tracing=tracing(building, field(policy, "tracing"), home),
+        rules=event_rules(building, written.case, of_rules),
+        case=case_settings(spec, written.case),
+        timers=tuple(
+            Timer(
+                id=one.id or "",
+                after=building.amount(one.after, Where.STEP, home),
+                at=building.value(one.at, Where.STEP, home),
+            )
+            for one in spec.timers
+        ),
+        form=form_fields([building.value(one, Where.STEP, home) for one in form.fields]),
+        form_role=form.role or "",
+        match=building.condition(spec.match, Where.CASE, home),
+        router=router(building, written.next, home),
+        vars=building.values(written.vars, Where.AFTER, home),
+        patch=building.patch(written.set, Where.AFTER, home),
+        timeout=_timeout(building, spec, home, default_timeout),
+        deadline=building.amount(policy.lifecycle.deadline_s, Where.STEP, home),
+        failure_mode=policy.failure.mode or "fail_fast",
+        on_error=spec.on_error or "fail",
+        compensate=spec.compensate,
+        emit=tuple(filter(None, policy.emit.events)),
+        pool=written.loop.spec.pool or policy.placement.pool_with(building, spec.pool),
+        labels=policy.placement.labels,
+        quotas=bounds(Quotas, policy.quotas),
+        tracing=tracing(building, policy.tracing, home),
     )
     uses, whole = _reached(building, made, building.uses[first_use:])
     made = msgspec.structs.replace(made, needs=needs_of(building, uses, whole=whole))
-    _mark_step(building, made, node, spec)
+    building.mark(
+        made,
+        written.place,
+        name=written.place_of("step"),
+        join=spec.place_of("join"),
+        compensate=spec.place_of("compensate"),
+        next=written.place_of("next"),
+        loop=written.place_of("loop"),
+        tool=written.place_of("tool"),
+    )
     return made
-
-
-def pool_of(building: Building, spec: Node | None) -> str | None:
-    """`spec.pool`, which `spec.policy.placement.pool` is another place for."""
-    own, placed = field(spec, "pool"), deep(spec, "policy", "placement", "pool")
-    if own is not None and placed is not None:
-        building.report.add(
-            "conflicting-keys",
-            "`pool` and `policy.placement.pool` both name the worker pool. Keep one of them.",
-            placed.place,
-        )
-    return nodes.text_of(own or placed) if own is not None or placed is not None else None
-
-
-def worker_labels(policy: Node | None) -> dict[str, str]:
-    """`placement.labels`, where well-formed."""
-    found = entries(deep(policy, "placement", "labels"))
-    texts = {key: plain_text(value) for key, value in sorted(found.items())}
-    return {key: value for key, value in texts.items() if value is not None}
-
-
-def kind_defaults(policy: Node | None) -> dict[str, Values]:
-    """What a `placement` says of tool kinds, such as `quantum`: config of tasks of that kind that
-    do not say otherwise.
-    """
-    return {
-        kind: {key: nodes.plain(one) for key, one in entries(value).items()}
-        for kind, value in entries(deep(policy, "placement")).items()
-        if kind not in ("pool", "labels")
-    }
 
 
 def _with_defaults(
@@ -160,9 +411,11 @@ def _with_defaults(
     return tuple(found)
 
 
-def _yielding(building: Building, tasks: tuple[Task, ...], output: Node | None) -> tuple[Task, ...]:
+def _yielding(
+    building: Building, tasks: tuple[Task, ...], written: Node | None
+) -> tuple[Task, ...]:
     """What a step yields, its last task yields."""
-    schema = result_schema(building, output)
+    schema = result_schema(building, written)
     if schema is None or not tasks:
         return tasks
     last = msgspec.structs.replace(tasks[-1], schema=schema)
@@ -170,86 +423,54 @@ def _yielding(building: Building, tasks: tuple[Task, ...], output: Node | None) 
     return (*tasks[:-1], last)
 
 
-def _mark_step(building: Building, made: Step, node: Mapping, spec: Node | None) -> None:
-    parts = {
-        "name": field(node, "step"),
-        "join": field(spec, "join"),
-        "compensate": field(spec, "compensate"),
-        "next": field(node, "next"),
-        "loop": field(node, "loop"),
-    }
-    building.mark(
-        made, node.place, **{key: part.place for key, part in parts.items() if part is not None}
-    )
-
-
-def _frame(building: Building, node: Mapping, home: Home, outer: Values) -> Frame:
+def _frame(building: Building, written: WrittenStep, home: Home, outer: Values) -> Frame:
     """What the step's tasks inherit: layered knobs, and the step's retry."""
-    spec = field(node, "spec")
-    inner = noted_knobs(building, deep(node, "loop", "spec"), home)
-    layered = merge(merge(outer, noted_knobs(building, spec, home)), inner)
-    retries = retry_rules(building, field(node, "retry"), home, layered, ("tool", "step"))
-    if not retries and text(spec, "on_error") == "retry":
+    inner = noted_knobs(building, written.loop.spec, home)
+    layered = merge(merge(outer, noted_knobs(building, written.spec, home)), inner)
+    retries = retry_rules(building, written.retry, home, layered, ("tool", "step"))
+    if not retries and written.spec.on_error == "retry":
         retries = (default_retry(building),)
     return Frame(home=home, spec=layered, retries=retries)
 
 
-def _of_rules(node: Mapping, frame: Frame) -> Frame:
-    """A step's `retry` is a default for the tasks of its rules, too; a list is for its tool."""
-    own = isinstance(field(node, "retry"), nodes.Sequence)
-    return msgspec.structs.replace(frame, retries=()) if own else frame
-
-
-def _admission(building: Building, node: Node | None, home: Home) -> tuple[Admit, ...]:
-    rules = []
-    for rule in items(field(node, "rules")):
-        is_else = "else" in entries(rule)
-        then = else_body(rule) if is_else else field(rule, "then")
-        allow = field(then, "allow")
-        rules.append(
-            Admit(
-                allow=isinstance(allow, Scalar) and allow.value is True,
-                when=None
-                if is_else
-                else building.condition(field(rule, "when"), Where.ADMIT, home),
-                args=building.values(field(then, "set"), Where.ADMIT, home),
-            )
+def _admission(building: Building, rules: tuple[WrittenRule, ...], home: Home) -> tuple[Admit, ...]:
+    return tuple(
+        Admit(
+            allow=rule.then.allow is True,
+            when=building.condition(rule.when, Where.ADMIT, home),
+            args=building.values(rule.then.set, Where.ADMIT, home),
         )
-    return tuple(rules)
+        for rule in rules
+    )
 
 
-def tracing(building: Building, node: Node | None, home: Home) -> Tracing:
+def tracing(building: Building, own: WrittenTracing | None, home: Home) -> Tracing:
     """What the executor says of tracing, and over it what the step says."""
     sample: float | None = None
     attributes: Values = {}
-    for layer in (building.tracing, node):
-        said = nodes.plain(field(layer, "sample"))
-        if isinstance(said, int | float) and not isinstance(said, bool):
-            sample = float(said)
-        attributes |= building.values(field(layer, "attributes"), Where.STEP, home)
+    for layer in (building.tracing, own):
+        if layer is not None and layer.sample is not None:
+            sample = float(layer.sample)
+        if layer is not None:
+            attributes |= building.values(layer.attributes, Where.STEP, home)
     return Tracing(sample=sample, attributes=attributes)
 
 
-def _join(node: Node | None) -> Join:
-    if isinstance(node, Mapping):
-        count = nodes.plain(field(node, "n"))
-        return Join(kind="count", count=count) if isinstance(count, int) else Join()
-    written = nodes.text_of(node)
-    if written in ("each", "all", "any"):
-        return Join(kind=written)  # type: ignore[arg-type]
+def _join(written: str | _JoinCount | None) -> Join:
+    match written:
+        case _JoinCount(n=int() as count):
+            return Join(kind="count", count=count)
+        case "each" | "all" | "any":
+            return Join(kind=written)
     return Join()
 
 
 def _timeout(
-    building: Building,
-    spec: Node | None,
-    lifecycle: Node | None,
-    home: Home,
-    default: Amount | None,
+    building: Building, spec: WrittenStepSpec, home: Home, default: Amount | None
 ) -> Amount | None:
-    node = field(lifecycle, "timeout_s") or field(spec, "timeout")
-    if isinstance(node, Mapping):
-        node = field(node, "total")
+    node = spec.policy.lifecycle.timeout_s or spec.timeout
+    if isinstance(node, WrittenTimeout):
+        node = node.total
     asked = building.amount(node, Where.STEP, home)
     limit = building.limits.timeout
     if node is None or asked is None:
@@ -257,23 +478,6 @@ def _timeout(
             return default
         return min(default, limit)
     return within(building, asked, limit, "the step's timeout", node.place)
-
-
-def _timers(building: Building, node: Node | None, home: Home) -> tuple[Timer, ...]:
-    return tuple(
-        Timer(
-            id=text(item, "id") or "",
-            after=building.amount(field(item, "after"), Where.STEP, home),
-            at=building.value(field(item, "at"), Where.STEP, home),
-        )
-        for item in items(node)
-    )
-
-
-def _form(building: Building, node: Node | None, home: Home) -> tuple[FormField, ...]:
-    fields = items(node) or items(field(node, "fields"))
-    plain = [building.value(item, Where.STEP, home) for item in fields]
-    return form_fields(plain)
 
 
 def form_fields(written: list[Any]) -> tuple[FormField, ...]:
@@ -334,77 +538,3 @@ def needs_of(building: Building, uses: list[Use], *, whole: bool) -> Needs:
     if whole:
         found |= {name: {"*"} for name in ("ctx", "workload", "vars", "steps")}
     return Needs(**{name: tuple(sorted(names)) for name, names in found.items()})
-
-
-def workbook(building: Building, node: Node | None, outer: Values) -> tuple[Block, ...]:
-    """The workbook's entries, written as a mapping or as a list with names."""
-    if node is not None and is_task_table(node):
-        node = field(node, "tasks")
-    if isinstance(node, Mapping):
-        written = [(key, node.keys[key], value) for key, value in node.entries.items()]
-    else:
-        written = [
-            (text(item, "name") or f"entry_{index}", (field(item, "name") or item).place, item)
-            for index, item in enumerate(items(node))
-        ]
-    # By name: the order of entries means nothing, so it must not change the digest.
-    written.sort(key=lambda entry: entry[0])
-    return tuple(_block(building, name, place, body, outer) for name, place, body in written)
-
-
-def _promising(building: Building, tasks: tuple[Task, ...], promised: Values) -> tuple[Task, ...]:
-    """What an entry expects its first task expects; what it returns its last task returns."""
-    if not promised or not tasks:
-        return tasks
-    found = list(tasks)
-    for index, key in ((0, "expects"), (-1, "returns")):
-        names = promised["assert"].get(key)
-        if names:
-            own = found[index].spec.get("assert", {})
-            spec = {**found[index].spec, "assert": {**own, key: names}}
-            changed = msgspec.structs.replace(found[index], spec=spec)
-            building.mark_as(changed, found[index])
-            found[index] = changed
-    return tuple(found)
-
-
-def _holds_template(value: object) -> bool:
-    match value:
-        case str():
-            return has_template(value)
-        case list():
-            return any(map(_holds_template, value))
-        case dict():
-            return any(map(_holds_template, value.values()))
-    return False
-
-
-def _block(building: Building, name: str, place: Place, node: Node, outer: Values) -> Block:
-    loop_node = field(node, "loop")
-    iterator = iterator_of(loop_node)
-    home = Home(block=name, iterators=(iterator,) if iterator else ())
-    first_use = len(building.uses)
-    layered = merge(outer, noted_knobs(building, field(loop_node, "spec"), home))
-    frame = Frame(home=home, spec=layered)
-    is_task = "kind" in entries(node)
-    tasks = pipeline(building, node if is_task or items(node) else field(node, "tool"), frame)
-    if is_task and tasks:
-        # What a task that is an entry writes out are defaults of the entry.
-        inputs = {k: v for k, v in tasks[0].inputs.items() if not _holds_template(v)}
-        computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
-        only = msgspec.structs.replace(tasks[0], inputs=computed)
-        building.mark_as(only, tasks[0])
-        tasks = (only,)
-    else:
-        inputs = building.values(field(node, "args", "input", "with"), Where.TASK, home)
-    tasks = _promising(building, tasks, promises(field(node, "assert")) if not is_task else {})
-    made = Block(
-        name=name,
-        description=text(node, "desc", "description") or "",
-        inputs=inputs,
-        loop=loop(building, loop_node, home),
-        tasks=tasks,
-    )
-    building.mark(made, place)
-    building.blocks[name] = (made, building.uses[first_use:])
-    return made

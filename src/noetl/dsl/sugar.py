@@ -14,59 +14,128 @@ to the merge point `<label>_end`; nothing falls through.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from noetl.dsl.building import Building, Home, Where, entries, field, items, text, whole
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.grammar import COUNT, Inspection, Name, Placed, When, field
 from noetl.dsl.nodes import Node
+from noetl.dsl.policies import TASKS, RuleList
 from noetl.model.net import NOOP, AnyAction, Condition, Continue, Fail, Jump, Patch, Rule, Task
+from noetl.model.problems import Place
 
-Branch = Callable[[Node | None, str], list[Task]]
+if TYPE_CHECKING:
+    from noetl.dsl.tasks import WrittenTasks
+
+SUGAR = ("choose", "while", "until")
+_NAME = "Start of the generated labels."
+
+
+class _Branch(Placed, title="a branch of `choose`"):
+    """`{when, do}`, or the closing `{else: [tasks]}`."""
+
+    when: Node | None = field(When(), "The condition.")
+    do: WrittenTasks = field(TASKS, "The tasks.")
+    else_: WrittenTasks = field(TASKS, "The tasks when no branch held.")
+
+    def check(self, look: Inspection) -> None:
+        keys = self.node.entries.keys() & {"when", "do", "else"}
+        if keys not in ({"when", "do"}, {"else"}):
+            look.report.add("bad-rule", "a branch has `when` and `do`, or only `else`.", self.place)
+
+
+class _Rounds(Placed):
+    when: Node | None = field(When(), "The condition.", required=True)
+    max: int | None = field(COUNT, "Most rounds.")
+    do: WrittenTasks = field(TASKS, "The tasks.", required=True)
+
+
+class _While(_Rounds, title="a `while`"):
+    pass
+
+
+class _Until(_Rounds, title="an `until`"):
+    pass
+
+
+class WrittenChoose(Placed, title="a `choose`"):
+    """The first branch whose condition holds."""
+
+    choose: tuple[_Branch, ...] = field(RuleList(_Branch.shape))
+    name: str | None = field(Name(), _NAME)
+
+
+class WrittenWhile(Placed, title="a `while`"):
+    """Rounds as long as a condition holds."""
+
+    while_: _While = field(_While)
+    name: str | None = field(Name(), _NAME)
+
+
+class WrittenUntil(Placed, title="an `until`"):
+    """Rounds until a condition holds."""
+
+    until: _Until = field(_Until)
+    name: str | None = field(Name(), _NAME)
+
+
+WrittenSugar = WrittenChoose | WrittenWhile | WrittenUntil
+
+Branch = Callable[["WrittenTasks", str], list[Task]]
 """Builds the tasks inside sugar; the text starts the names of those without one."""
 
 _HAND_ON = {"result": "{{ _prev | default(none) }}"}
 
 
 def expand(
-    building: Building, word: str, node: Node, label: str, home: Home, branch: Branch
+    building: Building, written: WrittenSugar, label: str, home: Home, branch: Branch
 ) -> list[Task]:
     """The tasks that one piece of sugar stands for."""
-    label = text(node, "name") or label
-    maker = _Maker(building, node, f"{word} {label}", label, home)
-    match word:
-        case "choose":
-            return maker.choose(field(node, "choose"), branch)
-        case "while":
-            return maker.while_(field(node, "while"), branch)
-        case _:
-            return maker.until(field(node, "until"), branch)
+
+    def maker(word: str) -> _Maker:
+        generated = (
+            label.replace("task", word, 1) if label.startswith("task_") else f"{label}_{word}"
+        )
+        name = written.name or generated
+        return _Maker(building, written.place, f"{word} {name}", name, home)
+
+    match written:
+        case WrittenChoose():
+            return maker("choose").choose(written.choose, branch)
+        case WrittenWhile():
+            return maker("while").while_(written.while_, branch)
+        case WrittenUntil():
+            return maker("until").until(written.until, branch)
 
 
 class _Maker:
     """Generates the tasks of one piece of sugar under one label."""
 
-    def __init__(self, building: Building, node: Node, origin: str, label: str, home: Home) -> None:
+    def __init__(
+        self, building: Building, place: Place, origin: str, label: str, home: Home
+    ) -> None:
         self._building = building
-        self._node = node
+        self._place = place
         self._origin = origin
         self._label = label
         self._home = home
         self._counter = f"{label}_round"
 
-    def choose(self, body: Node | None, branch: Branch) -> list[Task]:
+    def choose(self, branches: tuple[_Branch, ...], branch: Branch) -> list[Task]:
         end = f"{self._label}_end"
         rules: list[Rule] = []
         tasks: list[Task] = []
-        for index, node in enumerate(items(body)):
-            is_else = "else" in entries(node)
-            inside = branch(field(node, "else" if is_else else "do"), f"{self._label}_{index}")
+        for index, written in enumerate(branches):
+            is_else = "else" in written.node.entries
+            inside = branch(written.else_ if is_else else written.do, f"{self._label}_{index}")
             inside.append(self._noop(f"{self._label}_{index}_done", self._goto("go", end)))
-            condition = None if is_else else self._condition(node)
+            condition = None if is_else else self._condition(written)
             rules.append(self._goto(f"branch_{index}", inside[0].name, condition))
             tasks += inside
         if not any(rule.when is None for rule in rules):
             rules.append(self._goto("otherwise", end))
         return [self._noop(self._label, *rules), *tasks, self._noop(end)]
 
-    def while_(self, body: Node | None, branch: Branch) -> list[Task]:
+    def while_(self, body: _Rounds, branch: Branch) -> list[Task]:
         start, end = self._label, f"{self._label}_end"
         return [
             self._noop(
@@ -75,16 +144,16 @@ class _Maker:
                 self._goto("over", end),
             ),
             self._count(body, self._counter),
-            *branch(field(body, "do"), self._label),
+            *branch(body.do, self._label),
             self._noop(f"{self._label}_again", self._goto("go", start)),
             self._forget(end),
         ]
 
-    def until(self, body: Node | None, branch: Branch) -> list[Task]:
+    def until(self, body: _Rounds, branch: Branch) -> list[Task]:
         start, end = self._label, f"{self._label}_end"
         return [
             self._count(body, start),
-            *branch(field(body, "do"), self._label),
+            *branch(body.do, self._label),
             self._noop(
                 f"{self._label}_check",
                 self._goto("reached", end, self._condition(body)),
@@ -93,9 +162,9 @@ class _Maker:
             self._forget(end),
         ]
 
-    def _count(self, body: Node | None, name: str) -> Task:
+    def _count(self, body: _Rounds, name: str) -> Task:
         """Count the round; the round after the last allowed one is a failure."""
-        most = whole(body, "max")
+        most = body.max
         counter = f"iter.{self._counter}"
         next_round = Patch(iter={self._counter: f"{{{{ ({counter} | default(0)) + 1 }}}}"})
         go_on = Rule(label="round", actions=(next_round, Continue()))
@@ -103,7 +172,7 @@ class _Maker:
             self._building.report.add(
                 "sugar-unbounded",
                 "no `max` bounds the rounds; only `spec.max_jumps` does. Say how many are enough.",
-                self._node.place,
+                self._place,
             )
             return self._noop(name, go_on)
         over = Rule(
@@ -118,18 +187,18 @@ class _Maker:
         reset = Rule(label="reset", actions=(Patch(iter={self._counter: 0}), Continue()))
         return self._noop(name, reset)
 
-    def _condition(self, node: Node | None) -> Condition:
-        found = self._building.condition(field(node, "when"), Where.POLICY, self._home)
+    def _condition(self, written: _Branch | _Rounds) -> Condition:
+        found = self._building.condition(written.when, Where.POLICY, self._home)
         return True if found is None else found
 
     def _goto(self, label: str, to: str, when: Condition | None = None) -> Rule:
         jump = Jump(to=to)
-        self._building.mark(jump, self._node.place)
+        self._building.mark(jump, self._place)
         actions: tuple[AnyAction, ...] = (jump,)
         return Rule(label=label, when=when, actions=actions)
 
     def _noop(self, name: str, *rules: Rule) -> Task:
         made = Task(name=name, kind=NOOP, config=_HAND_ON, rules=rules, origin=self._origin)
-        self._building.mark(made, self._node.place)
-        self._building.debug[f"{self._home.name or self._home.block}.{name}"] = self._node.place
+        self._building.mark(made, self._place)
+        self._building.debug[f"{self._home.name or self._home.block}.{name}"] = self._place
         return made

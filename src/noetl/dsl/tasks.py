@@ -1,36 +1,294 @@
-"""Pipelines: every way to write tasks, as an ordered tuple of named tasks."""
+"""Tasks and pipelines: every way to write them, as an ordered tuple of named tasks."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import (
-    Building,
-    Home,
-    Where,
-    deep,
-    entries,
+from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.configs import check_config, check_keys
+from noetl.dsl.grammar import (
+    Also,
+    Defined,
+    Either,
+    Inspection,
+    ListOf,
+    Name,
+    Number,
+    OrOlder,
+    Placed,
+    Record,
+    Schema,
+    Shape,
+    Text,
+    define,
     field,
-    items,
-    text,
-    whole,
+    has_key,
+    has_template,
+    is_list,
+    is_mapping,
 )
-from noetl.dsl.grammar import has_template
-from noetl.dsl.layers import merge, noted_knobs, within
+from noetl.dsl.layers import VALUES, Knobs, merge, noted_knobs, within
 from noetl.dsl.nodes import Mapping, Node, Scalar
-from noetl.dsl.policies import policy_of, retry_rules, task_rules
-from noetl.dsl.schemas import result_schema
-from noetl.dsl.sugar import expand
-from noetl.dsl.task_shapes import is_labelled, is_sugar
+from noetl.dsl.policies import (
+    WrittenPoll,
+    WrittenRetries,
+    WrittenSink,
+    WrittenTaskSpec,
+    retry_rules,
+    task_rules,
+)
+from noetl.dsl.schemas import A_SCHEMA, result_schema
+from noetl.dsl.sugar import SUGAR, WrittenChoose, WrittenSugar, WrittenUntil, WrittenWhile, expand
 from noetl.model.net import NOOP, WORKBOOK, Amount, Poll, Rule, Select, Task, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import CodeProblem, ToolShape
 
+if TYPE_CHECKING:
+    from noetl.dsl.rules import WrittenNamedTask
+
 _TO_JSON = re.compile(r"^\s*\{\{[^{}]*\|\s*tojson\s*\}\}\s*$")
 """A text that a final `| tojson` makes: in a json column it is that JSON."""
+
+# --- How they are written ------------------------------------------------------------------------
+
+
+class _Selected(Placed, title="a selected field"):
+    path: str | None = field(Text(), "Path inside the result.", required=True)
+    as_: str | None = field(Name(), "Name under which it stays readable.")
+
+
+_SELECT = OrOlder(
+    ListOf(OrOlder(_Selected.shape, {"type": "string"}, "Write `{path: …}`."), "{path, as}"),
+    {"type": "object"},
+    "It has no effect.",
+)
+
+
+class WrittenAssert(Placed, title="an `assert`"):
+    """What must be there before and after a call."""
+
+    expects: tuple[str, ...] = field(ListOf(Text(), "names"), "Inputs that must be there.")
+    returns: tuple[str, ...] = field(ListOf(Text(), "names"), "Keys that the result must have.")
+
+    def promises(self) -> Values:
+        """As a knob of the task that it holds for."""
+        found = {"expects": self.expects, "returns": self.returns}
+        written = {
+            name: said for name, names in found.items() if (said := [one for one in names if one])
+        }
+        return {"assert": written} if written else {}
+
+
+class _Output(
+    Placed,
+    title="an `output`",
+    older={
+        "output_select": "Write `select`.",
+        "store": "It has no effect; leave it out.",
+        "preview_max_bytes": "It has no effect; leave it out.",
+        "scope": "It has no effect; leave it out.",
+    },
+):
+    schema: Node | None = field(A_SCHEMA, "What the result must look like.")
+    select: tuple[_Selected, ...] = field(_SELECT, "Fields that stay inline.")
+    inline_max_bytes: int | None = field(
+        Number(whole=True, least=0, templates=False),
+        "Larger results are kept by reference; can only lower the limit.",
+    )
+
+
+_SHELL = " Commands run with `kind: shell`."
+_ELSEWHERE = {
+    **dict.fromkeys(("bash", "sh", "command", "cmd", "exec", "run"), _SHELL),
+    "script": " Code runs with `kind: python`, commands with `kind: shell`.",
+    "event_log": " As a sink it is a `noop` whose args are recorded.",
+    **dict.fromkeys(("rest", "api", "request"), " Web services are asked with `kind: http`."),
+    **dict.fromkeys(("sleep", "wait"), " A wait is `spec: {delay: …}` of an arc."),
+    **dict.fromkeys(("subflow", "workflow"), " Playbooks are called with `kind: playbook`."),
+    **dict.fromkeys(("gcs", "s3", "object_store"), " Objects are kept with `kind: store`."),
+    **dict.fromkeys(("pg", "postgresql"), ' Did you mean "postgres"?'),
+}
+"""Kinds that other tools have, and what does the same here."""
+
+
+class TaskShape(Record):
+    """One tool call: the keys every task has, and those of its kind."""
+
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        if not isinstance(node, Mapping):
+            look.wrong_type(node, what, "a mapping with `kind`")
+            return None
+        kind = nodes.text_of(node.get("kind"))
+        tool = look.tools.get(kind) if kind is not None else None
+        if kind is not None and tool is None:
+            look.report.add(
+                "unknown-tool",
+                f'there is no tool kind "{kind[:60]}".'
+                + (_ELSEWHERE.get(kind.lower(), "") or look.report.suggest(kind, look.tools))
+                + " Kinds that are not built in come from plug-ins.",
+                node.entries["kind"].place,
+            )
+        given: dict[str, Any] = {"config": {}}
+        for name, value in node.entries.items():
+            if tool is not None and tool.takes(name):
+                given["config"][name] = value
+                check_config(name, value, tool, look)
+            elif name in self.fields and not self.fields[name].older:
+                said = self.fields[name].shape.read(value, f"`{name}` of a task", look)
+                if said is not None:
+                    given[self.attributes[name]] = said
+            elif tool is not None or name in self.removed:
+                self.unknown(name, node, look, self._hint(name, tool, look) if tool else "")
+        self.check_keys(node, look)
+        if tool is not None:
+            check_keys(node, tool, look)
+        return self.made(node, given)
+
+    def _hint(self, key: str, tool: ToolShape, look: Inspection) -> str:
+        today = [name for name, field in self.fields.items() if not field.older]
+        known = [*tool.config.__struct_fields__, *tool.aliases, *today]
+        if key in Knobs.declared:
+            return f" It belongs in `spec`: `spec: {{{key}: …}}`."
+        return (
+            look.report.suggest(key, known)
+            or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."
+        )
+
+    def schema(self) -> Schema:
+        """Only what all kinds share; `schema.py` adds each kind's own keys."""
+        found = super().schema()
+        del found["additionalProperties"]
+        return found
+
+
+class WrittenTask(
+    Placed,
+    title="a task",
+    record=TaskShape,
+    older={
+        "timeout": "Write `spec: {timeout: …}`.",
+        "timeout_seconds": "Write `spec: {timeout: …}`.",
+        "set_ctx": "Write `set: {ctx.x: …}`.",
+        "set_iter": "Write `set: {iter.x: …}`.",
+    },
+    removed={
+        "eval": "write `spec.policy.rules` with `when` and `then`.",
+        "expr": "write the condition as `when`.",
+        "pipe": "`tool` is the pipeline: list the tasks there.",
+        "type": "write `kind`.",
+        "when": "use `spec.policy.rules`, or `choose` in the pipeline.",
+    },
+):
+    """One tool call: a mapping with `kind`."""
+
+    name: str | None = field(Text(), "The task's name, for jumps and templates.")
+    kind: str | None = field(Text(), "The tool to run.", required=True)
+    desc: str | None = field(Text(), "What it is for.")
+    description = Also(desc)
+    args: Node | None = field(VALUES, "The task's inputs.")
+    input = Also(args)
+    with_ = Also(args)
+    spec: WrittenTaskSpec = field(Defined("task_spec"), "Runtime knobs and policy.")
+    retry: WrittenRetries = field(Defined("retry"), "Repeat the call.")
+    poll: WrittenPoll = field(WrittenPoll, "Call until a condition holds.")
+    set: Node | None = field(VALUES, "Write `ctx.x` and `iter.y` after success.")
+    assert_: WrittenAssert = field(WrittenAssert, "What must be there before and after the call.")
+    output: _Output = field(
+        _Output, "What the result must look like, and what to keep of a large one."
+    )
+    output_select: tuple[_Selected, ...] = field(
+        _SELECT, "Fields of a large result that stay inline."
+    )
+
+    config: dict[str, Node]
+    """What its kind takes, as it is spelled."""
+
+    def under(self, outer: WrittenNamedTask) -> WrittenTask:
+        """The task with what stands around it, which wins."""
+        joined = Mapping(self.place)
+        for source in (self, outer):
+            for name, value in source.node.entries.items():
+                if name != "tool":
+                    joined.put(name, source.node.keys[name], value)
+        given = {**vars(self), **vars(outer)}
+        del given["node"], given["tool"]
+        return WrittenTask(joined, given)
+
+
+class WrittenLabel(msgspec.Struct, frozen=True):
+    """`label: {kind: …}`, the other way to name a task."""
+
+    name: str
+    name_place: Place
+    task: WrittenTask
+
+
+WrittenEntry = WrittenTask | WrittenLabel | WrittenSugar
+WrittenTasks = tuple[WrittenEntry, ...] | WrittenTask | WrittenLabel | None
+
+
+def is_labelled(node: Node) -> bool:
+    """`label: {kind: …}`, the other way to name a task."""
+    return (
+        isinstance(node, Mapping)
+        and len(node.entries) == 1
+        and "kind" not in node.entries
+        and has_key("kind")(next(iter(node.entries.values())))
+    )
+
+
+class _LabelShape(Shape):
+    def read(self, node: Node, what: str, look: Inspection) -> WrittenLabel:
+        assert isinstance(node, Mapping)
+        [(name, body)] = node.entries.items()
+        task = WrittenTask.shape.read(body, what, look)
+        return WrittenLabel(name, node.keys[name], task)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": Defined("task").schema(),
+            "propertyNames": {"not": {"enum": [*SUGAR, "kind", "name"]}},
+        }
+
+
+def _is_sugar(word: str) -> Any:
+    """Fits pipeline entries that are this sugar."""
+    return lambda node: has_key(word)(node) and not is_labelled(node) and not has_key("kind")(node)
+
+
+define("task", WrittenTask.shape)
+PIPELINE = define(
+    "tasks",
+    Either(
+        "a task such as {kind: noop}, or a list of tasks",
+        (
+            is_list,
+            ListOf(
+                Either(
+                    "a task",
+                    (_is_sugar("choose"), WrittenChoose.shape),
+                    (_is_sugar("while"), WrittenWhile.shape),
+                    (_is_sugar("until"), WrittenUntil.shape),
+                    (is_labelled, _LabelShape()),
+                    (lambda _: True, Defined("task")),
+                ),
+                "tasks",
+                filled=True,
+            ),
+        ),
+        (is_labelled, _LabelShape()),
+        (is_mapping, Defined("task")),
+    ),
+)
+
+# --- What they become ----------------------------------------------------------------------------
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -44,114 +302,103 @@ class Frame(msgspec.Struct, frozen=True):
     """Of generated names, so that those of hooks are their own."""
 
 
-def pipeline(building: Building, node: Node | None, frame: Frame) -> tuple[Task, ...]:
+def pipeline(building: Building, written: WrittenTasks, frame: Frame) -> tuple[Task, ...]:
     """The tasks of a step, a workbook entry, a hook or a branch."""
-    if isinstance(node, Mapping) and not is_labelled(node):
-        single = f"{frame.prefix}{frame.home.name or frame.home.block}_task"
-        return (_single(building, node, single, frame),)
-    written = [node] if isinstance(node, Mapping) else items(node)
-    tasks: list[Task] = []
-    for index, item in enumerate(written):
-        here = frame if index == 0 else _later(frame)
-        tasks += _entry(building, item, f"{frame.prefix}task_{index}", here)
-    return tuple(tasks)
+    home = frame.home
+    if isinstance(written, WrittenTask):
+        fallback = f"{frame.prefix}{home.name or home.block}_task"
+        # Of a lone workbook call, `name` is the entry it calls.
+        calls_by_name = written.kind == WORKBOOK and nodes.field(written.node, "task") is None
+        name = fallback if calls_by_name else written.name or fallback
+        return (task(building, written, name, frame, written.place_of("name")),)
+    return tuple(_entries(building, written, f"{frame.prefix}task", frame))
 
 
-def _later(frame: Frame) -> Frame:
-    """Of a task that comes after another: it sees how that one ended."""
-    if frame.where is not Where.TASK:
-        return frame
-    return msgspec.structs.replace(frame, where=Where.LATER)
-
-
-def _entry(building: Building, node: Node, label: str, frame: Frame) -> list[Task]:
-    word = is_sugar(node)
-    if word is not None:
-        return expand(
-            building,
-            word,
-            node,
-            label.replace("task", word, 1) if label.startswith("task_") else f"{label}_{word}",
-            frame.home,
-            lambda body, prefix: _branch(building, body, prefix, frame),
-        )
-    if is_labelled(node):
-        assert isinstance(node, Mapping)
-        [(name, body)] = node.entries.items()
-        return [task(building, body, name, frame, node.keys[name])]
-    named = field(node, "name")
-    name = nodes.text_of(named) or label
-    return [task(building, node, name, frame, named.place if named is not None else None)]
-
-
-def _branch(building: Building, node: Node | None, prefix: str, frame: Frame) -> list[Task]:
-    """Tasks inside sugar: generated names carry the prefix, written ones stay as they are."""
-    if isinstance(node, Mapping) and not is_labelled(node) and is_sugar(node) is None:
-        return _entry(building, node, f"{prefix}_0", frame)
+def _entries(building: Building, written: WrittenTasks, prefix: str, frame: Frame) -> list[Task]:
+    """Tasks in a row: generated names carry the prefix, written ones stay as they are."""
     found: list[Task] = []
-    for index, item in enumerate([node] if isinstance(node, Mapping) else items(node)):
-        here = frame if index == 0 else _later(frame)
-        found += _entry(building, item, f"{prefix}_{index}", here)
+    for index, entry in enumerate(written if isinstance(written, tuple) else (written,)):
+        if index == 1 and frame.where is Where.TASK:
+            # A task that comes after another sees how that one ended.
+            frame = msgspec.structs.replace(frame, where=Where.LATER)
+        found += _entry(building, entry, f"{prefix}_{index}", frame)
     return found
 
 
-def _single(building: Building, node: Mapping, fallback: str, frame: Frame) -> Task:
-    named = field(node, "name")
-    # Of a lone workbook call, `name` is the entry it calls.
-    calls_by_name = text(node, "kind") == WORKBOOK and field(node, "task") is None
-    name = fallback if calls_by_name else nodes.text_of(named) or fallback
-    return task(building, node, name, frame, named.place if named is not None else None)
+def _entry(
+    building: Building, written: WrittenEntry | None, label: str, frame: Frame
+) -> list[Task]:
+    match written:
+        case None:
+            return []
+        case WrittenLabel():
+            return [task(building, written.task, written.name, frame, written.name_place)]
+        case WrittenTask():
+            name = written.name or label
+            return [task(building, written, name, frame, written.place_of("name"))]
+    return expand(
+        building,
+        written,
+        label,
+        frame.home,
+        lambda body, prefix: _entries(building, body, prefix, frame),
+    )
 
 
 def task(
     building: Building,
-    node: Node,
+    written: WrittenTask,
     name: str,
     frame: Frame,
     name_place: Place | None = None,
 ) -> Task:
     """One tool call as written in a mapping with `kind`."""
     home = frame.home
-    kind = text(node, "kind") or ""
-    spec = merge(frame.spec, noted_knobs(building, field(node, "spec"), home))
-    policy = policy_of(node)
+    kind = written.kind or ""
+    spec = merge(frame.spec, noted_knobs(building, written.spec, home))
+    policy = written.spec.policy
     before = msgspec.structs.replace(frame, retries=())
     after = msgspec.structs.replace(before, where=Where.HOOK)
     timeout = spec.pop("timeout", None)
-    spec |= promises(field(node, "assert"))
-    if field(node, "table") is not None:
-        spec |= _made_by_tojson(field(node, "args", "input", "with"), field(node, "rows"))
-    inline_max = whole(field(node, "output"), "inline_max_bytes")
+    spec |= written.assert_.promises()
+    if nodes.field(written.node, "table") is not None:
+        spec |= _made_by_tojson(written.args, nodes.field(written.node, "rows"))
+    inline_max = written.output.inline_max_bytes
     if inline_max is None:
         inline_max = building.inline_max
     if inline_max is not None:
         spec["inline_max_bytes"] = inline_max
+
+    def hook(word: str, tasks: WrittenTasks, around: Frame) -> tuple[Task, ...]:
+        """Tasks around the task; their generated names carry its name."""
+        named = msgspec.structs.replace(around, prefix=f"{name}_{word}_")
+        return pipeline(building, tasks, named)
+
     made = Task(
         name=name,
         kind=kind,
-        config=_config(building, node, name, building.tools.get(kind), frame),
-        inputs=building.values(field(node, "args", "input", "with"), frame.where, home),
+        config=_config(building, written, name, building.tools.get(kind), frame),
+        inputs=building.values(written.args, frame.where, home),
         rules=task_rules(building, policy, home),
-        retries=retry_rules(building, field(node, "retry"), home) or frame.retries,
-        poll=_poll(building, field(node, "poll"), home),
-        before=_hook(building, policy, "before", name, before),
-        after=_hook(building, policy, "after", name, after),
-        finally_=_hook(building, policy, "finally", name, after),
-        patch=building.patch(field(node, "set"), Where.AFTER, home),
-        select=_select(field(node, "output_select") or deep(node, "output", "select")),
-        schema=result_schema(building, field(node, "output")),
-        timeout=_bounded_timeout(building, timeout, node),
-        max_jumps=_max_jumps(building, spec.pop("max_jumps", None), node),
+        retries=retry_rules(building, written.retry, home) or frame.retries,
+        poll=_poll(building, written.poll, home),
+        before=hook("before", policy.before, before),
+        after=hook("after", policy.after, after),
+        finally_=hook("finally", policy.finally_, after),
+        patch=building.patch(written.set, Where.AFTER, home),
+        select=_select(written.output_select or written.output.select),
+        schema=result_schema(building, written.output.schema),
+        timeout=_bounded_timeout(building, timeout, written),
+        max_jumps=_max_jumps(building, spec.pop("max_jumps", None), written),
         spec=spec,
     )
-    kind_node = field(node, "kind")
     building.mark(
         made,
-        node.place,
+        written.place,
         name=name_place,
-        kind=kind_node.place if kind_node is not None else None,
-        task=_place(field(node, "task", "name")),
-        args=_place(field(node, "args", "input", "with", "payload")),
+        kind=written.place_of("kind"),
+        task=_place(nodes.field(written.node, "task", "name")),
+        args=written.place_of("args") or _place(nodes.field(written.node, "payload")),
     )
     return made
 
@@ -161,32 +408,16 @@ def _made_by_tojson(inputs: Node | None, rows: Node | None = None) -> Values:
     found: Values = {}
     if made := _json_texts(inputs):
         found["json_inputs"] = made
-    if of_rows := {str(n): made for n, row in enumerate(items(rows)) if (made := _json_texts(row))}:
+    if of_rows := {
+        str(n): made for n, row in enumerate(nodes.items(rows)) if (made := _json_texts(row))
+    }:
         found["json_rows"] = of_rows
     return found
 
 
 def _json_texts(node: Node | None) -> list[str]:
-    written = entries(node).items()
+    written = nodes.entries(node).items()
     return sorted(name for name, value in written if _TO_JSON.search(nodes.text_of(value) or ""))
-
-
-def promises(node: Node | None) -> Values:
-    """`assert` as a knob of the task that it holds for."""
-    found = {
-        key: [name for item in items(field(node, key)) if (name := nodes.text_of(item))]
-        for key in ("expects", "returns")
-    }
-    written = {key: names for key, names in found.items() if names}
-    return {"assert": written} if written else {}
-
-
-def _hook(
-    building: Building, policy: Node | None, hook: str, name: str, frame: Frame
-) -> tuple[Task, ...]:
-    """Tasks around a task; their generated names carry its name."""
-    named = msgspec.structs.replace(frame, prefix=f"{name}_{hook}_")
-    return pipeline(building, field(policy, hook), named)
 
 
 def _place(node: Node | None) -> Place | None:
@@ -194,55 +425,50 @@ def _place(node: Node | None) -> Place | None:
 
 
 def _config(
-    building: Building, node: Node, name: str, tool: ToolShape | None, frame: Frame
+    building: Building, written: WrittenTask, name: str, tool: ToolShape | None, frame: Frame
 ) -> Values:
     """The tool's own fields in their main spelling."""
     if tool is None:
         return {}
     found: Values = {}
-    for key, value in entries(node).items():
-        if tool.takes(key) and key != "name":
-            found[tool.aliases.get(key, key)] = building.value(value, frame.where, frame.home)
+    for key, value in written.config.items():
+        main = tool.aliases.get(key, key)
+        if key != "name":
+            found[main] = building.value(value, frame.where, frame.home)
+        if main in tool.code_fields:
+            _warn_of_templates_in_code(building, key, value, tool)
+            _check_code(building, value, tool, f"{frame.home.name or frame.home.block}.{name}")
     if tool.kind == WORKBOOK and "task" not in found:
-        found["task"] = text(node, "name") or name
-    _warn_of_templates_in_code(building, node, tool)
-    if tool.code_check is not None:
-        _check_code(building, node, tool, f"{frame.home.name or frame.home.block}.{name}")
+        found["task"] = written.name or name
     return {key: found[key] for key in sorted(found)}
 
 
-def _warn_of_templates_in_code(building: Building, node: Node, tool: ToolShape) -> None:
-    for key, value in entries(node).items():
-        if tool.aliases.get(key, key) not in tool.code_fields:
-            continue
-        for part in items(value) or [value]:
-            code = nodes.text_of(part)
-            if code is not None and _is_mixed(code) and has_template(code):
-                building.report.add(
-                    "template-in-code",
-                    f"`{key}` of kind {tool.kind} has templates inside program text, where a value"
-                    f" can change the program. Pass values through `{tool.code_inputs}`.",
-                    part.place,
-                )
-
-
-def _check_code(building: Building, node: Node, tool: ToolShape, label: str) -> None:
-    """Note where code begins, and report what can be told of it without running it."""
-    assert tool.code_check is not None
-    for key, value in entries(node).items():
-        code = nodes.text_of(value)
-        if tool.aliases.get(key, key) not in tool.code_fields or code is None:
-            continue
-        assert isinstance(value, Scalar)
-        first = value.place.line + value.block
-        building.code_lines[label] = first
-        problem = tool.code_check(code) if not has_template(code) else None
-        if problem is not None:
+def _warn_of_templates_in_code(building: Building, key: str, value: Node, tool: ToolShape) -> None:
+    for part in nodes.items(value) or [value]:
+        code = nodes.text_of(part)
+        if code is not None and _is_mixed(code) and has_template(code):
             building.report.add(
-                "code-syntax",
-                f"the {tool.kind} code cannot be run: {problem.message}.",
-                _place_in_code(building, value, code, problem),
+                "template-in-code",
+                f"`{key}` of kind {tool.kind} has templates inside program text, where a value"
+                f" can change the program. Pass values through `{tool.code_inputs}`.",
+                part.place,
             )
+
+
+def _check_code(building: Building, value: Node, tool: ToolShape, label: str) -> None:
+    """Note where code begins, and report what can be told of it without running it."""
+    code = nodes.text_of(value)
+    if tool.code_check is None or code is None:
+        return
+    assert isinstance(value, Scalar)
+    building.code_lines[label] = value.place.line + value.block
+    problem = tool.code_check(code) if not has_template(code) else None
+    if problem is not None:
+        building.report.add(
+            "code-syntax",
+            f"the {tool.kind} code cannot be run: {problem.message}.",
+            _place_in_code(building, value, code, problem),
+        )
 
 
 def _place_in_code(building: Building, value: Scalar, code: str, problem: CodeProblem) -> Place:
@@ -263,30 +489,30 @@ def _is_mixed(code: str) -> bool:
     return not (stripped.startswith("{{") and stripped.endswith("}}") and stripped.count("{{") == 1)
 
 
-def _poll(building: Building, node: Node | None, home: Home) -> Poll | None:
-    if node is None:
+def _poll(building: Building, written: WrittenPoll, home: Home) -> Poll | None:
+    if not written:
         return None
-    until = building.condition(field(node, "until"), Where.RETRY, home)
-    interval = building.amount(field(node, "interval"), Where.TASK, home)
+    until = building.condition(written.until, Where.RETRY, home)
+    interval = building.amount(written.interval, Where.TASK, home)
     return Poll(
         until=True if until is None else until,
         interval=5 if interval is None else interval,
-        max_attempts=building.amount(field(node, "max_attempts"), Where.TASK, home),
-        deadline=building.amount(field(node, "deadline"), Where.TASK, home),
+        max_attempts=building.amount(written.max_attempts, Where.TASK, home),
+        deadline=building.amount(written.deadline, Where.TASK, home),
     )
 
 
-def _select(node: Node | None) -> tuple[Select, ...]:
+def _select(written: tuple[_Selected, ...]) -> tuple[Select, ...]:
     return tuple(
-        Select(path=path, name=text(item, "as") or path.rpartition(".")[2])
-        for item in items(node)
-        if (path := text(item, "path"))
+        Select(path=one.path, name=one.as_ or one.path.rpartition(".")[2])
+        for one in written
+        if one.path
     )
 
 
-def _bounded_timeout(building: Building, asked: object, node: Node) -> object:
+def _bounded_timeout(building: Building, asked: object, written: WrittenTask) -> object:
     limit = building.limits.timeout
-    place = _place(deep(node, "spec", "timeout")) or node.place
+    place = written.spec.place_of("timeout") or written.place
     if isinstance(asked, int | float):
         return within(building, asked, limit, "the timeout", place)
     if isinstance(asked, dict):
@@ -297,8 +523,8 @@ def _bounded_timeout(building: Building, asked: object, node: Node) -> object:
     return limit if asked is None else asked
 
 
-def _max_jumps(building: Building, asked: Amount | None, node: Node) -> Amount:
-    place = _place(deep(node, "spec", "max_jumps")) or node.place
+def _max_jumps(building: Building, asked: Amount | None, written: WrittenTask) -> Amount:
+    place = written.spec.place_of("max_jumps") or written.place
     limit = building.limits.max_jumps
     if asked is None:
         return min(100_000, limit) if limit is not None else 100_000
@@ -313,22 +539,24 @@ def nothing(building: Building, name: str, place: Place) -> Task:
     return made
 
 
-def sink_task(building: Building, node: Node, name: str, home: Home, spec: Values) -> Task:
+def sink_task(
+    building: Building, written: WrittenSink, name: str, home: Home, spec: Values
+) -> Task:
     """`sink: {tool, args}`: a task whose inputs are the sink's args."""
     frame = Frame(
         home=home,
         spec=spec,
         where=Where.SINK,
-        retries=retry_rules(building, field(node, "retry"), home),
+        retries=retry_rules(building, written.retry, home),
     )
-    tool = field(node, "tool")
-    if tool is None:
-        return nothing(building, name, node.place)
-    made = task(building, tool, text(tool, "name") or name, frame)
-    inputs = building.values(field(node, "args"), Where.SINK, home)
+    tool = written.tool
+    if not tool:
+        return nothing(building, name, written.place)
+    made = task(building, tool, tool.name or name, frame)
+    inputs = building.values(written.args, Where.SINK, home)
     spec = made.spec
-    if field(tool, "table") is not None:
-        spec = {**spec, **_made_by_tojson(field(node, "args"))}
+    if nodes.field(tool.node, "table") is not None:
+        spec = {**spec, **_made_by_tojson(written.args)}
     whole = msgspec.structs.replace(made, inputs=merge(made.inputs, inputs), spec=spec)
-    building.mark(whole, tool.place, kind=_place(field(tool, "kind")))
+    building.mark(whole, tool.place, kind=tool.place_of("kind"))
     return whole

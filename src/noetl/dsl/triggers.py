@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Known, deep, entries, field, items, text
+from noetl.dsl.building import Known
 from noetl.dsl.compile import Compiled, compile_text
 from noetl.dsl.expressions import Expressions, guarded
 from noetl.dsl.grammar import (
+    COUNT,
     DEFINITIONS,
     Anything,
     Duration,
@@ -29,7 +30,6 @@ from noetl.dsl.grammar import (
     Inspection,
     ListOf,
     Made,
-    Number,
     OneOf,
     Record,
     Schema,
@@ -42,13 +42,13 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_text,
 )
-from noetl.dsl.nodes import Node, Scalar
-from noetl.dsl.policy_shapes import VALUES
+from noetl.dsl.layers import VALUES
+from noetl.dsl.nodes import Node, Scalar, entries, field, items, text_of
+from noetl.dsl.playbook import API_VERSION, WrittenMetadata, names_of
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
 from noetl.dsl.schemas import InlineSchema
-from noetl.dsl.shapes import API_VERSION, METADATA
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import seconds
@@ -83,34 +83,30 @@ class Span(Duration):
     def __init__(self, *, least: float = 0.0) -> None:
         self._least = least
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> float | None:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and has_template(value):
             look.wrong_type(node, what, "a duration such as 30s or 5m, without a template")
-            return
-        super().check(node, what, look)
-        length = seconds(value) if isinstance(value, int | float | str) else None
-        if length is not None and not isinstance(value, bool) and length < self._least:
-            look.report.add(
-                "bad-value", f"{what} is shorter than {self._least:g} s, the least.", node.place
-            )
-
-    def schema(self) -> Schema:
-        return {"anyOf": super().schema()["anyOf"][:2]}
-
-    def read(self, node: Node) -> float | None:
-        value = node.value if isinstance(node, Scalar) else None
+            return None
+        super().read(node, what, look)
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
         length = seconds(value)
+        if length is not None and length < self._least:
+            look.report.add(
+                "bad-value", f"{what} is shorter than {self._least:g} s, the least.", node.place
+            )
         return None if length is None else float(length)
+
+    def schema(self) -> Schema:
+        return {"anyOf": super().schema()["anyOf"][:2]}
 
 
 class Cron(Shape):
     """A cron expression: five fields, six with seconds, or a name such as @daily."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        written = nodes.text_of(node)
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        written = text_of(node)
         if written is None:
             look.wrong_type(node, what, 'a cron expression such as "30 2 * * *"')
         elif wrong := calendar.cron_problem(written):
@@ -120,20 +116,17 @@ class Cron(Shape):
                 " are minute, hour, day of month, month, day of week.",
                 node.place,
             )
+        return None if written is None else " ".join(written.split())
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": r"^\s*(@[a-z]+|(\S+\s+){4,5}\S+)\s*$"}
-
-    def read(self, node: Node) -> str | None:
-        written = nodes.text_of(node)
-        return None if written is None else " ".join(written.split())
 
 
 class Moment(Shape):
     """A moment: RFC 3339, or a local time of the schedule's zone, or a day."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        written = nodes.text_of(node)
+    def read(self, node: Node, what: str, look: Inspection) -> str | None:
+        written = text_of(node)
         if written is None:
             look.wrong_type(node, what, "a moment such as 2026-01-31T12:00:00")
         elif moment_of(written, UTC) is None:
@@ -143,12 +136,10 @@ class Moment(Shape):
                 " 2026-01-31T12:00 or 2026-01-31T12:00:00+01:00.",
                 node.place,
             )
+        return written
 
     def schema(self) -> Schema:
         return {"type": "string"}
-
-    def read(self, node: Node) -> str | None:
-        return nodes.text_of(node)
 
 
 def moment_of(written: str, zone: tzinfo) -> float | None:
@@ -178,9 +169,7 @@ PLAYBOOK_REF = Either(
             "a playbook to start",
             {
                 "path": Field(Text(), "Its path in the catalog.", required=True),
-                "version": Field(
-                    Number(whole=True, least=1, templates=False), "By default the newest."
-                ),
+                "version": Field(COUNT, "By default the newest."),
             },
             makes=PlaybookRef,
         ),
@@ -211,6 +200,7 @@ SCHEDULE_SPEC = Record(
         "path": "what it starts stands under `playbook`; its own path in `metadata`.",
         "tz": "write `timezone`.",
     },
+    makes=dict,
 )
 _SCHEDULE_NAMES = {"schedule": ("path", "version", "time", "utc", "timezone", "previous", "origin")}
 
@@ -227,6 +217,7 @@ _SECRET = Field(
 _OF_PRESET = Record(
     "a way to verify",
     {"secret": _SECRET, "tolerance": Field(Span(), "How old a signature may be. Default 5m.")},
+    makes=dict,
 )
 PRESETS: dict[str, Verify] = {
     "github": Verify(
@@ -262,6 +253,7 @@ _HMAC = Record(
         "id": Field(_HEADER, "The header that names the delivery."),
         "tolerance": Field(Span(), "How old a signature may be. Default 5m."),
     },
+    makes=dict,
 )
 _TOKEN = Record(
     "`token`",
@@ -269,6 +261,7 @@ _TOKEN = Record(
         "secret": _SECRET,
         "header": Field(_HEADER, "Where it is shown. Default Authorization: Bearer."),
     },
+    makes=dict,
 )
 _WAYS = ("github", "stripe", "slack", "standard-webhooks", "hmac", "token")
 
@@ -283,12 +276,12 @@ class _Verify(Shape):
             "hmac": Field(_HMAC, "A signature of another sender."),
             "token": Field(_TOKEN, "A secret that is shown as it is."),
         },
+        makes=dict,
     )
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        written = nodes.text_of(node)
-        if written == "none":
-            return
+    def read(self, node: Node, what: str, look: Inspection) -> Verify:
+        written = text_of(node)
+        said: dict[str, Any] = {}
         if written in _WAYS:
             look.report.add(
                 "bad-value",
@@ -296,20 +289,19 @@ class _Verify(Shape):
                 f" `verify: {{{written}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
                 node.place,
             )
-        elif written is not None:
+        elif written is not None and written != "none":
             look.report.add(
                 "bad-value",
                 f'`verify` is "{written[:60]}"; write one of {", ".join(_WAYS)} with its secret,'
                 " or `none` if anybody may call." + look.report.suggest(written, _WAYS),
                 node.place,
             )
-        else:
-            self.ways.check(node, what, look)
+        elif written is None:
+            said = self.ways.read(node, what, look) or {}
             if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
                 ways = ", ".join(_WAYS)
                 look.report.add("bad-value", f"`verify` has one of {ways}.", node.place)
-            entries = node.entries if isinstance(node, nodes.Mapping) else {}
-            for way, options in entries.items():
+            for way, options in entries(node).items():
                 if way in _WAYS and nodes.is_null(options):
                     look.report.add(
                         "bad-value",
@@ -317,23 +309,18 @@ class _Verify(Shape):
                         f" `verify: {{{way}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
                         options.place,
                     )
+        scheme: Any = next(iter(entries(node)), "none")
+        given = said.get(scheme, {})
+        given["secrets"] = tuple(name for name in given.pop("secret", ()) if name)
+        if scheme in PRESETS:
+            return msgspec.structs.replace(PRESETS[scheme], **given)
+        if scheme == "token":
+            return Verify(**{"scheme": "token", "header": "authorization", **given})
+        return Verify(scheme=scheme, **given)
 
     def schema(self) -> Schema:
         ways = self.ways.schema() | {"minProperties": 1, "maxProperties": 1}
         return {"anyOf": [{"const": "none"}, ways]}
-
-    def read(self, node: Node) -> Verify:
-        if not isinstance(node, nodes.Mapping) or not node.entries:
-            return Verify(scheme="none")
-        way: Any = next(iter(node.entries))
-        known = self.ways.fields.get(way)
-        given = {} if known is None else known.shape.read(node.entries[way])
-        given["secrets"] = tuple(name for name in given.pop("secret", ()) if name)
-        if way in PRESETS:
-            return msgspec.structs.replace(PRESETS[way], **given)
-        if way == "token":
-            return Verify(**{"scheme": "token", "header": "authorization", **given})
-        return Verify(scheme=way, **given)
 
 
 _START_TARGET = Record(
@@ -346,18 +333,13 @@ _START_TARGET = Record(
 )
 
 
-class _Match(When):
-    """A condition on executions."""
-
-    def read(self, node: Node) -> str | None:
-        return nodes.text_of(node)
-
-
 _SIGNAL_TARGET = Record(
     "a target that is signalled",
     {
         "signal": Field(Text(), "The name of the event.", required=True),
-        "match": Field(_Match(), "Which waiting executions: reads their workload, ctx, labels."),
+        "match": Field(
+            Made(When(), text_of), "Which waiting executions: reads their workload, ctx, labels."
+        ),
         "labels": Field(VALUES, "Which waiting executions: labels that they have."),
         "playbook": Field(Text(), "Only executions of this playbook."),
         "data": Field(Anything(), "The data of the event. Default the body."),
@@ -392,6 +374,7 @@ HOOK_SPEC = Record(
             "Deliveries that follow each other closely are one start.",
         ),
     },
+    makes=dict,
 )
 _HOOK_NAMES: dict[str, tuple[str, ...]] = {
     "hook": ("path", "id", "time", "body", "text", "form", "headers", "query")
@@ -446,18 +429,18 @@ class _OneOf(Shape):
 
     def __init__(self, what: str, choices: Mapping[str, Record]) -> None:
         self._names = " | ".join(choices)
-        self._record = Record(what, {name: Field(one, f"{name}.") for name, one in choices.items()})
+        self._record = Record(
+            what, {name: Field(one, f"{name}.") for name, one in choices.items()}, makes=dict
+        )
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        self._record.check(node, what, look)
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        said = self._record.read(node, what, look) or {}
         if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
             look.report.add("bad-value", f"{what} has one of {self._names}.", node.place)
+        return next(iter(said.values()), None)
 
     def schema(self) -> Schema:
         return self._record.schema() | {"minProperties": 1, "maxProperties": 1}
-
-    def read(self, node: Node) -> Any:
-        return next(iter(self._record.read(node).values()), None)
 
 
 CONSUMER_SPEC = Record(
@@ -468,10 +451,11 @@ CONSUMER_SPEC = Record(
         "format": Field(OneOf("json", "text"), "How a message is read. Default json."),
         "when": Field(When(), "Which messages count; the others are recorded and dropped."),
         "max_running": Field(
-            Number(whole=True, least=1, templates=False),
+            COUNT,
             "How many of its executions may run at the same time. Default 100.",
         ),
     },
+    makes=dict,
 )
 _CONSUMER_NAMES: dict[str, tuple[str, ...]] = {
     "message": ("path", "id", "time", "body", "text", "headers", "subject")
@@ -493,6 +477,7 @@ NOTIFICATION_SPEC = Record(
         "window": Field(Span(), "One message for each path and kind of error. Default 1h."),
         "target": Field(_START_TARGET, "The playbook that tells it.", required=True),
     },
+    makes=dict,
 )
 _NOTIFICATION_NAMES: dict[str, tuple[str, ...]] = {
     "notification": (
@@ -527,9 +512,10 @@ class Kind(msgspec.Struct, frozen=True):
             {
                 "apiVersion": Field(Text(), f"Always {API_VERSION}.", required=True),
                 "kind": Field(Text(), "What the document is.", required=True),
-                "metadata": Field(METADATA, "What it is called.", required=True),
+                "metadata": Field(WrittenMetadata.shape, "What it is called.", required=True),
                 "spec": Field(self.spec, "What it does.", required=True),
             },
+            makes=dict,
         )
 
 
@@ -545,22 +531,21 @@ def compile_document(
     """Compile a document of any kind. Never raises for bad input: the problems say why."""
     report = Report()
     root = read(written, report)
-    kind = KINDS.get(text(root, "kind") or "") if root is not None else None
+    kind = KINDS.get(text_of(field(root, "kind")) or "")
     if root is None or kind is None:
         return compile_text(written, tools=tools, limits=limits, strict=strict, known=known)
-    kind.shape.check(root, kind.title, Inspection(report, tools))
-    name = _check_head(report, root, kind.title)
-    look = Look(report, zones or OnlyUtc())
-    spec = field(root, "spec")
-    made = None
+    document = kind.shape.read(root, kind.title, Inspection(report, tools))
+    metadata = document.get("metadata") or WrittenMetadata()
+    name, path = _check_head(report, root, metadata, kind.title)
+    spec, made = field(root, "spec"), None
     if isinstance(spec, nodes.Mapping):
-        about: dict[str, Any] = {"name": name[0], "path": name[1]}
-        about["description"] = text(field(root, "metadata"), "description", "desc") or ""
-        given = kind.spec.read(spec)
-        kind.rules(look, spec, given)
-        made = None if report.has_errors else kind.makes(**about, **given)
+        given = document["spec"]
+        kind.rules(Look(report, zones or OnlyUtc()), spec, given)
+        if not report.has_errors:
+            about = metadata.description or ""
+            made = kind.makes(name=name, path=path, description=about, **given)
     problems = report.problems(root)
-    if report.has_errors or made is None:
+    if made is None:
         return Compiled(net=None, problems=problems)
     return Compiled(net=None, trigger=made, digest=triggers.digest(made), problems=problems)
 
@@ -574,22 +559,22 @@ def trigger_schema(kind: str) -> Schema:
     return {"$schema": DIALECT, "title": f"NoETL {kind.lower()}", **root, "$defs": shared}
 
 
-def _check_head(report: Report, root: nodes.Mapping, title: str) -> tuple[str, str]:
+def _check_head(
+    report: Report, root: nodes.Mapping, metadata: WrittenMetadata, title: str
+) -> tuple[str, str]:
     """What every document says of itself; its name and its path."""
     version = field(root, "apiVersion")
-    if version is not None and nodes.text_of(version) not in (API_VERSION, None):
+    if version is not None and text_of(version) not in (API_VERSION, None):
         report.add(
             "unsupported-version",
-            f'apiVersion is "{nodes.text_of(version)}"; today it is {API_VERSION}.',
+            f'apiVersion is "{text_of(version)}"; today it is {API_VERSION}.',
             version.place,
         )
-    metadata = field(root, "metadata")
-    name, path = text(metadata, "name"), text(metadata, "path")
-    if isinstance(metadata, nodes.Mapping) and not name and not path:
+    if metadata and not metadata.name and not metadata.path:
         report.add(
             "missing-key", f"{title} needs `metadata.name` or `metadata.path`.", metadata.place
         )
-    return name or (path or "").rpartition("/")[2], path or name or ""
+    return names_of(metadata.name, metadata.path)
 
 
 def _check_templates(
@@ -687,7 +672,7 @@ def _check_way(report: Report, spec: nodes.Mapping) -> None:
 
 
 def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> None:
-    written = nodes.text_of(node)
+    written = text_of(node)
     if written is None or zone is None or calendar.cron_problem(written):
         return
     gap = calendar.first_in_gap(" ".join(written.split()), zone, look.zones.now)
@@ -726,7 +711,7 @@ def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     if given["wait"] > WAIT_SECONDS_MAX:
         told = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after that the answer is 202."
         report.add("limit-applied", told, spec.keys["wait"])
-    signed = deep(spec, "verify", "hmac")
+    signed = field(field(spec, "verify"), "hmac")
     if signed is not None:
         _check_signed(report, signed, given["verify"])
 
@@ -810,6 +795,7 @@ SCHEMA_SPEC = Record(
             "readers (default): a version that breaks readers of the last one is refused.",
         ),
     },
+    makes=dict,
 )
 
 

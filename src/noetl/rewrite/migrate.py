@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from noetl.dsl.compile import compile_text
 from noetl.dsl.older import rewrite as rewrite_older_forms
-from noetl.dsl.shapes import API_VERSION
-from noetl.dsl.step_shapes import STEP
+from noetl.dsl.playbook import API_VERSION
+from noetl.dsl.steps import WrittenStep
 from noetl.model.problems import Place
 from noetl.model.rewrites import Migration
 from noetl.model.toolshape import ToolShape
@@ -222,7 +222,7 @@ def _migrate_type(work: Work, step: Branch) -> None:
     moved = [
         part
         for part in step.entries
-        if part.name == "with" or (tool.takes(part.name) and part.name not in STEP.fields)
+        if part.name == "with" or (tool.takes(part.name) and part.name not in WrittenStep.declared)
     ]
     for part in moved:
         step.remove(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl.dsl.building import Where
 from noetl.dsl.policies import ON_ANY_ERROR
-from noetl.dsl.task_shapes import SUGAR
+from noetl.dsl.sugar import SUGAR
 from noetl.model.net import WORKBOOK
 from noetl.rewrite.edit import Work
 from noetl.rewrite.templates import fits, output_is_outcome, reads_of, rewrite

@@ -29,6 +29,7 @@ from noetl.dsl.grammar import (
     Schema,
     Shape,
     Text,
+    Values,
     When,
     has_template,
     is_list,
@@ -152,17 +153,18 @@ class TrialFile(Part, frozen=True, kw_only=True):
 
 
 ARROW = "->"
-_VALUES = MapOf(Anything())
+_VALUES = Values()
 
 
 class Length(Duration):
     """A duration that is written out: nothing could fill in a template here."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         if has_template(text_of(node) or ""):
             look.wrong_type(node, what, "seconds or a text such as 30s, 5m, 1h30m")
         else:
-            super().check(node, what, look)
+            super().read(node, what, look)
+        return node
 
     def schema(self) -> Schema:
         written = {"type": "string", "pattern": DURATION_PATTERN}
@@ -172,10 +174,11 @@ class Length(Duration):
 class ArcText(Shape):
     """An arc, by the steps that it joins: `fetch -> end`."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
         steps = [name.strip() for name in (text_of(node) or "").split(ARROW)]
         if len(steps) != 2 or not all(steps):
             look.wrong_type(node, what, "an arc such as `fetch -> end`")
+        return node
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": ARROW}
@@ -184,12 +187,13 @@ class ArcText(Shape):
 class Filled(Record):
     """A record whose keys all say something, but for those of free data."""
 
-    def check(self, node: Node, what: str, look: Inspection) -> None:
-        super().check(node, what, look)
+    def read(self, node: Node, what: str, look: Inspection) -> Node:
+        super().read(node, what, look)
         for key, value in node.entries.items() if isinstance(node, Mapping) else ():
             field = self.fields.get(key)
             if field is not None and is_null(value) and not isinstance(field.shape, Anything):
                 look.wrong_type(value, f"`{key}` of {self.title}", "a value, or left out")
+        return node
 
 
 _ERROR = Filled(
@@ -324,7 +328,7 @@ def read_trials(text: str) -> Read:
     root = read(text, report)
     if root is None:
         return Read(None, None, tuple(map(_of_a_test_file, report.problems(None))))
-    TRIAL_FILE.check(root, "a test file", Inspection(report, {}))
+    TRIAL_FILE.read(root, "a test file", Inspection(report, {}))
     for answer in _answers(root):
         _check_templates(answer, report)
     if report.has_errors:
