@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from noetl.engine.pipeline.actions import winner
-from noetl.engine.pipeline.rules import CaseProgram, Happening, called, entering, exiting, outside
+from noetl.engine.pipeline.rules import ENTER, CaseProgram, Happening, called, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
 from noetl.model.commands import Ending
 from noetl.model.events import (
@@ -68,7 +68,7 @@ ELSE = "{else: {then: {next: end}}}"
         (f"[{ON_EXIT}]", ENDED, ["case_0"]),
         (f"[{ON_EXIT}]", exiting(ok=True, looped=True), []),
         (f"[{ON_EXIT}]", BROKEN, []),
-        (f"[{UNNAMED}]", entering(), []),
+        (f"[{UNNAMED}]", ENTER, []),
         (f"[{UNNAMED}]", DONE, ["case_0"]),
         (f"[{UNNAMED}]", called(ok=True, last=False), []),
         (f"[{UNNAMED}]", FAILED, []),

@@ -160,8 +160,8 @@ def test_a_rule_writes_on_its_way_whatever_it_decides() -> None:
             {else: {then: {do: break, set_iter: {page: "{{ outcome.result + 1 }}"}}}}]"""
     )
 
-    assert judge(task, FAILED).ctx == {"tries": "error"}
-    assert judge(task, ok(6)).iter == {"page": 7}
+    assert judge(task, FAILED).writes.ctx == {"tries": "error"}
+    assert judge(task, ok(6)).writes.iter == {"page": 7}
 
 
 def test_a_fail_rule_may_say_what_went_wrong() -> None:

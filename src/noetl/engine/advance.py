@@ -21,8 +21,6 @@ from noetl.engine.program import Program
 from noetl.engine.reports import (
     absorb_report,
     close_command,
-    killed_its_workers,
-    lost_for_good,
     refuse_report,
     run_of,
 )
@@ -346,10 +344,10 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
     if halves and sum(map(len, chains)) > 1:
         half = (None, None)
     if half is None and died_alone >= ALONE_MAX:
-        _give_up(turn, run, command_id, killed_its_workers(died_alone))
+        _give_up(turn, run, command_id, _killed_its_workers(died_alone))
         return
     if half is None and deliveries > DELIVERIES_MAX:
-        _give_up(turn, run, command_id, lost_for_good(deliveries - 1))
+        _give_up(turn, run, command_id, _lost_for_good(deliveries - 1))
         return
     again = derive(command_id, deliveries)
     turn.record(
@@ -389,7 +387,7 @@ def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     loop = run.loop if run.following is None else None
     iteration = loops.first_of(loop, command_id) if loop is not None else None
     if iteration is None:
-        fail_run(turn, run.step_run_id, error)
+        fail_run(turn, run, error)
         return
     turn.record(
         IterationFailed(
@@ -402,6 +400,25 @@ def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
     )
     close_command(turn, run, command_id)
     loops.go_on(turn, run)
+
+
+def _killed_its_workers(times: int) -> TaskError:
+    return TaskError(
+        kind="lease_lost",
+        code="poison",
+        message=f"given up after {times} workers died while they ran this and nothing else."
+        " Something in this step kills its worker: too much memory, a crash inside a library, a"
+        " signal. Look at the workers' logs.",
+    )
+
+
+def _lost_for_good(deliveries: int) -> TaskError:
+    return TaskError(
+        kind="lease_lost",
+        code="poison",
+        message=f"given up after {deliveries} deliveries: the workers that ran it died or lost"
+        " their lease. Something in this step may kill its worker; look at the workers' logs.",
+    )
 
 
 def _on_timer(turn: Turn, timer: TimerState) -> None:
@@ -419,7 +436,7 @@ def _on_timer(turn: Turn, timer: TimerState) -> None:
                 message=f'step "{run.step}" {what}: stopped.',
                 retryable=True,
             )
-            fail_run(turn, run.step_run_id, error)
+            fail_run(turn, run, error)
         case "child":
             _stop_child(turn, run, timer)
         case _:

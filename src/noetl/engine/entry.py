@@ -23,7 +23,7 @@ from typing import Literal
 from noetl.engine.durations import duration
 from noetl.engine.loops import start_loop
 from noetl.engine.pipeline.actions import rendered
-from noetl.engine.pipeline.rules import entering
+from noetl.engine.pipeline.rules import ENTER
 from noetl.engine.program import GATHERING, AdmitProgram, StepProgram
 from noetl.engine.runs import complete_run, end_by_rule, fail_run, hear, issue
 from noetl.engine.scope import ALIASES, NOTHING, server_scope
@@ -235,7 +235,7 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     )
     run = turn.state.runs[run_id]
     if wrong is not None:
-        fail_run(turn, run_id, wrong)
+        fail_run(turn, run, wrong)
     elif limits or program.case is not None:
         _begin(turn, run, limits)
     else:
@@ -292,10 +292,11 @@ def _start_apart(
             handles_failure=handles_failure,
         )
     )
+    run = turn.state.runs[run_id]
     if wrong is not None:
-        fail_run(turn, run_id, wrong)
+        fail_run(turn, run, wrong)
     else:
-        _begin(turn, turn.state.runs[run_id], limits)
+        _begin(turn, run, limits)
 
 
 def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, int]:
@@ -413,7 +414,7 @@ def _begin(turn: Turn, run: Run, limits: list[Limit]) -> None:
                     step_run_id=run.step_run_id,
                 )
             )
-    chain = hear(turn, run, entering()) if hears and program.hears_enter else None
+    chain = hear(turn, run, ENTER) if hears and program.hears_enter else None
     if chain is None or (chain.is_over and not end_by_rule(turn, run, chain)):
         begin_body(turn, run)
 

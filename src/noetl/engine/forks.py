@@ -12,7 +12,7 @@ its ctx. Turns before that one are kept whole.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -498,13 +498,12 @@ def record(turn: Turn, given: Seed) -> None:
         )
         timer = state.timers.get(token.timer or "")
         if timer is not None:
-            purpose: Literal["token"] = "token"
             turn.record(
                 TimerSet(
                     at=turn.at,
                     timer_id=timer.timer_id,
                     fires_at=timer.fires_at,
-                    purpose=purpose,
+                    purpose="token",
                     token_id=token.token_id,
                 )
             )

@@ -49,11 +49,11 @@ def start_loop(turn: Turn, run: Run) -> None:
     try:
         beginning = started(turn, run, loop)
     except EvaluationFailed as error:
-        fail_run(turn, run.step_run_id, error_from(error))
+        fail_run(turn, run, error_from(error))
         return
     except BadCollection as error:
         wrong = TaskError(kind="schema", code="bad_collection", message=str(error))
-        fail_run(turn, run.step_run_id, wrong)
+        fail_run(turn, run, wrong)
         return
     turn.record(beginning)
     go_on(turn, run)
@@ -329,7 +329,7 @@ def conclude(turn: Turn, run: Run) -> None:
     turn.record(LoopDone(at=turn.at, step_run_id=run.step_run_id, step=run.step, **_stats(state)))
     result = _result(turn, run)
     if error is not None:
-        fail_run(turn, run.step_run_id, error, result)
+        fail_run(turn, run, error, result)
     else:
         complete_run(turn, run, result)
 

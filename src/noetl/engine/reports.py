@@ -25,7 +25,6 @@ from noetl.engine.runs import (
     decide_next,
     end_by_rule,
     fail_run,
-    followed,
     leave,
     record_skipped,
 )
@@ -34,6 +33,7 @@ from noetl.model import refs
 from noetl.model.chains import Chain
 from noetl.model.commands import ChildRequest, Ending, Report, Suspension
 from noetl.model.events import (
+    CaseProcessed,
     ChildStarted,
     CommandClosed,
     CommandLost,
@@ -98,7 +98,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
     if turn.program.is_metered:
         astray = _meter(turn, run, turn.events[begins:]) or astray
     if astray is not None:
-        fail_run(turn, run.step_run_id, astray)
+        fail_run(turn, run, astray)
     elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
         _end(turn, run, report.command_id, report.ending)
     else:
@@ -119,9 +119,9 @@ def _ends(run: Run, ending: Ending) -> bool:
 
 def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
     """The worker is through with the body, or with rules for an event that the server heard."""
-    progress = run.progress
-    if progress is not None and progress.chain is not None and run.following is not None:
-        _followed(turn, run, followed(turn, run, command_id, ending))
+    following = run.following
+    if following is not None:
+        _followed(turn, run, command_id, following, ending)
         return
     error = ending.error
     if ending.next is not None:
@@ -129,13 +129,28 @@ def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
     if ending.skipped is not None:
         record_skipped(turn, run, ending.skipped)
     elif error is not None:
-        fail_run(turn, run.step_run_id, error)
+        fail_run(turn, run, error)
     else:
         complete_run(turn, run, ending.result, ending.tasks)
 
 
-def _followed(turn: Turn, run: Run, chain: Chain) -> None:
-    """Go on where the run was when its rules were handed to a worker."""
+def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending: Ending) -> None:
+    """Go on where the run was when the rules for an event were handed to a worker."""
+    turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
+    turn.record(
+        CaseProcessed(
+            at=turn.at, step_run_id=run.step_run_id, step=run.step, trigger_event=chain.event
+        )
+    )
+    chain = msgspec.structs.replace(
+        chain,
+        branch=len(chain.rules),
+        error=ending.error,
+        skipped=ending.skipped,
+        recovered=ending.recovered,
+    )
+    if ending.next is not None and chain.error is None:
+        chain.error = decide_next(turn, run, ending.next, ending.suppressed)
     if chain.stage == "exit":
         leave(turn, run, chain)
     elif not end_by_rule(turn, run, chain) and chain.stage == "enter":
@@ -151,7 +166,7 @@ def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: 
                 turn.effects.append(Close(command_id))
             close_command(turn, run, command_id)
         elif closes:
-            fail_run(turn, run.step_run_id, NO_ENDING)
+            fail_run(turn, run, NO_ENDING)
         return
     if closes:
         close_command(turn, run, command_id)
@@ -316,26 +331,6 @@ NO_ENDING = TaskError(
     code="no_ending",
     message="the worker let go of the run without saying how it ended.",
 )
-LOST = "the workers that ran it died or lost their lease"
-
-
-def killed_its_workers(times: int) -> TaskError:
-    return TaskError(
-        kind="lease_lost",
-        code="poison",
-        message=f"given up after {times} workers died while they ran this and nothing else."
-        " Something in this step kills its worker: too much memory, a crash inside a library, a"
-        " signal. Look at the workers' logs.",
-    )
-
-
-def lost_for_good(deliveries: int) -> TaskError:
-    return TaskError(
-        kind="lease_lost",
-        code="poison",
-        message=f"given up after {deliveries} deliveries: {LOST}. Something in this step may kill"
-        " its worker; look at the workers' logs.",
-    )
 
 
 # --- Quotas ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ events of it:
 
 The server follows rules that take no tool itself; others it hands to a worker, as a command whose
 progress holds the chain. The worker reports what they said, and the run goes on where it was
-(`followed`). Calls, which are events too, happen on workers, and so does what answers them
+(`reports`). Calls, which are events too, happen on workers, and so does what answers them
 (`pipeline.machine`). What the world says to a step that waits is offered by `signals`.
 
 The body of a step ends with `complete_run` or `fail_run`: they hear `step.exit` before the run is
@@ -45,10 +45,9 @@ from noetl.engine.turn import CancelChild, Close, Issue, Turn
 from noetl.engine.waits import is_to_wait, waiting_facts
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
-from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, Ending, apart
+from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, apart
 from noetl.model.events import (
     BranchSuppressed,
-    CaseProcessed,
     CaseUnmatched,
     CommandClosed,
     CommandIssued,
@@ -62,9 +61,8 @@ from noetl.model.events import (
     StepSkipped,
     VarsSet,
 )
-from noetl.model.facts import Undefined
-from noetl.model.ids import CommandId, StepRunId, derive
-from noetl.model.net import Needs, Values
+from noetl.model.ids import CommandId, derive
+from noetl.model.net import Needs, Patch, Values
 from noetl.model.outcome import Outcome, TaskError, error_from, error_value, ok
 from noetl.model.state import Run, StepResult
 from noetl.templates import Scope
@@ -185,21 +183,19 @@ class _Notes:
         self.yields: tuple[Any, ...] = ()
         scope.roots["ctx"] = dict(ctx)
 
-    def write(
-        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
-    ) -> None:
+    def write(self, patch: Patch) -> None:
         """In a step without iteration under way `iter` is the step run's own scratchpad."""
-        if variables:
-            self.vars |= variables
+        if patch.vars:
+            self.vars |= patch.vars
             known = self.scope.roots["vars"]
             assert isinstance(known, dict)
-            self.scope.roots["vars"] = {**known, **variables}
+            self.scope.roots["vars"] = {**known, **patch.vars}
         seen = self.scope.roots["ctx"]
         assert isinstance(seen, dict)
-        for path, value in ctx.items():
+        for path, value in patch.ctx.items():
             put(seen, path, value)
             self.ctx[path] = value
-        for name, value in (*iteration.items(), *local.items()):
+        for name, value in (*patch.iter.items(), *patch.local.items()):
             self.local[name] = value
             self.scope.roots[name] = value
 
@@ -240,7 +236,17 @@ def hear(
         chain.error = error_from(error)
         return chain
     if not rules:
-        _warn_of_misspelt(turn, run, case.misspelt(happening, scope, event), happening)
+        undefined = case.misspelt(happening, scope, event)
+        if undefined:
+            turn.record(
+                CaseUnmatched(
+                    at=turn.at,
+                    step_run_id=run.step_run_id,
+                    step=run.step,
+                    trigger_event=happening.name,
+                    undefined=undefined,
+                )
+            )
         return None
     chain.rules = tuple(rule.label for rule in rules)
     if any(rule.needs_worker for rule in rules):
@@ -249,23 +255,6 @@ def hear(
     turn.record(case.evaluated(chain, at=turn.at, step_run_id=run.step_run_id, step=run.step))
     _follow(turn, run, case, rules, chain, scope)
     return chain
-
-
-def _warn_of_misspelt(turn: Turn, run: Run, undefined: Undefined, happening: Happening) -> None:
-    if undefined:
-        turn.record(
-            CaseUnmatched(
-                at=turn.at,
-                step_run_id=run.step_run_id,
-                step=run.step,
-                trigger_event=happening.name,
-                undefined=undefined,
-            )
-        )
-
-
-def _nothing() -> None:
-    """The event stays in sight for all actions."""
 
 
 def _event(run: Run, outcome: Outcome | None, data: Any) -> Values:
@@ -319,7 +308,7 @@ def _follow(
     notes = _Notes(scope, turn.state.ctx)
     policy = case.settings.next_policy
     try:
-        for _, action in following(chain, lambda at: rules[at.branch], notes, policy, _nothing):
+        for _, action in following(chain, lambda at: rules[at.branch], notes, policy):
             raise AssertionError(f"{type(action).__name__} is for a worker")
     except EvaluationFailed as error:
         chain.error = error_from(error)
@@ -395,7 +384,7 @@ def end_by_rule(turn: Turn, run: Run, chain: Chain) -> bool:
     if chain.skipped is not None:
         record_skipped(turn, run, chain.skipped)
     elif chain.error is not None:
-        fail_run(turn, run.step_run_id, chain.error)
+        fail_run(turn, run, chain.error)
     elif run.next is not None or _is_answered(turn, run, chain):
         result, tasks = _so_far(turn, run, chain)
         complete_run(turn, run, result, tasks)
@@ -448,16 +437,15 @@ def _begin_waiting(turn: Turn, run: Run, result: Any) -> None:
     try:
         facts = waiting_facts(turn, run, result)
     except EvaluationFailed as error:
-        fail_run(turn, run.step_run_id, error_from(error))
+        fail_run(turn, run, error_from(error))
         return
     let_go(turn, run)
     for fact in facts:
         turn.record(fact)
 
 
-def fail_run(turn: Turn, run_id: StepRunId, error: TaskError, result: Any = None) -> None:
+def fail_run(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
     """The body failed: hear `step.exit`, then end the run; whatever works on it must stop."""
-    run = turn.state.runs[run_id]
     following = run.following
     chain = None
     if following is None or following.stage != "exit":
@@ -483,32 +471,6 @@ def leave(turn: Turn, run: Run, chain: Chain) -> None:
         record_failed(turn, run, body.error, body.result)
     else:
         record_done(turn, run, run.yields[0] if run.yields else body.result, chain.tasks)
-
-
-def followed(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> Chain:
-    """A worker has followed the rules for an event that the server heard.
-
-    Returns the chain as it ended. Whether the run has ended with it is for `end_by_rule` to say,
-    and for `leave` if the event was the end of the step.
-    """
-    chain = run.following
-    assert chain is not None
-    turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
-    turn.record(
-        CaseProcessed(
-            at=turn.at, step_run_id=run.step_run_id, step=run.step, trigger_event=chain.event
-        )
-    )
-    ended = msgspec.structs.replace(
-        chain,
-        branch=len(chain.rules),
-        error=ending.error,
-        skipped=ending.skipped,
-        recovered=ending.recovered,
-    )
-    if ending.next is not None and ended.error is None:
-        ended.error = decide_next(turn, run, ending.next, ending.suppressed)
-    return ended
 
 
 # --- The end of the run ---------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from jinja2 import nodes
 
@@ -119,15 +119,12 @@ def _tree_nodes(node: nodes.Node) -> Iterator[nodes.Node]:
         pending.extend(node.iter_child_nodes())
 
 
-class _Path:
+class _Path(NamedTuple):
     """A name of the scope and the constant keys after it: `ctx.user["name"]`."""
 
-    __slots__ = ("keys", "name", "nodes")
-
-    def __init__(self, name: str, keys: list[object], lookups: list[nodes.Expr]) -> None:
-        self.name = name
-        self.keys = keys
-        self.nodes = lookups
+    name: str
+    keys: list[object]
+    lookups: list[nodes.Expr]
 
 
 class _Writer:
@@ -512,7 +509,7 @@ def _emit_arithmetic(writer: _Writer, node: nodes.BinExpr) -> str:
     left, right = writer.emit(node.left), writer.emit(node.right)
     sign = _ARITHMETIC[type(node)]
     work = writer.constant(_OPERATORS[sign])
-    general = f"reckon({writer.run}, {work}, {writer.plain(left)}, {writer.plain(right)})"
+    general = f"calculate({writer.run}, {work}, {writer.plain(left)}, {writer.plain(right)})"
     if not writer.inline or sign == "**":
         return writer.set(general, plain=True)
     name = writer.fresh()
@@ -846,7 +843,7 @@ def _find(run: Evaluation, path: _Path) -> object:
             return run.undefined(path.name, scope)
     if type(value) is Tainted:
         value = run.take(value)
-    for key, node in zip(path.keys, path.nodes, strict=True):
+    for key, node in zip(path.keys, path.lookups, strict=True):
         found = lookup(value, key)
         if found is MISSING:
             return _lacking(run, node, value, key)
@@ -903,7 +900,7 @@ def _signed(run: Evaluation, work: Callable[..., object], value: object) -> obje
     return run.missing(value) if type(value) is Undefined else work(run, value)
 
 
-def _reckon(run: Evaluation, work: operators.Operator, left: object, right: object) -> object:
+def _calculate(run: Evaluation, work: operators.Operator, left: object, right: object) -> object:
     if type(left) is Undefined:
         return run.missing(left)
     if type(right) is Undefined:
@@ -1063,7 +1060,7 @@ _GLOBALS: dict[str, object] = {
     "positive": operators.positive,
     "checked": operators.checked,
     "whole": whole_of,
-    "reckon": _reckon,
+    "calculate": _calculate,
     "compare": _compare,
     "concatenate": _concatenate,
     "items_in": _items_in,

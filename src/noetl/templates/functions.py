@@ -7,7 +7,7 @@ checked when a template is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from uuid import NAMESPACE_URL, uuid5
 
 from noetl.templates.errors import EvaluationFailed
@@ -66,26 +66,6 @@ def _text_replace(
     return replaced(run, value, _text(old), _text(new), most)
 
 
-def _text_startswith(run: Evaluation, value: str, prefix: object) -> object:
-    return value.startswith(_texts(run, prefix))
-
-
-def _text_endswith(run: Evaluation, value: str, suffix: object) -> object:
-    return value.endswith(_texts(run, suffix))
-
-
-def _text_join(run: Evaluation, value: str, items: object) -> object:
-    return joined(run, value, items_of(run, items, "join()"))
-
-
-def _text_upper(run: Evaluation, value: str) -> object:
-    return run.made(value.upper())
-
-
-def _text_lower(run: Evaluation, value: str) -> object:
-    return run.made(value.lower())
-
-
 def _stripping(strip: Callable[[str, str | None], str]) -> Callee:
     def stripped(run: Evaluation, value: str, chars: object = None) -> object:
         return run.made(strip(value, strippable(run, chars)))
@@ -100,19 +80,12 @@ def _mapping_get(
     return default if found is MISSING else found
 
 
-def _mapping_items(run: Evaluation, value: dict[object, object]) -> object:
-    run.charge(1 + len(value))
-    return list(value.items())
+def _listed(parts: Callable[[dict[object, object]], Iterable[object]]) -> Callee:
+    def listed(run: Evaluation, value: dict[object, object]) -> object:
+        run.charge(1 + len(value))
+        return list(parts(value))
 
-
-def _mapping_keys(run: Evaluation, value: dict[object, object]) -> object:
-    run.charge(1 + len(value))
-    return list(value)
-
-
-def _mapping_values(run: Evaluation, value: dict[object, object]) -> object:
-    run.charge(1 + len(value))
-    return list(value.values())
+    return listed
 
 
 def _text(value: object) -> str:
@@ -130,19 +103,19 @@ FUNCTIONS: dict[str, Callee] = {"now": now, "uuid": uuid, "range": make_range}
 
 METHODS: dict[str, tuple[type, Callee]] = {
     "split": (str, _text_split),
-    "upper": (str, _text_upper),
-    "lower": (str, _text_lower),
+    "upper": (str, lambda run, value: run.made(value.upper())),
+    "lower": (str, lambda run, value: run.made(value.lower())),
     "strip": (str, _stripping(str.strip)),
     "lstrip": (str, _stripping(str.lstrip)),
     "rstrip": (str, _stripping(str.rstrip)),
-    "startswith": (str, _text_startswith),
-    "endswith": (str, _text_endswith),
+    "startswith": (str, lambda run, value, prefix: value.startswith(_texts(run, prefix))),
+    "endswith": (str, lambda run, value, suffix: value.endswith(_texts(run, suffix))),
     "replace": (str, _text_replace),
-    "join": (str, _text_join),
+    "join": (str, lambda run, value, items: joined(run, value, items_of(run, items, "join()"))),
     "get": (dict, _mapping_get),
-    "items": (dict, _mapping_items),
-    "keys": (dict, _mapping_keys),
-    "values": (dict, _mapping_values),
+    "items": (dict, _listed(dict.items)),
+    "keys": (dict, _listed(dict.keys)),
+    "values": (dict, _listed(dict.values)),
 }
 
 INSTEAD = {

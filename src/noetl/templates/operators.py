@@ -47,7 +47,7 @@ def checked(value: object) -> object:
 
 
 def number(value: object, what: str) -> Number:
-    """The value as a number to reckon with."""
+    """The value as a number to compute with."""
     if not isinstance(value, int | float | Decimal):
         raise EvaluationFailed(f"{what} needs a number, not {kind_of(value)}")
     checked(value)
@@ -258,50 +258,11 @@ COMPARISONS: dict[str, Operator] = {
 Predicate = Callable[..., bool]
 
 
-def _is_defined(run: Evaluation, value: object) -> bool:
-    return not isinstance(value, Undefined)
-
-
-def _is_undefined(run: Evaluation, value: object) -> bool:
-    return isinstance(value, Undefined)
-
-
 def _of_kind(*kinds: type) -> Predicate:
     def is_of_kind(run: Evaluation, value: object) -> bool:
         return isinstance(value, kinds)
 
     return is_of_kind
-
-
-def _exactly(constant: object) -> Predicate:
-    def is_exactly(run: Evaluation, value: object) -> bool:
-        return value is constant
-
-    return is_exactly
-
-
-def _is_integer(run: Evaluation, value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_odd(run: Evaluation, value: object) -> bool:
-    return number(value, "odd") % 2 == 1
-
-
-def _is_even(run: Evaluation, value: object) -> bool:
-    return number(value, "even") % 2 == 0
-
-
-def _is_divisible(run: Evaluation, value: object, num: object) -> bool:
-    return modulo(run, number(value, "divisibleby"), num) == 0
-
-
-def _is_lower(run: Evaluation, value: object) -> bool:
-    return run.text(value).islower()
-
-
-def _is_upper(run: Evaluation, value: object) -> bool:
-    return run.text(value).isupper()
 
 
 def _compared(operator: Operator) -> Predicate:
@@ -312,24 +273,24 @@ def _compared(operator: Operator) -> Predicate:
 
 
 TESTS: dict[str, Predicate] = {
-    "defined": _is_defined,
-    "undefined": _is_undefined,
-    "none": _exactly(None),
-    "true": _exactly(True),
-    "false": _exactly(False),
+    "defined": lambda run, value: not isinstance(value, Undefined),
+    "undefined": lambda run, value: isinstance(value, Undefined),
+    "none": lambda run, value: value is None,
+    "true": lambda run, value: value is True,
+    "false": lambda run, value: value is False,
     "boolean": _of_kind(bool),
-    "integer": _is_integer,
+    "integer": lambda run, value: isinstance(value, int) and not isinstance(value, bool),
     "float": _of_kind(float),
     "number": _of_kind(int, float, Decimal),
     "string": _of_kind(str),
     "mapping": _of_kind(dict),
     "sequence": _of_kind(str, list, tuple, dict),
     "iterable": _of_kind(str, list, tuple, dict),
-    "odd": _is_odd,
-    "even": _is_even,
-    "divisibleby": _is_divisible,
-    "lower": _is_lower,
-    "upper": _is_upper,
+    "odd": lambda run, value: number(value, "odd") % 2 == 1,
+    "even": lambda run, value: number(value, "even") % 2 == 0,
+    "divisibleby": lambda run, value, num: modulo(run, number(value, "divisibleby"), num) == 0,
+    "lower": lambda run, value: run.text(value).islower(),
+    "upper": lambda run, value: run.text(value).isupper(),
     "in": _compared(contained),
     "eq": _compared(equal),
     "==": _compared(equal),

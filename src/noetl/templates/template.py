@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from jinja2 import nodes
@@ -329,16 +329,11 @@ class Compiled:
         return self.source if self._plan is None else _rendered(self._plan, scope, place)
 
 
-class _Branch:
+class _Branch(NamedTuple):
     """A mapping or list some of whose parts change; the others are taken over."""
 
-    __slots__ = ("changing", "source")
-
-    def __init__(
-        self, source: dict[object, object] | list[object], changing: dict[object, _Plan]
-    ) -> None:
-        self.source = source
-        self.changing = changing
+    source: dict[object, object] | list[object]
+    changing: dict[object, _Plan]
 
 
 _Plan = Template | _Branch

@@ -41,6 +41,7 @@ Move = Literal["go on", "next branch", "stop"]
 """After an action: the next one, the next branch, or none any more."""
 Paths = frozenset[tuple[str, ...]]
 NO_PATHS: Paths = frozenset()
+NO_WRITES = Patch()
 DELAY_MAX = 7 * 24 * 3600.0
 """A computed wait is a week at most: a longer one is a mistake in the arithmetic."""
 
@@ -51,9 +52,9 @@ class Writing(Protocol):
     @property
     def scope(self) -> Scope: ...
 
-    def write(
-        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
-    ) -> None: ...
+    def write(self, patch: Patch) -> None:
+        """Write these values, with their templates filled in, so that what follows sees them."""
+        ...
 
     def say_result(self, value: Any) -> None:
         """A rule says what the step yields."""
@@ -72,9 +73,10 @@ class PatchProgram:
     def perform(self, writing: Writing) -> None:
         scope, place = writing.scope, self._place
         # Most write to one place, or two: the others hold nothing to render.
-        writing.write(
-            *[rendered(part, scope, place) if part.source else {} for part in self._parts]
-        )
+        ctx, own, local, variables = [
+            rendered(part, scope, place) if part.source else {} for part in self._parts
+        ]
+        writing.write(Patch(ctx=ctx, iter=own, local=local, vars=variables))
 
 
 class CollectProgram:
@@ -94,11 +96,11 @@ class CollectProgram:
         total = self._added(before, found)
         root, dot, rest = self._action.into.partition(".")
         if dot and root == "ctx":
-            writing.write({rest: total}, {}, {})
+            writing.write(Patch(ctx={rest: total}))
         elif dot and root == "iter":
-            writing.write({}, {rest: total}, {})
+            writing.write(Patch(iter={rest: total}))
         else:
-            writing.write({}, {}, {self._action.into: total})
+            writing.write(Patch(local={self._action.into: total}))
 
     def _added(self, before: Any, found: Any) -> Any:
         match self._action.mode:

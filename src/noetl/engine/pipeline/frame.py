@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl.engine.evolve import put
+from noetl.engine.pipeline.actions import NO_WRITES
 from noetl.engine.program import Program
 from noetl.engine.scope import WholeResult, common_roots, kept_view
 from noetl.errors import TooLarge
@@ -21,7 +22,7 @@ from noetl.model.chains import Chain, Inner, Progress, Tries
 from noetl.model.commands import Command
 from noetl.model.events import CtxPatched, VarsSet
 from noetl.model.ids import derive
-from noetl.model.net import Task, Values
+from noetl.model.net import Patch, Task, Values
 from noetl.model.outcome import DETAILS, ErrorKind, Outcome, TaskError, error_value, ok
 from noetl.templates import (
     MASK,
@@ -332,10 +333,10 @@ class Frame:
         shown = WholeResult(kind, envelope)
         self.names["outcome"] = self.names["output"] = shown
 
-    def leave(self, ctx: Values, iteration: Values, local: Values, variables: Values) -> None:
+    def leave(self, writes: Patch) -> None:
         """The call is settled: apply what its policy writes, and forget the outcome."""
-        if ctx or iteration or local or variables or self.is_tainted:
-            self.write(ctx, iteration, local, variables)
+        if writes is not NO_WRITES or self.is_tainted:
+            self.write(writes)
         if "outcome" in self.names:
             self.hide_outcome()
 
@@ -403,7 +404,11 @@ class Frame:
 
     def recorded(self, values: Values) -> Values:
         """The values as they may be recorded."""
-        return _masked(values) if self.is_tainted else values
+        if not self.is_tainted:
+            return values
+        masked = mask(values)
+        assert isinstance(masked, dict)
+        return masked
 
     def keep(self, task: Task, value: Any, stored: Any) -> None:
         """The result of a task, for the tasks after it and for the record."""
@@ -421,20 +426,18 @@ class Frame:
         if isinstance(value, Tainted):
             self.scope.tainted |= frozenset(names)
 
-    def write(
-        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
-    ) -> None:
+    def write(self, patch: Patch) -> None:
         """Apply what a rule or `set` writes, so that later templates see it."""
-        tainted = self.is_tainted
-        if variables:
+        tainted, local = self.is_tainted, patch.local
+        if patch.vars:
             known = self.scope.roots["vars"]
             assert isinstance(known, dict)
-            self.names["vars"] = {**known, **variables}
-            self.vars_writes |= self.recorded(variables)
-        for path, value in ctx.items():
+            self.names["vars"] = {**known, **patch.vars}
+            self.vars_writes |= self.recorded(patch.vars)
+        for path, value in patch.ctx.items():
             put(self.ctx, path, value)
             self.ctx_writes[path] = mask(value) if tainted else value
-        for path, value in iteration.items():
+        for path, value in patch.iter.items():
             put(self.iter, path, value)
         if tainted:
             # A secret may have been written; from here on these are looked at as if.
@@ -500,13 +503,6 @@ def _named(task: Task | None, value: Any, stored: Any) -> object:
     if task is None:
         return kept_view("", value, stored)
     return kept_view(task.kind, value, stored, task.select)
-
-
-def _masked(values: Values) -> Values:
-    """The values as they may be recorded."""
-    shown = mask(values)
-    assert isinstance(shown, dict)
-    return shown
 
 
 # --- Results fit for the record -------------------------------------------------------------------

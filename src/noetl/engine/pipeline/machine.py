@@ -59,6 +59,7 @@ from noetl.engine.pipeline.actions import (
 from noetl.engine.pipeline.calls import asserted, child_request, jumps_of
 from noetl.engine.pipeline.frame import FRESH, Body, Frame, large_names, recorded
 from noetl.engine.pipeline.rules import (
+    ENTER,
     GO_ON,
     SINK,
     CaseProgram,
@@ -70,7 +71,6 @@ from noetl.engine.pipeline.rules import (
     TaskProgram,
     called,
     decide,
-    entering,
     exiting,
     following,
     outside,
@@ -654,8 +654,7 @@ class Pipeline:
 
     def _write(self, settled: Settled) -> None:
         """Apply what the policy writes, and forget the outcome."""
-        directive = settled.directive
-        self.frame.leave(directive.ctx, directive.iter, directive.local, directive.vars)
+        self.frame.leave(settled.directive.writes)
 
     # --- Chains: what event rules lead to ---
 
@@ -842,7 +841,7 @@ class Pipeline:
         fine = chain.outcome is None or chain.outcome.is_ok
         match chain.stage:
             case "enter":
-                found = entering()
+                found = ENTER
             case "iteration":
                 found = exiting(ok=fine, looped=False)
             case "exit" | "sink":

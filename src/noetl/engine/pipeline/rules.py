@@ -29,6 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from noetl.engine.pipeline.actions import (
+    NO_WRITES,
     CallProgram,
     FailProgram,
     MoveProgram,
@@ -290,10 +291,7 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     delay: float = 0.0
     error: TaskError | None = None
-    ctx: Values = {}
-    iter: Values = {}
-    local: Values = {}
-    vars: Values = {}
+    writes: Patch = NO_WRITES
     overrides: Values = {}
     new_page: bool = False
     """A retry that is another logical call: the next page, or the next look of a poll."""
@@ -377,14 +375,16 @@ class _Written:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.values: dict[str, Any] = {"ctx": {}, "iter": {}, "local": {}, "vars": {}}
+        self.patch = NO_WRITES
 
-    def write(
-        self, ctx: Values, iteration: Values, local: Values, variables: Values | None = None
-    ) -> None:
-        written = (ctx, iteration, local, variables or {})
-        for kept, more in zip(self.values.values(), written, strict=True):
-            kept |= more
+    def write(self, patch: Patch) -> None:
+        done = self.patch
+        self.patch = Patch(
+            ctx=done.ctx | patch.ctx,
+            iter=done.iter | patch.iter,
+            local=done.local | patch.local,
+            vars=done.vars | patch.vars,
+        )
 
     def say_result(self, value: Any) -> None:
         raise AssertionError("a policy rule does not say what the step yields")
@@ -403,7 +403,7 @@ def _directive(
             return Directive(
                 kind="retry",
                 delay=again.delay(scope, again.used(tries), outcome.error, seed),
-                **written.values,
+                writes=written.patch,
                 overrides=rendered(again.overrides, scope, f"next_call of {rule.label}"),
                 new_page=bool(again.action.overrides),
                 rule=rule.label if rule.extras else "",
@@ -416,13 +416,13 @@ def _directive(
             return Directive(kind="retry", delay=delay, new_page=True, poll=True)
         case FailProgram() as fails:
             error = fails.error(scope, outcome.error)
-            return Directive(kind="fail", error=error, **written.values)
+            return Directive(kind="fail", error=error, writes=written.patch)
         case MoveProgram(action=Jump(to=to)):
-            return Directive(kind="jump", to=to, **written.values)
+            return Directive(kind="jump", to=to, writes=written.patch)
         case MoveProgram(action=Break()):
-            return Directive(kind="break", **written.values)
+            return Directive(kind="break", writes=written.patch)
         case _:
-            return Directive(kind="continue", **written.values)
+            return Directive(kind="continue", writes=written.patch)
 
 
 # --- The event rules of a step -----------------------------------------------------------------
@@ -441,25 +441,39 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     """No other call of this pass follows."""
 
 
-def entering() -> Happening:
-    return Happening(
-        kind="enter", name="step.enter", aliases=frozenset({"step.started", "StepStarted"})
-    )
+_CALL = {"task.done", "tool.processed"}
+_EXIT = frozenset({"step.exit", "step.finished", "StepFinished"})
+_LOOP = frozenset({"loop.finished", "LoopFinished", "LoopDone"})
+ENTER = Happening(
+    kind="enter", name="step.enter", aliases=frozenset({"step.started", "StepStarted"})
+)
+CALL_DONE = Happening(kind="call", name="call.done", aliases=frozenset({*_CALL, "ToolCompleted"}))
+CALL_ERROR = Happening(
+    kind="call",
+    name="call.error",
+    aliases=frozenset({*_CALL, "ToolErrored"}),
+    general=frozenset({"call.done"}),
+    failed=True,
+)
+STEP_DONE = Happening(kind="exit", name="step.done", aliases=_EXIT)
+STEP_FAILED = Happening(
+    kind="exit",
+    name="step.failed",
+    aliases=frozenset({"StepFailed"}),
+    general=_EXIT,
+    failed=True,
+)
+LOOP_DONE = Happening(kind="exit", name="loop.done", aliases=_LOOP)
+LOOP_FAILED = Happening(kind="exit", name="loop.failed", general=_LOOP | {"loop.done"}, failed=True)
+INNER = (ENTER, CALL_DONE, CALL_ERROR, STEP_DONE, STEP_FAILED, LOOP_DONE, LOOP_FAILED)
+"""All that happens to a step without the world."""
 
 
 def called(*, ok: bool, last: bool) -> Happening:
     """A call of the step is settled."""
-    both = {"task.done", "tool.processed"}
-    if ok:
-        names = frozenset({*both, "ToolCompleted"})
-        return Happening(kind="call", name="call.done", aliases=names, last=last)
-    return Happening(
-        kind="call",
-        name="call.error",
-        aliases=frozenset({*both, "ToolErrored"}),
-        general=frozenset({"call.done"}),
-        failed=True,
-    )
+    if not ok:
+        return CALL_ERROR
+    return CALL_DONE if last else msgspec.structs.replace(CALL_DONE, last=False)
 
 
 def exiting(*, ok: bool, looped: bool) -> Happening:
@@ -468,20 +482,8 @@ def exiting(*, ok: bool, looped: bool) -> Happening:
     In a looped step `step.exit` is the end of each iteration, and `loop.done` that of the loop.
     """
     if looped:
-        loop = frozenset({"loop.finished", "LoopFinished", "LoopDone"})
-        if ok:
-            return Happening(kind="exit", name="loop.done", aliases=loop)
-        return Happening(kind="exit", name="loop.failed", general=loop | {"loop.done"}, failed=True)
-    general = frozenset({"step.exit", "step.finished", "StepFinished"})
-    if ok:
-        return Happening(kind="exit", name="step.done", aliases=general)
-    return Happening(
-        kind="exit",
-        name="step.failed",
-        aliases=frozenset({"StepFailed"}),
-        general=general,
-        failed=True,
-    )
+        return LOOP_DONE if ok else LOOP_FAILED
+    return STEP_DONE if ok else STEP_FAILED
 
 
 def outside(name: str) -> Happening:
@@ -544,18 +546,10 @@ class CaseProgram:
 
     @cached_property
     def _answered(self) -> frozenset[Kind]:
-        possible = {
-            "enter": (entering(),),
-            "call": (called(ok=True, last=True), called(ok=False, last=True)),
-            "exit": tuple(
-                exiting(ok=ok, looped=looped) for ok in (True, False) for looped in (True, False)
-            ),
+        kinds = {
+            one.kind for one in INNER if any(self._considers(rule, one) for rule in self._asked)
         }
-        found: set[Kind] = {"external"} if self.settings.wait else set()
-        for kind, happenings in possible.items():
-            if any(self._considers(rule, one) for rule in self._asked for one in happenings):
-                found.add(kind)  # type: ignore[arg-type]
-        return frozenset(found)
+        return frozenset(kinds | {"external"}) if self.settings.wait else frozenset(kinds)
 
     def selected(
         self,
@@ -654,7 +648,7 @@ def following(
     rule_of: Callable[[Chain], RuleProgram],
     writing: Writing,
     default: NextPolicy,
-    show: Callable[[], None],
+    show: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[RuleProgram, RunProgram | RetryProgram]]:
     """Perform what is left of a chain. Server and worker follow chains by this and nothing else.
 
