@@ -44,6 +44,6 @@ def test_a_document_is_made_from_what_it_shows():
         client_ip="",
         current=True,
     )
-    assert documents.of(ArchivedDocument, Archived("a", 3, 0.0), archived_at=None) == (
-        ArchivedDocument(name="a", size=3, archived_at=None)
+    assert documents.of(ArchivedDocument, Archived("a", 3, 0.0), archived_at=0.25) == (
+        ArchivedDocument(name="a", size=3, archived_at="1970-01-01T00:00:00.250Z")
     )

@@ -62,9 +62,9 @@ class Access:
         self._changes = 0
         """Counts how often users or tokens changed here: what was asked before that is outdated."""
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One for each digest of a secret that somebody shows just now, "" for none. Requests with
-        the same secret come by the dozen: the first one asks the database, the others wait for the
-        answer."""
+        """A lock per digest of a secret being looked up; "" stands for no secret. Requests with the
+        same secret come by the dozen: the first asks the database, the others wait for its answer.
+        """
         self._known: dict[str, tuple[float, Principal]] = {}
         """Recently authenticated principals by the digest of their secret: saves a query per
         request.

@@ -261,7 +261,7 @@ class Edge:
         return principal
 
     async def _who(self, asked: Asked) -> Principal:
-        """Whoever shows that."""
+        """The principal of the secret that the request presents."""
         return await self._access.who(asked.secret)
 
     async def _gone(self, request: Request, principal: Principal) -> None:

@@ -171,7 +171,7 @@ class Evaluator:
 
 
 class _Process:
-    """One of them."""
+    """A child process, and how many jobs it has done."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

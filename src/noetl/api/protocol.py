@@ -6,14 +6,14 @@ the other. An answer is one write, and the kernel sends it at once: on a socket 
 algorithm a second write would wait for the client to acknowledge the first, which clients put off
 for up to 40 ms.
 
-Nobody holds a connection for nothing: a head has a size, a number of fields and a time, a body has
-a least speed, an answer that nobody reads is given up, and an address has so many connections. What
-is refused is refused here, before anything of it is looked at. One timer per connection looks after
-all of that; a request that comes and is answered does not touch it.
+No client can hold a connection for nothing. A head is limited in size, fields and time; a body has
+a minimum speed; an answer that is not read is abandoned; and an address may have only so many
+connections. All of that is refused here, before any handler sees it. One timer per connection
+watches these limits; a request that arrives whole and is answered does not touch it.
 
-Clients send the same heads again and again: a worker one for all its reports, apart from the length
-of the body. A head that came before is known by its bytes (`Connections.heads`): it is not parsed
-again, and what the edge found out from it alone is kept beside it.
+Clients repeat their heads: a worker sends the same one with every report, apart from the length of
+the body. A head that came before is recognised by its bytes (`Connections.heads`). It is not parsed
+again, and what the edge derived from it is kept beside it.
 """
 
 from __future__ import annotations

@@ -218,25 +218,23 @@ class HttpControl:
             lambda: self._servers.ask(method, path, seconds=seconds, **request), despite
         )
 
+    async def _quickly(self, path: str, body: Any) -> bytes:
+        """Send it once, and wait only briefly: nothing is lost if it does not arrive."""
+        written = msgspec.json.encode(body)
+        return await self._servers.ask("POST", path, body=written, seconds=QUICK_SECONDS)
+
     async def register(self, me: Presence) -> None:
         """Register this worker. Raises NotAllowed if it may not work."""
-        body = msgspec.json.encode(me)
-        await self._persist("POST", "/api/worker/pool/register", body=body)
+        await self._persist("POST", "/api/worker/pool/register", body=msgspec.json.encode(me))
 
     async def heartbeat(self, me: Presence) -> bool:
         """Send a heartbeat. Returns whether an operator asked this worker to end."""
-        body = msgspec.json.encode(me)
-        answer = await self._servers.ask(
-            "POST", "/api/worker/pool/heartbeat", body=body, seconds=QUICK_SECONDS
-        )
+        answer = await self._quickly("/api/worker/pool/heartbeat", me)
         return bool(msgspec.json.decode(answer)["drain"])
 
     async def deregister(self, worker_id: str) -> None:
         """Say goodbye: leased commands without a report go to other workers."""
-        body = msgspec.json.encode({"worker_id": worker_id})
-        await self._servers.ask(
-            "POST", "/api/worker/pool/deregister", body=body, seconds=QUICK_SECONDS
-        )
+        await self._quickly("/api/worker/pool/deregister", {"worker_id": worker_id})
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         self._worker_id = worker_id
@@ -264,10 +262,7 @@ class HttpControl:
         )
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
-        body = msgspec.json.encode({"leases": list(tokens.values())})
-        answer = await self._servers.ask(
-            "POST", "/api/commands/renew", body=body, seconds=QUICK_SECONDS
-        )
+        answer = await self._quickly("/api/commands/renew", {"leases": list(tokens.values())})
         return set(msgspec.json.decode(answer, type=LeasesRenewed).lost)
 
     async def orders(self, worker_id: str) -> Orders:

@@ -83,22 +83,24 @@ def at(text: str) -> float | None:
 
 
 @cache
-def _texts(kind: type[Document]) -> dict[str, bool]:
-    """The fields of a document, and whether each is a text."""
-    return {one.name: one.type in (str, str | None) for one in msgspec.structs.fields(kind)}
+def _texts(kind: type[Document]) -> frozenset[str]:
+    """The fields of a document that are texts."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(one.name for one in fields if one.type in (str, str | None))
 
 
 def of(kind: type[D], *sources: Any, **fields: Any) -> D:
     """A document of that kind: `fields`, and what structs and named tuples hold under the names of
-    the others. A number that the document shows as text is a moment.
+    the others. A number in a field of text is a moment.
     """
     for source in sources:
-        names = getattr(source, "_fields", None) or source.__struct_fields__
-        for name, is_text in _texts(kind).items():
-            if name in names and name not in fields:
-                value = getattr(source, name)
-                is_moment = is_text and isinstance(value, float | int)
-                fields[name] = moment(value) if is_moment else value
+        held = getattr(source, "_fields", None) or source.__struct_fields__
+        for name in kind.__struct_fields__:
+            if name in held and name not in fields:
+                fields[name] = getattr(source, name)
+    for name in _texts(kind) & fields.keys():
+        if isinstance(fields[name], float | int):
+            fields[name] = moment(fields[name])
     return msgspec.convert(fields, kind)
 
 

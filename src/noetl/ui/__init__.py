@@ -1,10 +1,10 @@
 """The pages of the web UI: files that `make ui` built from `ui/`, served as they are.
 
 The files are kept compressed and carry the hash of their content in their names, so a browser keeps
-them for ever. The page that names them is small and asked for each time. It names them relative to
-where it was asked for, so it works below any path that a proxy takes away.
+them for ever. The page that names them is small and requested each time. It names them relative to
+its own address, so it works below any path prefix that a proxy removes.
 
-Nothing here knows who asks: the pages hold no data. What they show they ask of the API.
+The pages hold no data, so anyone may load them; what they show comes from the API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
 ASK_AGAIN = (b"cache-control", b"no-cache")
 VARIES = (b"vary", b"Accept-Encoding")
 UP = "%UP%"
-"""Stands in the page for the way from its address up to the root."""
+"""The page's placeholder for the relative path from its address up to the root."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -57,8 +57,8 @@ class Pages:
     def __init__(self, folder: Path = ASSETS) -> None:
         self._manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
         self._page = (folder / "page.html").read_text()
-        # All of it, half a megabyte: whoever installs another version below a running server takes
-        # no file away that its page names.
+        # All files are in memory (half a megabyte): installing another version under a running
+        # server removes none that its page names.
         self._packed = {
             file: (folder / file).read_bytes()
             for name in self._manifest.files

@@ -10,7 +10,6 @@ from noetl.api.route import Caller, Query, Route, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.consumers import ConsumerState
-from noetl.control.documents import moment
 from noetl.model.trigger_answers import (
     ConsumedMessage,
     ConsumerDeleted,
@@ -43,7 +42,7 @@ async def _shown(services: Services, path: str, count: int = 20) -> ConsumerDocu
         ConsumerDocument,
         item,
         running=await services.consumers.running(path),
-        messages=[documents.of(ConsumedMessage, one, time=moment(one.at)) for one in found],
+        messages=[documents.of(ConsumedMessage, one, time=one.at) for one in found],
     )
 
 

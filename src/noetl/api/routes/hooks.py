@@ -14,7 +14,6 @@ import msgspec
 from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
-from noetl.control.documents import moment
 from noetl.control.hooks import Delivery, Known, Taken
 from noetl.control.trigger_documents import TriggerState
 from noetl.errors import (
@@ -116,7 +115,7 @@ async def _answer(services: Services, known: Known, taken: Taken) -> Reply[Deliv
         status=taken.status,
         execution_id=first,
         execution_ids=list(taken.execution_ids) if several else msgspec.UNSET,
-        due=msgspec.UNSET if taken.due is None else str(moment(taken.due)),
+        due=msgspec.UNSET if taken.due is None else str(documents.moment(taken.due)),
     )
     wait = min(known.hook.wait, WAIT_SECONDS_MAX)
     if wait and first is not None and not several:
@@ -141,7 +140,7 @@ async def show(
     """One hook, and the outcome of its last deliveries."""
     item = await _shown(services, path)
     found = await services.hooks.deliveries.of(path, limit=query.deliveries)
-    deliveries = [documents.of(HookDelivery, one, time=moment(one.at)) for one in found]
+    deliveries = [documents.of(HookDelivery, one, time=one.at) for one in found]
     return documents.of(HookDocument, item, deliveries=deliveries)
 
 

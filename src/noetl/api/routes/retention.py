@@ -144,8 +144,7 @@ async def archived(services: Services, caller: Caller, *, query: WhichArchived) 
     page, more = listed[: query.limit], len(listed) > query.limit
     return ArchivePage(
         recordings=[
-            documents.of(ArchivedDocument, one, archived_at=documents.moment(one.modified_at))
-            for one in page
+            documents.of(ArchivedDocument, one, archived_at=one.modified_at) for one in page
         ],
         next_after=page[-1].name if more else None,
     )

@@ -116,7 +116,7 @@ async def _item(services: Services, schedule: Schedule, state: ScheduleState) ->
         state,
         playbook=schedule.playbook.path,
         playbook_version=schedule.playbook.version,
-        next_time=documents.moment(coming[0]) if coming else None,
+        next_time=coming[0] if coming else None,
     )
 
 
