@@ -71,11 +71,13 @@ async def show_live(
     with Live(
         await view.frame(), console=console, refresh_per_second=FRAMES_PER_SECOND, transient=False
     ) as live:
-        while not over.done():
+        is_over = False
+        while not is_over:
             await asyncio.wait([over], timeout=LOOK_SECONDS)
+            # Asked before looking: what ends during the look is seen by the next one.
+            is_over = over.done()
             await view.look()
-            live.update(await view.frame())
-        live.update(await view.frame(whole=True))
+            live.update(await view.frame(whole=is_over))
     await over
 
 
