@@ -49,19 +49,10 @@ class Daemon(NamedTuple):
             return None
         return pid if _is_ours(pid) else None
 
-    def ready(self) -> str:
-        """What it reported when it was ready: the URL of a server, or the name of a worker."""
-        return self._said()[0]
-
-    def sandbox(self) -> str:
-        """How a worker isolates the code and programs of tasks, as it reported."""
-        return self._said()[1]
-
-    def labels(self) -> str:
-        """The labels of a worker."""
-        return self._said()[2]
-
-    def _said(self) -> tuple[str, str, str]:
+    def reported(self) -> tuple[str, str, str]:
+        """What it reported when it was ready: the URL of a server or the name of a worker; of a
+        worker also how it isolates the code and programs of tasks, and its labels.
+        """
         try:
             lines = self.ready_file.read_text().splitlines()
         except OSError:
@@ -186,25 +177,26 @@ def stop(daemon: Daemon) -> int:
 
 def status(daemons: list[Daemon], *, as_json: bool) -> int:
     """Print which of them run. Exit code 1 if none does."""
-    found = [(daemon, daemon.pid()) for daemon in daemons]
-    running = [(daemon, pid) for daemon, pid in found if pid is not None]
+    found = [(daemon, daemon.pid(), *daemon.reported()) for daemon in daemons]
+    running = [one for one in found if one[1] is not None]
     if as_json:
         print_json(
             {
                 "running": [
-                    {"name": one.name, "pid": pid, "ready": one.ready()}
-                    | ({"sandbox": one.sandbox()} if one.sandbox() else {})
-                    | ({"labels": one.labels().split(",")} if one.labels() else {})
-                    for one, pid in running
+                    {"name": one.name, "pid": pid, "ready": ready}
+                    | ({"sandbox": sandbox} if sandbox else {})
+                    | ({"labels": labels.split(",")} if labels else {})
+                    for one, pid, ready, sandbox, labels in running
                 ]
             }
         )
     else:
-        width = max((len(one.name) for one, _ in running), default=0)
-        for one, pid in running:
-            kept = f"sandbox: {one.sandbox()}" if one.sandbox() else ""
-            labels = f"labels: {one.labels()}" if one.labels() else ""
-            parts = [f"running, pid {pid}", one.ready(), kept, labels, f"log {one.log_file}"]
+        width = max((len(one.name) for one, *_ in running), default=0)
+        for one, pid, ready, sandbox, labels in running:
+            parts = [f"running, pid {pid}", ready]
+            parts += [f"sandbox: {sandbox}"] if sandbox else []
+            parts += [f"labels: {labels}"] if labels else []
+            parts += [f"log {one.log_file}"]
             print_line(f"{one.name:<{width}}  {', '.join(filter(None, parts))}")
         if not running:
             say("nothing was started in the background from this directory")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from noetl.cli.output import one_line, printable, say
+from noetl.cli.output import as_text, one_line, printable, say
 from noetl.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -320,11 +320,11 @@ def ask(question: FormField) -> Any:
     if question.help:
         click.echo(f"  {one_line(question.help)}", err=True)
     label = one_line(question.label or question.name)
-    default = "" if question.default is None else question.default
+    default = "" if question.default is None else as_text(question.default)
     while True:
         text = click.prompt(
             f"  {label} ({one_line(wanted(question))})",
-            default=default if isinstance(default, str) else msgspec.json.encode(default).decode(),
+            default=default,
             show_default=question.default is not None,
             err=True,
         )

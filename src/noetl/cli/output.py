@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 T = TypeVar("T")
 
@@ -29,6 +30,16 @@ def _written_out(match: re.Match[str]) -> str:
 def one_line(text: str) -> str:
     """The text with runs of white space collapsed."""
     return printable(" ".join(text.split()))
+
+
+def cut(text: str, length: int) -> str:
+    """The text, with an ellipsis for what is beyond the length."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def local_time(moment: str | None, zone: str = "") -> str:
@@ -65,8 +76,6 @@ def print_text(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout."""
-    import msgspec
-
     print_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
 
 

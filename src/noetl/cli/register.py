@@ -64,23 +64,23 @@ def _would_make_a_database_for_nothing(
     if not wiring.is_missing(settings):
         return False
     compile_text = wiring.document_compiler(settings)
+    said: list[str] = []
     problems: list[tuple[Source, tuple[Problem, ...]]] = []
     for found in every:
         if isinstance(found, Unreadable):
-            continue
-        if _is_credential(found):
-            if not isinstance(_credential(found), str):
-                return False
-            continue
-        compiled = compile_text(found.text)
-        if not any(one.severity == "error" for one in compiled.problems):
-            return False
-        problems.append((found, compiled.problems))
-    for found in every:
-        if isinstance(found, Unreadable):
-            say(str(found))
+            said.append(str(found))
         elif _is_credential(found):
-            say(f"{found.name}: {_credential(found)}")
+            new = _credential(found)
+            if not isinstance(new, str):
+                return False
+            said.append(f"{found.name}: {new}")
+        else:
+            told = compile_text(found.text).problems
+            if not any(one.severity == "error" for one in told):
+                return False
+            problems.append((found, told))
+    for line in said:
+        say(line)
     for source, told in problems:
         _refuse(source, told)
     return True
@@ -164,11 +164,9 @@ def _credential(found: Source) -> NewCredential | str:
         document = wiring.plain_document(found.text)
     except ValueError as error:
         return str(error)
-    about = document.get("metadata") if isinstance(document.get("metadata"), dict) else {}
-    assert isinstance(about, dict)
-    spec = document.get("spec") if isinstance(document.get("spec"), dict) else {}
-    assert isinstance(spec, dict)
-    together = {**document, **about, **spec}
+    together = dict(document)
+    for part in (document.get("metadata"), document.get("spec")):
+        together |= part if isinstance(part, dict) else {}
     name, data = together.get("name"), together.get("data")
     if not isinstance(name, str) or not isinstance(data, dict):
         return "a credential has a `name`, a `type` and `data`, which is a mapping."

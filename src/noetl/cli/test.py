@@ -11,7 +11,7 @@ import click
 
 from noetl.cli import FAILED, OK, WRONG
 from noetl.cli.options import db_option, json_option, server_option
-from noetl.cli.output import counted, print_json, print_line, printable, say
+from noetl.cli.output import as_text, counted, print_json, print_line, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import SourceLines
@@ -364,10 +364,7 @@ def _mark(passed: bool) -> str:
 
 
 def _written(value: Any, placed: dict[str, str] | None = None) -> str:
-    import msgspec
-
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return _with_places(printable(text), placed or {})
+    return _with_places(printable(as_text(value)), placed or {})
 
 
 def _story(story: Story) -> Iterator[str]:

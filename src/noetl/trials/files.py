@@ -1,7 +1,7 @@
-"""Test files: how they may be written, what they say, and the playbooks that they test.
+"""Test files: their form, their content, and the playbooks that they test.
 
-A text is read and checked with places and remedies (`read_trials`), its names are compared with
-those of the playbook (`check_names`), and `load` puts both together. `schema` is the JSON Schema.
+`read_trials` reads and checks a text, `check_names` compares its names with those of the playbook,
+and `load` does both. `schema` is the JSON Schema.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StandInError(Part, frozen=True, kw_only=True):
 
 
 class Answer(Part, frozen=True, kw_only=True):
-    """What a stand-in says to a call; texts may be templates over the call."""
+    """What a stand-in answers to a call; texts may be templates over the call."""
 
     when: str | bool | float | None = None
     times: int | Literal["always"] | None = None
@@ -93,7 +93,7 @@ StandIn = Answer | tuple[Answer, ...]
 
 
 class Signal(Part, frozen=True, kw_only=True):
-    """Something the world says to the execution."""
+    """An event from outside."""
 
     name: str
     data: Any = None
@@ -103,7 +103,7 @@ class Signal(Part, frozen=True, kw_only=True):
 
 
 class Expect(Part, frozen=True, kw_only=True):
-    """What must hold in the end. What is left out may be anything, but for the status."""
+    """What must hold at the end. Keys that are left out are not compared, except the status."""
 
     status: Status | None = None
     """None: FAILED where an error is expected, else COMPLETED."""
@@ -131,7 +131,7 @@ class Trial(Part, frozen=True, kw_only=True):
 
 
 class TrialFile(Part, frozen=True, kw_only=True):
-    """A file of tests of one playbook. What stands beside `tests` holds for all of them."""
+    """A file of tests of one playbook. Keys beside `tests` apply to all of them."""
 
     playbook: str
     workload: dict[str, Any] | None = None
@@ -140,7 +140,7 @@ class TrialFile(Part, frozen=True, kw_only=True):
     tests: list[Trial]
 
     def whole(self, trial: Trial) -> Trial:
-        """The test with what all tests share; its own word wins, key by key."""
+        """The test with what all tests share; its own keys win."""
         return msgspec.structs.replace(
             trial,
             workload={**(self.workload or {}), **(trial.workload or {})},
@@ -185,7 +185,7 @@ class ArcText(Shape):
 
 
 class Filled(Record):
-    """A record whose keys all say something, but for those of free data."""
+    """A record whose keys must have a value, except those with free data."""
 
     def read(self, node: Node, what: str, look: Inspection) -> Node:
         super().read(node, what, look)
@@ -344,7 +344,7 @@ def _of_a_test_file(problem: Problem) -> Problem:
 
 
 def check_names(root: Mapping, nets: Sequence[Net]) -> tuple[Problem, ...]:
-    """Whatever the tests name must be in the playbook: a misspelt step would never be missed.
+    """Everything the tests name must be in the playbook; a misspelt step would go unnoticed.
 
     The first of the nets is the playbook that is tested.
     """
@@ -481,7 +481,7 @@ def load_of(
     compile_text: Compile,
     beside: Map[str, str],
 ) -> Loaded | list[Wrong]:
-    """The same for a playbook whose text is known, wherever the file of the tests says it is."""
+    """The same for a playbook whose text is known, whatever file the tests name."""
     found = read_trials(text)
     if found.file is None or found.root is None:
         return [Wrong(name, problem) for problem in found.problems]

@@ -1,5 +1,5 @@
-"""A test from a run: a test file that says again what an execution's tools answered, and how it
-went. Secrets are not in the record, so they are not in the test.
+"""Makes a test file from an execution: its stand-ins answer what the tools answered, and it expects
+the same way through the playbook. Secrets are not recorded, so they are not in the test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MEANT = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n",
 
 
 class _Writer(yaml.SafeDumper):
-    """Writes texts so that nothing else can be read in them."""
+    """Writes texts so that YAML reads them as texts."""
 
 
 def _text(writer: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -51,7 +51,7 @@ def written(test: dict[str, Any]) -> str:
 async def trial_of(recording: Recording, playbook: str) -> dict[str, Any]:
     """The test file of a run, as plain data; `playbook` is its file, seen from the test.
 
-    Raises BadRequest for a run that a test cannot say.
+    Raises BadRequest for an execution that a test cannot repeat.
     """
     facts = recording.facts
     first, last = facts[0], next((f for f in facts if isinstance(f, WorkflowFinished)), None)
@@ -129,7 +129,7 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 
 
 def quoted(value: Any) -> Any:
-    """Data as it is, in a place where texts may be templates."""
+    """Data for a place where texts may be templates, to be taken as it is."""
     if isinstance(value, dict):
         return {str(key): quoted(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -149,7 +149,7 @@ def _signal(fact: MessageReceived | ApprovalReceived, begun: float) -> dict[str,
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it stands in the record itself, and not somewhere else under a reference."""
+    """Whether the record holds the value itself, not a reference to it."""
     if isinstance(value, dict):
         return "_ref" not in value and all(_is_plain(one) for one in value.values())
     return not isinstance(value, list) or all(_is_plain(one) for one in value)

@@ -1,4 +1,4 @@
-"""The playbooks of a test: which task a name means, and how a test changes them to run them.
+"""The playbooks of a test: which task a name means, and what is changed in them for the test.
 
 A test names a task by `step`, `step.task` or `path/of/playbook:step.task`.
 """

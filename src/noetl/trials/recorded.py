@@ -1,8 +1,8 @@
-"""A playbook over recorded executions: recorded outcomes stand in for its tools, none is called.
+"""Runs a playbook against recorded executions: recorded outcomes replace its tools.
 
-Store, engine and worker are the usual ones, on virtual time (`trials.world`). A call is answered by
-what the recording has for the same task of the same step and iteration, in order, and takes as long
-as it took then. A call without a record ends the comparison: its outcome is unknown.
+Store, engine and worker are the usual ones, on virtual time (`trials.world`). A call is answered
+with the next recorded outcome of the same task, step and iteration, and takes as long as it took
+then. A call without a record ends the comparison, because its outcome is unknown.
 """
 
 from __future__ import annotations

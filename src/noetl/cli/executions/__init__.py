@@ -7,9 +7,9 @@ import click
 from noetl.cli.executions import actions, inspection, retention
 
 SECTIONS = {
-    "Inspect": inspection.COMMANDS,
-    "Act": actions.COMMANDS,
-    "Keep and remove": retention.COMMANDS,
+    "Inspect": inspection.group.commands,
+    "Act": actions.group.commands,
+    "Keep and remove": retention.group.commands,
 }
 
 
@@ -20,7 +20,7 @@ class Sections(click.Group):
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(
-                    [(one.name or "", one.get_short_help_str(80)) for one in commands]
+                    [(name, one.get_short_help_str(80)) for name, one in commands.items()]
                 )
 
 
@@ -41,6 +41,5 @@ def command() -> None:
     """
 
 
-for commands in SECTIONS.values():
-    for one in commands:
-        command.add_command(one)
+for section in SECTIONS.values():
+    command.commands.update(section)

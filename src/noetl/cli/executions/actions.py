@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from noetl.model.retrospect import ForkPlanDocument
     from noetl.settings import Settings
 
+group = click.Group()
 
-@click.command("cancel")
+
+@group.command("cancel")
 @execution_argument
 @click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
@@ -57,7 +59,7 @@ async def cancel_command(api: Api, execution: str, reason: str) -> None:
     say(f"execution {execution_id} is being cancelled: it undoes what was done{rest}")
 
 
-@click.command("pause")
+@group.command("pause")
 @execution_argument
 @click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
@@ -80,7 +82,7 @@ async def pause_command(api: Api, execution: str, reason: str) -> None:
     say(f"execution {execution_id} is paused; `noetl executions resume` continues it")
 
 
-@click.command("answer")
+@group.command("answer")
 @execution_argument
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--step", help="The step to answer, if several wait.")
@@ -144,7 +146,7 @@ def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
     return next(iter(asking))
 
 
-@click.command("resume")
+@group.command("resume")
 @execution_argument
 @click.option("--detach", is_flag=True, help="Only end the pause; do not run it here.")
 @json_option
@@ -174,7 +176,7 @@ async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) 
     return OK
 
 
-@click.command("resume-all")
+@group.command("resume-all")
 @db_option
 def resume_all_command(db: str | None) -> None:
     """Resume every interrupted execution, and run it to its end.
@@ -217,7 +219,7 @@ async def _resume_all(settings: Settings) -> int:
             return max(await asyncio.gather(*watched))
 
 
-@click.command("fork")
+@group.command("fork")
 @execution_argument
 @click.option(
     "--at",
@@ -366,7 +368,7 @@ def _print_plan(plan: ForkPlanDocument) -> None:
         print_line(f"  {one.step}.{one.task}: {one.reused} reused, {one.again} repeated{which}")
 
 
-@click.command("rerun")
+@group.command("rerun")
 @execution_argument
 @click.option(
     "--from", "step", metavar="STEP", help="Start at this step, and keep the results before it."
@@ -401,14 +403,3 @@ async def rerun_command(
     old = await api.find(execution)
     new = await api.call(RERUN, execution_id=old, body=wish)
     return await to_end(api, new.execution_id, as_json=as_json)
-
-
-COMMANDS = (
-    cancel_command,
-    pause_command,
-    answer_command,
-    resume_command,
-    resume_all_command,
-    fork_command,
-    rerun_command,
-)

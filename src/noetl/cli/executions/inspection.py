@@ -10,17 +10,14 @@ import click
 
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
-from noetl.cli.options import (
-    execution_argument,
-    json_option,
-    labels_of,
-)
-from noetl.cli.output import one_line, print_json, print_line, printable, say
+from noetl.cli.options import execution_argument, json_option, labels_of
+from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
     from noetl.model.answers import LogEntry, Logs
 
+group = click.Group()
 STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -62,7 +59,7 @@ class QueryCommand(click.Command):
             ) from None
 
 
-@click.command("list", cls=QueryCommand)
+@group.command("list", cls=QueryCommand)
 @click.argument("query", nargs=-1)
 @click.option(
     "--status",
@@ -136,7 +133,7 @@ async def list_command(
         say("no executions match")
 
 
-@click.command("labels")
+@group.command("labels")
 @click.argument("label", metavar="NAME")
 @since_option
 @json_option
@@ -160,7 +157,7 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
         say(f'no execution has a label "{one_line(label)}"')
 
 
-@click.command("show")
+@group.command("show")
 @execution_argument
 @click.option(
     "--critical", is_flag=True, help="Also show the step runs that determined its duration."
@@ -214,7 +211,7 @@ async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
     print_line(f"{length(found.seconds)} in all: {spent}")
 
 
-@click.command("diff")
+@group.command("diff")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @json_option
@@ -260,10 +257,10 @@ def _short(value: object) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return printable(text if len(text) <= 160 else text[:159] + "…")
+    return printable(cut(text, 160))
 
 
-@click.command("result")
+@group.command("result")
 @execution_argument
 @click.option("--step", help="The result of this step instead of the playbook's.")
 @json_option
@@ -302,7 +299,7 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
     await print_value(found["result"], execution_id, api.body, as_json=as_json)
 
 
-@click.command("events")
+@group.command("events")
 @execution_argument
 @click.option(
     "--type",
@@ -352,7 +349,7 @@ async def events_command(
         print_json(EventPage(events=kept, next_after=after, more=more))
 
 
-@click.command("logs")
+@group.command("logs")
 @execution_argument
 @click.option("--step", help="Only what this step printed.")
 @click.option("--grep", metavar="RE", help="Only lines that match this regular expression.")
@@ -429,7 +426,7 @@ async def _logs(
         wait = api.patience if is_run else 0.0
 
 
-@click.command("export")
+@group.command("export")
 @execution_argument
 @click.option("-o", "output", metavar="FILE", help="Default: ID.noetl; - is standard output.")
 @looks
@@ -463,7 +460,7 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
     say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
 
 
-@click.command("follow")
+@group.command("follow")
 @execution_argument
 @looks
 async def follow_command(api: Api, execution: str) -> int:
@@ -480,7 +477,7 @@ async def follow_command(api: Api, execution: str) -> int:
     return await follow(api, await api.find(execution))
 
 
-@click.command("why")
+@group.command("why")
 @execution_argument
 @click.option("--step", metavar="STEP", help="Why this step ran, or why it did not.")
 @click.option(
@@ -535,17 +532,3 @@ async def why_command(
         )
     for reason in found.waits_for:
         print_line(reason.text)
-
-
-COMMANDS = (
-    list_command,
-    labels_command,
-    show_command,
-    diff_command,
-    result_command,
-    events_command,
-    logs_command,
-    export_command,
-    follow_command,
-    why_command,
-)

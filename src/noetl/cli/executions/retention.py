@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.calls import PAGE, acts, looks
-from noetl.cli.options import (
-    execution_argument,
-    json_option,
-)
+from noetl.cli.options import execution_argument, json_option
 from noetl.cli.output import counted, local_time, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
 
+group = click.Group()
 
-@click.command("delete")
+
+@group.command("delete")
 @execution_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @acts
@@ -40,7 +39,7 @@ async def delete_command(api: Api, execution: str, yes: bool) -> None:
     say(f"{counted(gone.executions, 'execution')} removed")
 
 
-@click.command("prune")
+@group.command("prune")
 @click.option("--keep", metavar="RULES", help="Instead of NOETL_KEEP: 90d,shop/=30d,failed=180d")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
 @json_option
@@ -77,7 +76,7 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
         print_line(f"{counted(count, 'execution')} kept beyond that: {reason}")
 
 
-@click.command("hold")
+@group.command("hold")
 @execution_argument
 @click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
 @acts
@@ -95,7 +94,7 @@ async def hold_command(api: Api, execution: str, note: str) -> None:
     say(f"execution {execution_id} is kept until it is released")
 
 
-@click.command("release")
+@group.command("release")
 @execution_argument
 @acts
 async def release_command(api: Api, execution: str) -> None:
@@ -112,7 +111,7 @@ async def release_command(api: Api, execution: str) -> None:
     say(f"execution {execution_id} is no longer held")
 
 
-@click.command("holds")
+@group.command("holds")
 @json_option
 @looks
 async def holds_command(api: Api, as_json: bool) -> None:
@@ -133,7 +132,7 @@ async def holds_command(api: Api, as_json: bool) -> None:
     )
 
 
-@click.command("archive")
+@group.command("archive")
 @execution_argument
 @acts
 async def archive_command(api: Api, execution: str) -> None:
@@ -153,7 +152,7 @@ async def archive_command(api: Api, execution: str) -> None:
         print_line(name)
 
 
-@click.command("archived")
+@group.command("archived")
 @click.argument("prefix", default="")
 @json_option
 @looks
@@ -182,14 +181,3 @@ async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
         "the archive has no such recordings",
         as_json=as_json,
     )
-
-
-COMMANDS = (
-    delete_command,
-    prune_command,
-    hold_command,
-    release_command,
-    holds_command,
-    archive_command,
-    archived_command,
-)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, assert_never
 
-from noetl.cli.output import one_line
+from noetl.cli.output import cut, one_line
 from noetl.cli.views.paint import Row, Span
 from noetl.model.net import (
     Amount,
@@ -88,9 +88,7 @@ def brief(value: Value) -> str:
         text = f"{{{', '.join(one_line(str(key)) for key in list(value)[:10])}}}"
     else:
         text = str(value)
-    if len(text) > VALUE_CHARACTERS_MAX:
-        return f"{text[: VALUE_CHARACTERS_MAX - 1]}…"
-    return text
+    return cut(text, VALUE_CHARACTERS_MAX)
 
 
 # --- Steps -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.cli.output import one_line
+from noetl.cli.output import cut, one_line
 from noetl.cli.views.credentials import credentials_of
 from noetl.cli.views.description import describe_action, expression, guard, loop_row, shown_name
 from noetl.engine.graph import Edge, Graph, graph_of
@@ -23,11 +23,11 @@ def _lines(step: Step) -> list[str]:
     """The label of a step: its name, its loop, its tasks."""
     lines = [step.name]
     if step.loop is not None:
-        lines.append(_cut("".join(span.text for span in loop_row(step.loop))))
+        lines.append("".join(span.text for span in loop_row(step.loop)))
     for task in step.tasks:
         name = shown_name(task, step.name)
-        lines.append(_cut(f"{name}: {task.kind}" if name else task.kind))
-    return [one_line(line) for line in lines]
+        lines.append(f"{name}: {task.kind}" if name else task.kind)
+    return [one_line(lines[0]), *(one_line(cut(line, LABEL_CHARACTERS_MAX)) for line in lines[1:])]
 
 
 def _inscription(edge: Edge) -> str:
@@ -35,13 +35,7 @@ def _inscription(edge: Edge) -> str:
     if edge.kind == "compensate":
         return "to undo it"
     text = "otherwise" if edge.otherwise else guard(edge.when)
-    return _cut(f"{rule}{text}".removesuffix(": "))
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LABEL_CHARACTERS_MAX:
-        return text
-    return f"{text[: LABEL_CHARACTERS_MAX - 1]}…"
+    return cut(f"{rule}{text}".removesuffix(": "), LABEL_CHARACTERS_MAX)
 
 
 def _all_steps(graph: Graph) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.cli.output import one_line
+from noetl.cli.output import as_text, cut, one_line
 from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
 from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
@@ -141,10 +141,6 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
             yield _fact("", document["whole_result"], "quiet")
 
 
-def _status_of(step: dict[str, Any]) -> str:
-    return "undone" if step.get("undone") and step["status"] == "done" else str(step["status"])
-
-
 def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
     parts = [took] if (took := step_time(step)) else []
     own = step["runs"] - step.get("undoes", 0)
@@ -159,12 +155,13 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
     if "loop" in step:
         loop = step["loop"]
         parts.append(f"{loop['done']} of {loop['total']} iterations")
+    status = "undone" if step.get("undone") and step["status"] == "done" else step["status"]
     yield Drawn(
         "",
         "    ",
         (
             Span(f"{step['step']:<{width}}", "step"),
-            Span(f"  {_status_of(step):<9}", ROLES.get(step["status"], "quiet")),
+            Span(f"  {status:<9}", ROLES.get(step["status"], "quiet")),
             Span(f"  {', '.join(parts)}" if parts else "", "quiet"),
         ),
     )
@@ -208,8 +205,4 @@ def _fact(name: str, text: str, role: str = "") -> Drawn:
 
 
 def _value(value: Any) -> str:
-    import msgspec
-
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = one_line(text)
-    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 1]}…"
+    return cut(one_line(as_text(value)), VALUE_MAX)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from noetl.cli.output import counted, one_line, printable
+from noetl.cli.output import as_text, counted, cut, one_line, printable
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import Locator
@@ -69,8 +69,7 @@ def more_about(error: dict[str, Any] | None) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    text = one_line(text.strip())
-    return text if len(text) <= MORE_MAX else f"{text[: MORE_MAX - 1]}…"
+    return cut(one_line(text.strip()), MORE_MAX)
 
 
 def failed_iterations(step: dict[str, Any]) -> str:
@@ -255,11 +254,7 @@ def _outcome(outcome: dict[str, Any]) -> str:
 
 
 def _detail(value: Any) -> str:
-    import msgspec
-
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = one_line(text)
-    return text if len(text) <= DETAIL_MAX else f"{text[: DETAIL_MAX - 1]}…"
+    return cut(one_line(as_text(value)), DETAIL_MAX)
 
 
 def clock_time(at: float | None, *, precise: bool = False) -> str:
