@@ -6,7 +6,7 @@ import ctypes
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -174,18 +174,14 @@ def closed_in_the_end(
         raise
     finally:
         if is_safe:
-            _detach(connection, attached)
+            # Other tasks that have the same file open would otherwise find them attached.
+            for name in attached:
+                # A statement may have detached it, or may have made it the current database.
+                with suppress(duckdb.Error):
+                    connection.execute(f"DETACH {quoted(name)}")
             connection.close()
         else:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-def _detach(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Other tasks that have the same file open would otherwise find it attached."""
-    for name in names:
-        # A statement may have detached it, or may have made it the current database.
-        with suppress(duckdb.Error):
-            connection.execute(f"DETACH {quoted(name)}")
 
 
 def _rolled_back(connection: duckdb.DuckDBPyConnection) -> bool:

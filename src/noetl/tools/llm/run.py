@@ -79,7 +79,8 @@ def _outcome(config: Llm, body: Any) -> Outcome:
     if config.schema is not None and not calls:
         data, lack = _conforming(text, config.schema)
         if lack is not None:
-            cut = " It was cut off: raise `max_tokens`." if _is_cut_off(choice) else ""
+            is_cut = choice.get("finish_reason") == "length"
+            cut = " It was cut off: raise `max_tokens`." if is_cut else ""
             error = TaskError(
                 kind="schema",
                 message=f"The answer does not fulfil `schema`: {lack}.{cut}",
@@ -95,10 +96,6 @@ def _outcome(config: Llm, body: Any) -> Outcome:
         "model": body.get("model", config.model),
     }
     return Outcome(status="ok", result=result, meta=meta)
-
-
-def _is_cut_off(choice: dict[str, Any]) -> bool:
-    return choice.get("finish_reason") == "length"
 
 
 def _conforming(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:

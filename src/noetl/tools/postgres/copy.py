@@ -15,13 +15,12 @@ from noetl.tools.sql.rows import quoted
 from noetl.tools.sql.tasks import NOTHING, Statement
 from noetl.tools.sql.text import BadSql
 from noetl.tools.sql.threads import Halt
-from noetl.tools.tables.types import Column, of_postgres, postgres_expression
+from noetl.tools.tables.types import NESTED_TYPES, Column, columns_of_postgres, postgres_expression
 
 if TYPE_CHECKING:
     from noetl.tools.tables.files import TableFile
 
 CHUNK = 256 * 1024
-ARRAYS = "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')"
 Connection = psycopg.AsyncConnection[Any]
 
 
@@ -98,18 +97,8 @@ async def columns_of_query(connection: Connection, query: str) -> tuple[Column, 
     limited = f"SELECT * FROM ({query}) AS wanted LIMIT 0"  # noqa: S608 - the author's own query
     cursor = await connection.execute(limited.encode())
     found = cursor.description or []
-    columns = tuple(Column(c.name, of_postgres(c.type_code, c.precision, c.scale)) for c in found)
-    arrays = await array_types(connection, {c.type_code for c in found})
-    return tuple(
-        column._replace(type="JSON") if described.type_code in arrays else column
-        for column, described in zip(columns, found, strict=True)
-    )
-
-
-async def array_types(connection: Connection, codes: set[int]) -> set[int]:
-    """Which of these types are arrays or rows."""
-    cursor = await connection.execute(ARRAYS.encode(), [list(codes)])
-    return {row[0] for row in await cursor.fetchall()}
+    nested = await connection.execute(NESTED_TYPES, [[column.type_code for column in found]])
+    return columns_of_postgres(found, await nested.fetchall())
 
 
 def _columns(how: Copy) -> str:

@@ -61,10 +61,6 @@ WAREHOUSES = frozenset({"snowflake", "clickhouse", "bigquery"})
 """A statement that changes rows returns none of them there, so none can claim rows."""
 
 
-def _example(kind: str) -> str:
-    return EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind])
-
-
 def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
     """How a task of this kind runs: the kinds differ in their credentials."""
 
@@ -89,7 +85,7 @@ TOOLS = tuple(
         needs=(("url", "auth"),),
         claims=kind not in WAREHOUSES,
         extra=kind,
-        example=_example(kind),
+        example=EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind]),
     )
     for kind, summary in SUMMARIES.items()
 )

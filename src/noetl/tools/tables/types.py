@@ -81,6 +81,26 @@ def of_postgres(code: int, precision: int | None, scale: int | None) -> str:
     return OF_POSTGRES.get(code, "VARCHAR")
 
 
+NESTED_TYPES = (
+    "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')"
+)
+"""Which of these types are arrays or rows."""
+
+
+def columns_of_postgres(
+    described: Iterable[Any], nested: Iterable[tuple[int]]
+) -> tuple[Column, ...]:
+    """The columns of a query, from its description and the answer to `NESTED_TYPES`."""
+    codes = {code for (code,) in nested}
+    return tuple(
+        Column(
+            c.name,
+            "JSON" if c.type_code in codes else of_postgres(c.type_code, c.precision, c.scale),
+        )
+        for c in described
+    )
+
+
 def to_postgres(type_: str) -> str:
     return type_.lower() if type_.startswith("DECIMAL") else TO_POSTGRES.get(type_, "text")
 

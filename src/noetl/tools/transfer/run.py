@@ -195,24 +195,22 @@ class Copying:
     # --- Both ends ---
 
     def _batches(self, skip: int) -> Batches:
-        config, halt = self._config, self._halt
-        wanted = sources.Wanted(config.mapping, config.batch_size)
-        path = self._source.path
+        config, path = self._config, self._source.path
+        wanted = sources.Wanted(config.mapping, config.batch_size, skip, self._folder, self._halt)
         match config.source:
             case FromPostgres() as end:
-                return sources.from_postgres(end, self._source.login, wanted, halt, skip)
+                return sources.from_postgres(end, self._source.login, wanted)
             case FromDuckDb() as end:
                 assert path is not None
-                return sources.from_duckdb(end, path, self._folder, wanted, halt, skip)
+                return sources.from_duckdb(end, path, wanted)
             case FromSqlite() as end:
                 assert path is not None
-                return sources.from_sqlite(end, path, wanted, halt, skip)
+                return sources.from_sqlite(end, path, wanted)
             case FromHttp() as end:
-                return sources.from_http(end, self._ask, wanted, skip)
+                return sources.from_http(end, self._ask, wanted)
             case InFile() | InStore() as end:
                 assert path is not None
-                form = self._source.form
-                return sources.from_file(end, path, form, self._folder, wanted, halt, skip)
+                return sources.from_file(end, path, self._source.form, wanted)
         raise AssertionError(config.source)
 
     def _opened_target(self, stack: ExitStack) -> targets.Target:

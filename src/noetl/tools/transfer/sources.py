@@ -9,8 +9,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin
 
 import duckdb
@@ -24,10 +25,11 @@ from noetl.tools.sql.text import BadSql, Dialect, bound, statements
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import source
 from noetl.tools.tables.types import (
+    NESTED_TYPES,
     Column,
+    columns_of_postgres,
     duckdb_expression,
     of_duckdb,
-    of_postgres,
     postgres_expression,
 )
 from noetl.tools.transfer import FromHttp, FromSql, InFile, InStore, Paging
@@ -39,12 +41,23 @@ SPOOL = "COPY (SELECT {shown} FROM {place}{behind}) TO {path} (FORMAT csv, HEADE
 COPY_OUT = "COPY (SELECT {shown} FROM ({query}) AS records{behind}) TO STDOUT (FORMAT csv)"
 
 
-class Wanted:
-    """The wanted part of a source: `mapping` renames columns or omits some."""
+class Wanted(NamedTuple):
+    """What to read of a source, and how."""
 
-    def __init__(self, mapping: Mapping[str, str], size: int) -> None:
-        self.mapping = mapping
-        self.size = size
+    mapping: Mapping[str, str]
+    """Renames columns, or omits some."""
+    size: int
+    """Records of a batch."""
+    skip: int
+    """Records that an earlier attempt has read."""
+    folder: Path
+    """For temporary files."""
+    halt: Halt
+
+    @property
+    def behind(self) -> str:
+        """The clause that skips what was read before."""
+        return f" OFFSET {self.skip}" if self.skip else ""
 
     def columns(self, known: list[str]) -> list[tuple[str, str]]:
         """Pairs of the name in the target and the name in the source."""
@@ -73,19 +86,12 @@ def query_of(end: FromSql, dialect: Dialect) -> tuple[str, Any]:
     return one.sql, one.values
 
 
-def _behind(skip: int) -> str:
-    """The clause that skips what was read before."""
-    return f" OFFSET {skip}" if skip else ""
-
-
 # --- PostgreSQL --------------------------------------------------------------------------------
 
 
-def from_postgres(
-    end: FromSql, login: Mapping[str, str], wanted: Wanted, halt: Halt, skip: int
-) -> Batches:
+def from_postgres(end: FromSql, login: Mapping[str, str], wanted: Wanted) -> Batches:
     query, values = query_of(end, "postgres")
-    with connected(login, halt) as connection:
+    with connected(login, wanted.halt) as connection:
         # One snapshot of the data, however long reading takes; and a scan that starts at the
         # beginning.
         connection.execute(
@@ -98,63 +104,40 @@ def from_postgres(
         shown = [(name, old, described[old]) for name, old in wanted.columns(list(described))]
         columns = tuple(Column(name, type_) for name, _, type_ in shown)
         expressions = ", ".join(postgres_expression(old, type_) for _, old, type_ in shown)
-        command = COPY_OUT.format(shown=expressions, query=text, behind=_behind(skip))
+        command = COPY_OUT.format(shown=expressions, query=text, behind=wanted.behind)
         with connection.cursor().copy(command.encode()) as copy:
             yield from of_lines(columns, copy, wanted.size)
-            halt.check()
+            wanted.halt.check()
 
 
 def _described(connection: psycopg.Connection[Any], query: str) -> dict[str, str]:
     cursor = connection.execute(f"SELECT * FROM ({query}) AS records LIMIT 0".encode())  # noqa: S608
     found = cursor.description or []
-    codes = [column.type_code for column in found]
-    nested = connection.execute(
-        "SELECT oid::int FROM pg_type WHERE oid = ANY(%s) AND (typcategory = 'A' OR typtype = 'c')",
-        [codes],
-    ).fetchall()
-    as_json = {code for (code,) in nested}
-    return {
-        c.name: "JSON" if c.type_code in as_json else of_postgres(c.type_code, c.precision, c.scale)
-        for c in found
-    }
+    nested = connection.execute(NESTED_TYPES, [[column.type_code for column in found]]).fetchall()
+    return dict(columns_of_postgres(found, nested))
 
 
 # --- DuckDB and files --------------------------------------------------------------------------
 
 
-def from_duckdb(
-    end: FromSql, database: Path, folder: Path, wanted: Wanted, halt: Halt, skip: int
-) -> Batches:
+def from_duckdb(end: FromSql, database: Path, wanted: Wanted) -> Batches:
     query, values = query_of(end, "duckdb")
-    with bounded(folder, halt, database) as connection:
-        yield from _spooled(connection, f"({query})", values, folder, wanted, skip)
+    with bounded(wanted.folder, wanted.halt, database) as connection:
+        yield from _spooled(connection, f"({query})", values, wanted)
 
 
-def from_file(
-    end: InFile | InStore,
-    path: Path,
-    form: str,
-    folder: Path,
-    wanted: Wanted,
-    halt: Halt,
-    skip: int,
-) -> Batches:
-    with bounded(folder, halt) as connection:
+def from_file(end: InFile | InStore, path: Path, form: str, wanted: Wanted) -> Batches:
+    with bounded(wanted.folder, wanted.halt) as connection:
         if form == "csv":
             how = f"header = {literal(end.header)}, delim = {literal(end.delimiter)}"
             place = f"read_csv({literal(str(path))}, {how})"
         else:
             place = source(connection, path, form)
-        yield from _spooled(connection, place, None, folder, wanted, skip)
+        yield from _spooled(connection, place, None, wanted)
 
 
 def _spooled(
-    connection: duckdb.DuckDBPyConnection,
-    place: str,
-    values: Any,
-    folder: Path,
-    wanted: Wanted,
-    skip: int,
+    connection: duckdb.DuckDBPyConnection, place: str, values: Any, wanted: Wanted
 ) -> Batches:
     """Through a file: DuckDB writes CSV far faster than it returns values."""
     connection.execute(f"SELECT * FROM {place} LIMIT 0", values)  # noqa: S608 - the author's own
@@ -163,9 +146,9 @@ def _spooled(
     shown = wanted.columns(list(types))
     columns = tuple(Column(name, of_duckdb(types[old])) for name, old in shown)
     expressions = ", ".join(duckdb_expression(old, types[old]) for _, old in shown)
-    path = folder / "spool.csv"
+    path = wanted.folder / "spool.csv"
     spool = SPOOL.format(
-        shown=expressions, place=place, behind=_behind(skip), path=literal(str(path))
+        shown=expressions, place=place, behind=wanted.behind, path=literal(str(path))
     )
     connection.execute(spool, values)
     with path.open("rb") as file:
@@ -188,29 +171,27 @@ def _records(lines: Any) -> Iterator[bytes]:
 # --- SQLite ------------------------------------------------------------------------------------
 
 
-def from_sqlite(end: FromSql, database: Path, wanted: Wanted, halt: Halt, skip: int) -> Batches:
+def from_sqlite(end: FromSql, database: Path, wanted: Wanted) -> Batches:
     query, values = query_of(end, "sqlite")
     place = f"file:{quote(str(database.absolute()))}?mode=ro"
     connection = sqlite3.connect(place, uri=True, check_same_thread=False)
-    with closing(connection), halt.stoppable(connection.interrupt):
+    with closing(connection), wanted.halt.stoppable(connection.interrupt):
         cursor = connection.execute(query, values or ())
         known = [column[0] for column in cursor.description or []]
         shown = wanted.columns(known)
         places = [known.index(old) for _, old in shown]
-        rows = (
-            [row[place] for place in places] for number, row in enumerate(cursor) if number >= skip
-        )
+        rows = ([row[place] for place in places] for row in islice(cursor, wanted.skip, None))
         yield from of_rows([name for name, _ in shown], rows, wanted.size)
 
 
 # --- Web services ------------------------------------------------------------------------------
 
 
-def from_http(end: FromHttp, ask: Ask, wanted: Wanted, skip: int) -> Batches:
-    first, left = 0, skip
+def from_http(end: FromHttp, ask: Ask, wanted: Wanted) -> Batches:
+    first, left = 0, wanted.skip
     if end.paging is not None and end.paging.size_param is not None and end.paging.next is None:
         # Pages of a known size can be skipped without reading them.
-        first, left = divmod(skip, end.paging.size)
+        first, left = divmod(wanted.skip, end.paging.size)
     yield from of_records(_read(end, ask, first), wanted.mapping, wanted.size, left)
 
 
