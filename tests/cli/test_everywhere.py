@@ -20,6 +20,8 @@ from tests.server.test_hooks import ECHO, HOOKS, WAITS, hook
 from tests.server.test_schedules import SCHEDULE
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {0}, path: walk/{0}}}\n"
+# No task is in python: whether it waits for a process longer than a second depends on the machine,
+# and an event says so.
 SHOUT = (
     HEAD.format("shout")
     + """\
@@ -27,11 +29,8 @@ workload: {word: hello}
 workflow:
   - step: start
     tool:
-      kind: python
-      args: {word: "{{ workload.word }}"}
-      code: |
-        print("heard", word)
-        result = word.upper()
+      - {name: hear, kind: shell, command: "echo heard {{ workload.word }}"}
+      - {name: shout, kind: noop, result: "{{ workload.word | upper }}"}
     next:
       arcs:
         - {step: loud, when: "{{ start == 'HELLO' }}"}
@@ -43,7 +42,7 @@ workflow:
 """
 )
 FAILS = HEAD.format("fails") + (
-    "workflow: [{step: start, tool: {kind: python, code: \"raise ValueError('no')\"}}]\n"
+    "workflow: [{step: start, tool: {kind: shell, command: 'echo no; exit 1'}}]\n"
 )
 CONSUMER = """\
 apiVersion: noetl.io/v2

@@ -38,8 +38,8 @@ LONG = (
 metadata: {name: long, path: tests/long}
 workflow:
   - step: items
-    loop: {in: "{{ range(3000) | list }}", iterator: i}
-    tool: {kind: python, args: {i: "{{ iter.i }}"}, code: "result = [i, 'é' * 40]"}
+    loop: {in: "{{ range(400) | list }}", iterator: i}
+    tool: {kind: python, args: {i: "{{ iter.i }}"}, code: "result = [i, 'é' * 300]"}
 """
 )
 WAITS = (
@@ -104,7 +104,7 @@ def test_a_list_in_segments_is_printed_as_one_list(place):
     ran = place.run("run", "long.yaml")
 
     printed = json.loads(ran.stdout)
-    assert printed["results"] == [[i, "é" * 40] for i in range(3000)]
+    assert printed["results"] == [[i, "é" * 300] for i in range(400)]
     # As any other document: what is written in pieces is what would be written at once.
     assert ran.stdout == json.dumps(printed, indent=2, ensure_ascii=False) + "\n"
     shown = place.run("executions", "show", "last").stdout

@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+import yaml
 
 from tests.canaries import assert_clean
-from tests.effort import IS_LONG
+from tests.effort import IS_LONG, later
 from tests.examples.services import put_docker
-from tests.examples.system import ROOT
+from tests.examples.system import EXAMPLES, ROOT
 from tests.server.example_runs import NAMES, SECRETS, WORKLOADS, Ran, prepared, told
 from tests.server.processes import Server, serving, working
 from tests.servers import url_of
@@ -36,8 +37,9 @@ PROGRESS = re.compile(r"(?m)^[\d,]+ records in [\d,]+ batches\.\n?")
 """How far a copy is, which is said as often as there is time for."""
 LABELLED = {"NOETL_LABELS": "gpu=a100"}
 """What one of the examples asks for."""
-DELIVERY = re.compile(r"command\.|quota\.used")
-"""Who was given what, and in which pieces, is what differs between one process and three."""
+DELIVERY = re.compile(r"command\.|quota\.used|task\.waiting")
+"""Who was given what, in which pieces, and who waited for a place longer than a second, is what
+differs between one process and three."""
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,24 @@ def test_e1_an_example_runs_the_same_embedded_and_on_servers(
 WRITING = sorted(name for name, given in WORKLOADS.items() if "{folder}" in str(given))
 
 
-@pytest.mark.parametrize("name", [one for one in WRITING if one != "attached_databases"])
+def test_places_where_examples_write_are_those_where_git_does_not_look():
+    places = [
+        str(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["workload"][key])
+        for name in WRITING
+        for key, value in WORKLOADS[name].items()
+        if "{folder}" in str(value)
+    ]
+
+    assert [place for place in places if not re.match(r"(\w+:///?)?(/tmp/|\.noetl)", place)] == []
+
+
+RUN_THERE = ("csv_to_sqlite", "orders")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*RUN_THERE, *later(one for one in WRITING if one not in (*RUN_THERE, "attached_databases"))],
+)
 def test_an_example_writes_where_git_does_not_look(name, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / ".noetl").mkdir()

@@ -15,6 +15,7 @@ import pytest
 from noetl.store.base import Store
 from noetl.store.postgres import PostgresStore
 from noetl.store.sqlite import SqliteStore
+from tests.effort import later
 
 Opener = Callable[[pytest.FixtureRequest], Coroutine[Any, Any, Store]]
 
@@ -48,7 +49,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(params=STORES)
+CROSSED = ("sqlite-file-inline", "sqlite-memory")
+"""Files and memory, threads and none are shown by the two others of SQLite."""
+
+
+@pytest.fixture(params=[*(name for name in STORES if name not in CROSSED), *later(CROSSED)])
 def store(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Store]:
     store = runner.run(STORES[request.param](request))
     yield store
