@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -54,7 +55,8 @@ class Caller:
         self.resources = resources
         self.sources = sources
         self.now = now
-        self.tools = tools
+        self.tool = cache(tools.get)
+        """The tool of a kind; None if there is none. A kind is loaded by its first call."""
         self.rates = Rates(control)
 
     async def call(
@@ -72,7 +74,7 @@ class Caller:
         task = program.task
         call = Call(self, program, frame, action_id, reporter, traceparent)
         started = self.now()
-        tool = self.tools.get(task.kind)
+        tool = self.tool(task.kind)
         if tool is None or tool.has_effect:
             reporter.has_effect = True
             listen(call.wait)

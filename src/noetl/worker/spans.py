@@ -334,7 +334,7 @@ class _Piece:
                 "noetl.iteration": frame.iteration,
                 **says,
             }
-            tool = self._driver.caller.tools.get(task.kind)
+            tool = self._driver.caller.tool(task.kind)
             is_client = tool is not None and tool.is_client
             self._add(f"task {task.name}", span_id, self._id, began, attributes, is_client)
 
