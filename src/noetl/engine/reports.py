@@ -119,8 +119,9 @@ def _ends(run: Run, ending: Ending) -> bool:
 
 def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
     """The worker is through with the body, or with rules for an event that the server heard."""
-    following = run.following
-    if following is not None:
+    # Most runs follow no chain: they need not be asked for the outermost one.
+    has_chain = run.progress is not None and run.progress.chain is not None
+    if has_chain and (following := run.following) is not None:
         _followed(turn, run, command_id, following, ending)
         return
     error = ending.error
