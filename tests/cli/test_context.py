@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.faults.runs import Place
+from tests.faults.runs import COMMAND, Place, environment
+from tests.stopwatch import PATIENCE
 
 PROD = "https://noetl.example.com"
 
@@ -61,3 +63,19 @@ def test_the_file_is_for_its_owner_only(home: Home):
 
     mode = (home.folder / "noetl" / "contexts.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
+
+
+@pytest.mark.parametrize("given", ["", "\n", "   \n"])
+def test_a_token_that_is_empty_is_refused_and_nothing_is_saved(home: Home, given: str):
+    ran = subprocess.run(
+        [*COMMAND, "context", "add", "prod", PROD, "--token"],
+        cwd=home.folder,
+        env=environment(XDG_CONFIG_HOME=str(home.folder)),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert (ran.returncode, "no token on standard input" in ran.stderr) == (2, True)
+    assert json.loads(home.context("list", "--json"))["contexts"] == []
