@@ -121,6 +121,18 @@ def test_every_page_can_be_found_from_an_index(path):
     assert wanted in linked or wanted.removesuffix("README.md") in linked
 
 
+def test_the_index_of_decisions_has_the_title_of_every_page():
+    folder = ROOT / "docs" / "decisions"
+    lines = re.findall(r"^\* .*$", (folder / "README.md").read_text(), re.MULTILINE)
+
+    assert lines == [
+        f"* [{number}]({page.name}) {title}"
+        for page in sorted(folder.glob("0*.md"))
+        for number, title in re.findall(r"\A# (\d{4})  (.+)", page.read_text())
+    ]
+    assert len(lines) == len([*folder.glob("0*.md")])
+
+
 # --- The language page is complete -------------------------------------------------------------
 
 

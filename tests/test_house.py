@@ -100,7 +100,7 @@ def test_no_room_knows_a_tool_kind_by_its_name():
     assert not found
 
 
-def test_only_wiring_asks_whether_others_use_the_same_database():
+def test_only_wiring_and_serving_ask_whether_others_use_the_same_database():
     """Rooms are given values instead: how often to look, whose work, which clock."""
     found = {
         f"{path.relative_to(SRC)}:{node.lineno}"

@@ -27,8 +27,8 @@ The answer may carry the next lease.
 *Lapsed, or given back.* A lease that is not renewed runs out. A worker that ends gives its leases
 back, and so does the server for a worker that asked and went away. The work then continues under a
 **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`). A command that is
-lost again and again goes to a worker that runs nothing else; in the end its step run fails (poison,
-in the engine).
+lost again and again goes to a worker that runs nothing else; in the end its step run fails with the
+code `poison` (`_lapse` in `engine/advance.py`).
 
 A server that is killed between the commit of a lease and its answer leaves a lease that no worker
 knows of. It lapses like any other (30 s). It is not taken back when its worker asks again without

@@ -16,13 +16,6 @@ ENDING = (Route, Result, Fail, Skip)
 Graph = dict[str, list[str]]
 
 
-def check_templates(building: Building) -> None:
-    """Every template is one we would run."""
-    for use in building.uses:
-        for code, message in building.expressions.refusal(use.source):
-            building.report.add(code, message, use.place)
-
-
 def steps_are_reachable(building: Building, net: Net) -> None:
     graph = _graph(net)
     if graph is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Set
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.analysis import ANALYSES, check_templates
+from noetl.dsl.analysis import ANALYSES
 from noetl.dsl.building import Building, Known
 from noetl.dsl.checks import CHECKS, check_document
 from noetl.dsl.grammar import Inspection
@@ -15,7 +15,7 @@ from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.playbook import WrittenPlaybook, build
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
-from noetl.dsl.scoping import check_names
+from noetl.dsl.scoping import check_names, check_templates
 from noetl.dsl.walk import called_playbooks
 from noetl.errors import PlaybookRejected
 from noetl.model.net import Limits, Net, ResultSchema, digest
@@ -84,9 +84,9 @@ def compile_text(
     building = Building(report, tools, limits or Limits(), text, known)
     check_document(building, written)
     net = build(building, written)
-    check_templates(building)
     for check in CHECKS:
         check(building, net)
+    check_templates(building)
     check_names(building, net)
     if not report.has_errors:
         # Warnings about the flow of a net that is wrong anyway would only distract.

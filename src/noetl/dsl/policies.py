@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, assert_never, get_args
 
 import msgspec
 
@@ -451,8 +451,10 @@ def _directive(building: Building, then: WrittenDirective, home: Home) -> tuple[
             last = Break()
         case "fail":
             last = Fail(error=building.value(then.error, Where.POLICY, home))
-        case _:
+        case "continue" | None:
             last = Continue()
+        case _:
+            assert_never(then.do)
     return (*written, last)
 
 

@@ -1,4 +1,4 @@
-"""Which names a template can see where it stands, and complaints about those it cannot.
+"""Which templates are allowed, and which names each can see where it stands.
 
 The table is the language's scope table: what is reserved, and where each reserved name exists.
 Other names are looked up in the token's args, ctx, iter and workload, after steps and tasks.
@@ -67,6 +67,13 @@ _INSTEAD = {
     ' arc carry it: `args: {why: "{{ error.message }}"}`.',
     "event": "Read `outcome` instead.",
 }
+
+
+def check_templates(building: Building) -> None:
+    """Every template is one we would run."""
+    for use in building.uses:
+        for code, message in building.expressions.refusal(use.source):
+            building.report.add(code, message, use.place)
 
 
 def check_names(building: Building, net: Net) -> None:

@@ -46,7 +46,7 @@ Within, it is a generator: `happened = yield do` says what to do and comes back 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
@@ -98,14 +98,14 @@ from noetl.model.events import (
 )
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
-from noetl.model.net import NOOP
+from noetl.model.net import NOOP, DirectiveKind
 from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
 from noetl.model.toolshape import ToolShape
 from noetl.templates import view
 
 SLEEP_MAX = 5.0
 """Waits up to this long keep the worker; longer ones give it back."""
-PASSES = ("continue", "jump", "break")
+PASSES: tuple[DirectiveKind, ...] = ("continue", "jump", "break")
 """After these the pipeline goes past the task, so its `set` applies."""
 NOTHING_TO_CALL = TaskError(
     kind="client_error",
@@ -467,6 +467,8 @@ class Pipeline:
             frame.keep(program.task, settled.outcome.result, settled.stored.result)
         frame.task_tries = FRESH  # no chain is followed here
         match directive.kind:
+            case "continue":
+                frame.position += 1
             case "jump":
                 return self._jump(program, directive.to)
             case "break":
@@ -474,8 +476,10 @@ class Pipeline:
                 return Ending(result=frame.result)
             case "fail":
                 return Ending(error=directive.error or TaskError(kind="unknown", message="failed"))
+            case "retry":
+                raise AssertionError("a call that is repeated is not settled (`_settle`)")
             case _:
-                frame.position += 1
+                assert_never(directive.kind)
         return None
 
     def _jump(self, program: TaskProgram, to: str) -> Ending | None:

@@ -1,7 +1,7 @@
 """Rules: when this happened and this holds, do these actions. One form, one evaluator.
 
-A playbook has six ways to say such a thing. When a program is made, each becomes a `RuleProgram`,
-which names where it came from:
+A playbook has six ways to say such a thing. When a program is made, five of them become
+`RuleProgram`s, which name where they came from; hooks stay pipelines:
 
     origin   written as                      answers                        goes first
     poll     `poll` of a task                a success that is not the      ┐
@@ -24,19 +24,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 
 from noetl.engine.pipeline.actions import (
     NO_WRITES,
     CallProgram,
+    CollectProgram,
     FailProgram,
     MoveProgram,
     PatchProgram,
     Paths,
     PlainProgram,
+    ResultProgram,
     RetryProgram,
+    RouteProgram,
+    SkipProgram,
     Writing,
     advanced,
     next_branch,
@@ -54,6 +58,7 @@ from noetl.model.net import (
     Break,
     CaseSettings,
     Collect,
+    Continue,
     DirectiveKind,
     EventRule,
     Jump,
@@ -417,12 +422,33 @@ def _directive(
         case FailProgram() as fails:
             error = fails.error(scope, outcome.error)
             return Directive(kind="fail", error=error, writes=written.patch)
-        case MoveProgram(action=Jump(to=to)):
-            return Directive(kind="jump", to=to, writes=written.patch)
-        case MoveProgram(action=Break()):
-            return Directive(kind="break", writes=written.patch)
-        case _:
+        case MoveProgram() as move:
+            return _moved(move.action, written.patch)
+        case (
+            None
+            | PatchProgram()
+            | CollectProgram()
+            | ResultProgram()
+            | RouteProgram()
+            | SkipProgram()
+            | CallProgram()
+            | RunProgram()
+        ):
             return Directive(kind="continue", writes=written.patch)
+        case other:
+            assert_never(other)
+
+
+def _moved(action: Continue | Break | Jump, writes: Patch) -> Directive:
+    match action:
+        case Continue():
+            return Directive(kind="continue", writes=writes)
+        case Jump(to=to):
+            return Directive(kind="jump", to=to, writes=writes)
+        case Break():
+            return Directive(kind="break", writes=writes)
+        case _:
+            assert_never(action)
 
 
 # --- The event rules of a step -----------------------------------------------------------------
