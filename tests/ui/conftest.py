@@ -62,9 +62,7 @@ class Tab:
         return self.page
 
     def load(self, path: str) -> Any:
-        """As when the address is typed; the first page of a test finds nothing of another."""
-        if not self._is_loaded and self.page.url.startswith(self.url):
-            self.page.evaluate("localStorage.clear()")
+        """As when the address is typed."""
         self.page.goto(self.url + path)
         self.page.wait_for_selector("main")
         self._is_loaded = True
@@ -73,6 +71,8 @@ class Tab:
     def forget(self) -> list[str]:
         """Let another test begin; what went wrong in this one."""
         self._is_loaded = False
+        # Playwright tells of events only while it is called: what came late is heard now.
+        self.page.evaluate("localStorage.clear()")
         found, self.troubles = self.troubles, []
         return found
 
