@@ -101,6 +101,15 @@ def wait_for(process: subprocess.Popen[str], word: str) -> str:
     return said
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process is there; a zombie that nobody has waited for yet is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # The latter if it goes while it is read.
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     """As the power plug would."""
     process.send_signal(signal.SIGKILL)

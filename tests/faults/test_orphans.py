@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.examples.system import playbook
-from tests.faults.runs import Place, kill
+from tests.faults.runs import Place, is_running, kill
 from tests.stopwatch import PATIENCE
 
 SHELL = """
@@ -39,14 +38,6 @@ PYTHON = """
 """
 
 
-def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def until(holds, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
@@ -63,8 +54,8 @@ def test_what_a_task_started_dies_with_the_process_that_was_killed(workflow, tmp
     files = [tmp_path / "leader", tmp_path / "child"]
     until(lambda: all(file.exists() for file in files))
     pids = [int(file.read_text()) for file in files]
-    assert all(runs(pid) for pid in pids)
+    assert all(map(is_running, pids))
 
     kill(process)
 
-    until(lambda: not any(runs(pid) for pid in pids))
+    until(lambda: not any(map(is_running, pids)))

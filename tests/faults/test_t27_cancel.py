@@ -4,7 +4,6 @@ never comes back."""
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +14,7 @@ from noetl.errors import Finished
 from noetl.model.execution_query import exactly
 from noetl.settings import Settings
 from tests.examples.system import Bench, on_bench, playbook
+from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch
 
 QUICK = playbook("- { step: start, tool: { kind: noop } }")
@@ -92,13 +92,7 @@ async def cancel_and_check(bench: Bench, execution_id: str) -> None:
 
 
 async def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    # A zombie that nobody has waited for yet is gone for all that matters.
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "Z"
+    return not is_running(pid)
 
 
 @pytest.mark.parametrize("workflow", [PYTHON, SHELL], ids=["python", "shell"])

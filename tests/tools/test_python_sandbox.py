@@ -8,29 +8,22 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from noetl.tools.processes.programs import spawner
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.python.sandbox import SandboxPool
+from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def is_gone(pid):
     """Whether it is dead, or is within the moment that a killed process takes."""
     end = time.monotonic() + 10
-    while is_alive(pid) and time.monotonic() < end:
+    while is_running(pid) and time.monotonic() < end:
         time.sleep(0.01)
-    return not is_alive(pid)
+    return not is_running(pid)
 
 
 def in_pool(work, size=1, **settings):
@@ -118,7 +111,7 @@ def test_a_process_in_which_something_runs_on_is_replaced(code):
 
     before, after = in_pool(work)
     assert before != after
-    assert not is_alive(before)
+    assert not is_running(before)
 
 
 def test_t07_what_the_code_started_dies_with_it(tmp_path):
@@ -239,7 +232,7 @@ def test_closing_ends_every_process_also_busy_ones():
         return pids
 
     pids = asyncio.run(work())
-    assert not any(is_alive(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent death signal of Linux")
@@ -260,9 +253,9 @@ asyncio.run(main())
         pid = int(worker.stdout.readline())
         worker.kill()
     end = time.monotonic() + PATIENCE
-    while is_alive(pid) and time.monotonic() < end:
+    while is_running(pid) and time.monotonic() < end:
         time.sleep(0.01)
-    assert not is_alive(pid)
+    assert not is_running(pid)
 
 
 def test_what_the_worker_itself_holds_in_memory_does_not_spoil_its_processes():

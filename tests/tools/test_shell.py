@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from noetl.tools.rules import Rules
+from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import failure, on_bench, ran
 
@@ -17,15 +17,9 @@ from tests.tools.running import failure, on_bench, ran
 def is_alive(pid: int) -> bool:
     """Whether it lives on; a process that was killed may take a moment to be gone."""
     end = time.monotonic() + 10
-    while time.monotonic() < end:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state in "ZX":
-            return False
+    while is_running(pid) and time.monotonic() < end:
         time.sleep(0.01)
-    return True
+    return is_running(pid)
 
 
 def test_a_command_line_yields_what_it_prints():
