@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_run import Terminal
 from tests.faults.runs import COMMAND, Place, environment
 from tests.stopwatch import PATIENCE
 
@@ -78,4 +79,15 @@ def test_a_token_that_is_empty_is_refused_and_nothing_is_saved(home: Home, given
     )
 
     assert (ran.returncode, "no token on standard input" in ran.stderr) == (2, True)
+    assert json.loads(home.context("list", "--json"))["contexts"] == []
+
+
+def test_a_token_of_blanks_on_a_terminal_is_refused_and_nothing_is_saved(home: Home):
+    command = ("context", "add", "prod", PROD, "--token")
+    terminal = Terminal(home, *command, XDG_CONFIG_HOME=str(home.folder))
+
+    terminal.until("token: ")
+    terminal.type("   \n")
+
+    assert terminal.ended() == 2
     assert json.loads(home.context("list", "--json"))["contexts"] == []

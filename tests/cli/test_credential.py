@@ -49,6 +49,14 @@ def test_the_database_and_its_folder_hold_no_secret_in_the_clear(place, tmp_path
     assert (tmp_path / ".noetl" / "secret.key").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_password_of_blanks_is_a_password_and_an_empty_line_is_none(noetl):
+    add = ("access", "user", "add", "ada", "--role", "admin")
+
+    assert "no password on standard input" in noetl(*add, stdin="\n").err
+    assert noetl(*add, stdin=" " * 8 + "\n").code == 0
+    assert "ada" in noetl("access", "user", "list").out
+
+
 def test_values_can_come_from_stdin_one_line_for_each_key(noetl):
     ran = noetl("credential", "set", "api", "user=me", "token", "key", stdin=f"{SECRET}\nk\n")
     lacking = noetl("credential", "set", "api", "token", stdin="")

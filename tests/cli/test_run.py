@@ -355,7 +355,7 @@ def test_a_second_run_is_told_who_has_the_database(place):
 class Terminal:
     """A process with its stdin and stderr on a terminal."""
 
-    def __init__(self, place, *arguments: str) -> None:
+    def __init__(self, place, *arguments: str, **more: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.process = subprocess.Popen(
@@ -364,7 +364,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=theirs,
             cwd=place.folder,
-            env=clean_environment(),
+            env=clean_environment(**more),
             start_new_session=True,
         )
         os.close(theirs)

@@ -56,7 +56,12 @@ def add_command(name: str, url: str, token: bool) -> None:
     except ValueError:
         raise click.BadParameter(f"URL is {HTTP.expected}.") from None
     known = contexts()
-    asked = ask_secret("token", "there is no token on standard input.").strip() if token else None
+    asked = None
+    if token:
+        missing = "there is no token on standard input."
+        asked = ask_secret("token", missing).strip()
+        if not asked:
+            raise click.BadParameter(missing)
     servers = {**known.servers, name: NamedServer(url=parsed, token=asked)}
     msgspec.structs.replace(known, servers=servers).save()
     say(f'"{name}" is {url}; `noetl context use {name}` uses it')

@@ -350,6 +350,6 @@ def ask_secret(
         return str(click.prompt(label, hide_input=True, confirmation_prompt=confirm, err=True))
     line = sys.stdin.readline(SECRET_MAX)
     secret = line.rstrip("\r\n")
-    if not (line if may_be_empty else secret.strip()):
+    if not (line if may_be_empty else secret):
         raise click.BadParameter(missing)
     return secret
