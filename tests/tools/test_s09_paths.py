@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from noetl.tools.registry import tools
+from noetl.tools.registry import BUILT_IN, tools
 from noetl.tools.rules import Rules
 from tests.tools.running import failure, ran
 from tests.tools.test_shapes import help_of, structs_of
@@ -126,8 +126,8 @@ SQLITE_FILES = {
 def test_s09_every_setting_that_may_name_a_file_is_tried():
     named = {
         f"{struct.cls.__name__}.{field.encode_name}"
-        for tool in tools().values()
-        for struct in structs_of(tool)
+        for kind in BUILT_IN
+        for struct in structs_of(tools()[kind])
         for field in struct.fields
         if FILE.search(help_of(field))
     }

@@ -68,8 +68,6 @@ DEPTH_MAX = 12
 
 RUN = "(run := run or begin(scope, place, strict))"
 
-BINDING = (nodes.For, nodes.Assign, nodes.AssignBlock, nodes.With)
-
 
 def compile_tree(
     tree: nodes.Template,

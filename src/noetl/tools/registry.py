@@ -70,6 +70,9 @@ class Tools(Mapping[str, Tool]):
             tool = self._tools[kind] = next(tool for tool in declared if tool.kind == kind)
         return tool
 
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._tools  # Mapping's own would import the kind.
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._tools)
 
