@@ -20,8 +20,8 @@ from tests.server.test_hooks import ECHO, HOOKS, WAITS, hook
 from tests.server.test_schedules import SCHEDULE
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {0}, path: walk/{0}}}\n"
-# No task is in python: whether it waits for a process longer than a second depends on the machine,
-# and an event says so.
+# It has no task in python: events are compared by their numbers, and whether there is one that says
+# that a task has waited for a process (task.waiting) depends on the machine.
 SHOUT = (
     HEAD.format("shout")
     + """\
@@ -41,8 +41,9 @@ workflow:
     tool: {kind: noop, result: "{{ start }}…"}
 """
 )
+# In python, for its traceback: nothing that is compared of it counts or shows task.waiting.
 FAILS = HEAD.format("fails") + (
-    "workflow: [{step: start, tool: {kind: shell, command: 'echo no; exit 1'}}]\n"
+    "workflow: [{step: start, tool: {kind: python, code: \"raise ValueError('no')\"}}]\n"
 )
 CONSUMER = """\
 apiVersion: noetl.io/v2
@@ -73,6 +74,7 @@ keys rotate
 execute walk/shout --wait
 execute walk/shout --wait --set word=hi --label team=sales --json
 execute walk/fails --wait
+executions follow last
 execute walk/none
 executions list
 executions list path:walk/shout status:completed --limit 1 --json
@@ -146,6 +148,7 @@ access token list
 FAILING = {
     "catalog show walk/shuot": 1,
     "execute walk/fails --wait": 1,
+    "executions follow last": 1,
     "execute walk/none": 1,
     "executions list status:nonsense": 2,
     "executions show 1000000000000000001": 1,
@@ -253,6 +256,11 @@ def test_a_command_says_the_same_wherever_executions_are(walked, kind: str):
     ]
     assert not differing, "\n\n".join(differing)
     assert not [said for said in walked[kind].values() if said.err.startswith("Traceback")]
+
+
+def test_the_walk_shows_the_traceback_of_a_failure_in_python(walked):
+    for line in ("execute walk/fails --wait", "executions follow last"):
+        assert 'File "walk/fails version 1", line 4, in <module>' in walked["alone"][line].err
 
 
 def test_the_walk_leaves_no_command_out_and_fails_only_where_it_should(walked):

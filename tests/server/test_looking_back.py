@@ -188,7 +188,7 @@ async def forked(recording: Recording, seq: int, around):
             return (await world.executions.fork(source, Wish(seq=seq)))[0]
 
         tools = standing_in(around.tools, recorded.call)
-        async with world.played(tools, fork(), signals) as execution_id:
+        async with world.played(tools, fork, signals) as execution_id:
             state = await world.orchestrator.state(execution_id)
         assert not world.stop.complaints, (seq, world.stop.complaints)
         # A workbook entry is not a call, and the end of a child may be known before its call is.

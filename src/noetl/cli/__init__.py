@@ -19,7 +19,8 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """Entry point of the `noetl` command."""
     # Modules stay: searching for cycles in them while the command starts finds nothing. The search
-    # when the interpreter ends has to be: libraries report what it leaves as leaked.
+    # when the interpreter ends is needed: libraries such as DuckDB report objects that it does not
+    # free as leaked.
     gc.set_threshold(200_000, 20, 20)
     from noetl.cli.commands import noetl
     from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected

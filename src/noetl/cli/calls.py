@@ -200,7 +200,8 @@ async def holding(settings: Settings) -> AsyncIterator[Api]:
     """
     from noetl import wiring
 
-    # What was loaded so far stays until the end: no search for cycles has to go through it.
+    # What was loaded so far stays until the end, and no search for cycles goes through it. The last
+    # search still frees what libraries report as leaked: they are loaded after this.
     gc.freeze()
     async with wiring.embedded(settings, work=False) as system:
         client, _ = wiring.here(system, user_name())

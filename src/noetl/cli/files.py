@@ -211,15 +211,17 @@ def rewrite_each(
     """Rewrite every file, and exit with the worst of the codes that `rewrite` returned."""
     codes = [OK]
     for one in found:
-        try:
-            if isinstance(one, Source):
-                codes.append(rewrite(one))
-                continue
+        if isinstance(one, Unreadable):
             say(str(one))
-        except PlaybookRejected as error:
-            print_problems(one.name, error.problems)
-            say(f"{one.name} was not changed, because it cannot be parsed.")
-        codes.append(WRONG)
+            code = WRONG
+        else:
+            try:
+                code = rewrite(one)
+            except PlaybookRejected as error:
+                print_problems(one.name, error.problems)
+                say(f"{one.name} was not changed, because it cannot be parsed.")
+                code = WRONG
+        codes.append(code)
     if check:
         say(f"{counted(codes.count(FAILED), 'file')} would be rewritten, of {len(codes) - 1}")
     sys.exit(max(codes))

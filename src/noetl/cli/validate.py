@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -109,29 +109,30 @@ def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
     for file in checked:
         if file.text is not None:  # else there is no line to point at; stderr says why
             suggest_migrate(file.name, file.text, file.problems)
-            for problem in file.problems:
-                if console is not None:
-                    _show(file.name, file.text, problem, console)
-                else:
+            if console is not None:
+                _show(file.name, file.text, file.problems, console)
+            else:
+                for problem in file.problems:
                     print_line(str(problem_line(file.name, problem)))
         yield file
 
 
-def _show(name: str, text: str, problem: Problem, console: Console) -> None:
-    """Print a problem with the line it refers to."""
+def _show(name: str, text: str, problems: Iterable[Problem], console: Console) -> None:
+    """Print each problem with the line it refers to."""
     paint = Brush(console)
-    where, severity, message, code = problem_line(name, problem)
-    print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
-    for row in coloured(excerpt(text, problem.line, problem.column, console.width), console):
-        print_line(row)
-    print_line("")
+    lines = _LINE_END.split(text)
+    for problem in problems:
+        where, severity, message, code = problem_line(name, problem)
+        print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
+        for row in coloured(excerpt(lines, problem.line, problem.column, console.width), console):
+            print_line(row)
+        print_line("")
 
 
-def excerpt(text: str, line: int, column: int, width: int) -> Iterator[Drawn]:
+def excerpt(lines: Sequence[str], line: int, column: int, width: int) -> Iterator[Drawn]:
     """The line of a problem and a caret under its column; empty if there is no such line."""
     from rich.cells import cell_len
 
-    lines = _LINE_END.split(text)
     if not 1 <= line <= len(lines):
         return
     number = str(line)

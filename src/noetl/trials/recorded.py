@@ -8,6 +8,7 @@ then. A call without a record ends the comparison, because its outcome is unknow
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -124,8 +125,8 @@ async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived
     async with World.opened(around, first.at) as world:
         recorded = RecordedTools(calls, world)
         tools = standing_in(around.tools, recorded.call)
-        started = world.start(tested, first.payload)
-        async with world.played(tools, started, _signals(recording, first.at)) as execution_id:
+        start = partial(world.start, tested, first.payload)
+        async with world.played(tools, start, _signals(recording, first.at)) as execution_id:
             state = await world.orchestrator.state(execution_id)
             rows = await world.events(execution_id)
     facts = [decode(row.body) for row in rows]

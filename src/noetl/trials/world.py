@@ -9,8 +9,9 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from noetl.control.catalog import Catalog
@@ -73,9 +74,9 @@ class World:
 
     @asynccontextmanager
     async def played(
-        self, tools: Mapping[str, Tool], started: Coroutine[Any, Any, str], signals: list[Signal]
+        self, tools: Mapping[str, Tool], start: Callable[[], Awaitable[str]], signals: list[Signal]
     ) -> AsyncIterator[str]:
-        """The id of an execution that has ended, or that was stopped."""
+        """The id of the execution that `start` starts, when it has ended or was stopped."""
         worker = Worker(
             _Patient(self.orchestrator, self.store.bodies, self.store.credentials, _no_credential),
             tools,
@@ -86,7 +87,7 @@ class World:
         )
         commits = self.orchestrator.commits
         async with in_background(commits.run(), self._fire_timers(), worker.run()):
-            execution_id = await started
+            execution_id = await start()
             async with in_background(self._send(execution_id, signals)):
                 await self.stop.or_end(self.orchestrator.wait_for_end(execution_id))
             yield execution_id
@@ -217,8 +218,8 @@ async def run_trial(trial: Trial, playbooks: Playbooks, around: Surroundings) ->
 
         stand_ins = StandIns(answers, world.clock, called_in, world.stop.complain)
         tools = standing_in(around.tools, stand_ins.call)
-        started = world.start(tested, trial.workload or {})
-        async with world.played(tools, started, trial.signals or []) as execution_id:
+        start = partial(world.start, tested, trial.workload or {})
+        async with world.played(tools, start, trial.signals or []) as execution_id:
             execution = await world.executions.document(execution_id)
             return Story(
                 execution=execution,
