@@ -104,6 +104,32 @@ def test_mapping_form_rules_of_different_events_do_not_exclude_each_other():
     assert answering(f"[{READS_ERROR}, {ON_ERROR}]", FAILED, error={}) == ["case_0"]
 
 
+@pytest.mark.parametrize("reading_first", [True, False])
+@pytest.mark.parametrize(
+    ("happening", "one", "other"),
+    [
+        (BROKEN, "StepFailed", "step.exit"),
+        (BROKEN, "step.failed", "StepFinished"),
+        (FAILED, "ToolErrored", "task.done"),
+        (exiting(ok=False, looped=True), "loop.failed", "loop.done"),
+        (ENTER, "StepStarted", "step.enter"),
+    ],
+)
+def test_rules_that_name_one_event_differently_exclude_each_other(
+    happening: Happening, one: str, other: str, reading_first: bool
+):
+    reads = " and error is defined" if happening.failed else ""
+    rules = [
+        f"{{when: \"{{{{ event.name == '{name}'{more} }}}}\", then: {{next: end}}}}"
+        for name, more in ((one, ""), (other, reads))
+    ]
+    if reading_first:
+        rules.reverse()
+
+    names = {"error": {}} if happening.failed else {}
+    assert answering(f"[{', '.join(rules)}]", happening, **names) == ["case_0"]
+
+
 def test_a_step_that_waits_hears_the_world_and_one_that_does_not_does_not():
     rules = "[{when: \"{{ event.name == 'message.received' }}\", then: {next: end}}]"
 

@@ -466,6 +466,11 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     last: bool = True
     """No other call of this pass follows."""
 
+    @property
+    def every(self) -> frozenset[str]:
+        """All its names."""
+        return self.general | self.aliases | {self.name}
+
 
 _CALL = {"task.done", "tool.processed"}
 _EXIT = frozenset({"step.exit", "step.finished", "StepFinished"})
@@ -518,12 +523,11 @@ def outside(name: str) -> Happening:
 
 
 _SAME = {
-    **dict.fromkeys(("call.error", "task.done", "tool.processed"), "call.done"),
-    **dict.fromkeys(("ToolCompleted", "ToolErrored"), "call.done"),
-    **dict.fromkeys(("step.done", "step.failed", "step.finished", "StepFinished"), "step.exit"),
-    **dict.fromkeys(("loop.finished", "LoopFinished", "LoopDone"), "loop.done"),
+    name: next(other.name for other in INNER if not other.every.isdisjoint(one.every))
+    for one in INNER
+    for name in one.every
 }
-"""Names under which the same event is known, where several rules answer it."""
+"""Each name of an event → one of them. A failure shares general names with the success."""
 
 
 class CaseProgram:
@@ -648,8 +652,7 @@ class CaseProgram:
         homeless = all(rule.names is not None for rule in self.rules) and self._named
         calls = {"call.done", "call.error", "task.done", "tool.processed"}
         if homeless and "call" in self._home and not self._named & calls:
-            every = {happening.name, *happening.aliases, *happening.general}
-            return happening.kind != "enter" and not self._named.isdisjoint(every)
+            return happening.kind != "enter" and not self._named.isdisjoint(happening.every)
         return self._is_home(happening)
 
     def _is_home(self, happening: Happening) -> bool:
