@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import noetl
+from noetl.errors import Unreachable
 from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent
@@ -93,6 +94,15 @@ def test_a_program_runs_its_own_tool_and_hears_what_happens(tmp_path):
     assert types[0] == "playbook.execution.requested"
     assert types[-1] == "playbook.processed"
     assert types.count("task.done") == 3
+
+
+def test_a_client_in_this_process_has_no_server_to_ask(tmp_path):
+    async def work() -> None:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db") as client:
+            await client.get("/api/health")
+
+    with pytest.raises(Unreachable, match="in its own process"):
+        asyncio.run(work())
 
 
 def test_what_was_started_goes_on_when_the_program_starts_again(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from noetl.control import documents
 from noetl.control.documents import moment
-from noetl.model.answers import ArchivedDocument, SessionDocument
+from noetl.model.answers import ArchivedDocument, FailureDocument, SessionDocument
 from noetl.store.access import StoredSession
 from noetl.store.archive import Archived
 
@@ -46,4 +46,12 @@ def test_a_document_is_made_from_what_it_shows():
     )
     assert documents.of(ArchivedDocument, Archived("a", 3, 0.0), archived_at=0.25) == (
         ArchivedDocument(name="a", size=3, archived_at="1970-01-01T00:00:00.250Z")
+    )
+
+
+def test_a_document_made_from_another_lacks_what_that_lacks():
+    failure = FailureDocument(kind="timeout", message="too late", status=504)
+
+    assert documents.of(FailureDocument, failure, message="late") == FailureDocument(
+        kind="timeout", message="late", status=504
     )

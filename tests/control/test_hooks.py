@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 from noetl import wiring
 from noetl.api.services import Services
-from noetl.control import hooks
+from noetl.control import deliveries, hooks
 from noetl.control.hooks import Delivery, Taken
+from noetl.errors import BadInputs
 from tests.control.servers import run, servers
 from tests.control.test_schedules import WAITING, embedded, register, until
 
@@ -102,6 +104,105 @@ def test_what_was_debounced_waits_for_its_playbook(tmp_path: Path, monkeypatch: 
             state = await system.orchestrator.state(row.execution_id)
             assert state.workload["hook"]["body"] == {"n": 1}
             assert await told() == [("waiting", True)]
+
+    run(story)
+
+
+async def tried(system: Services) -> None:
+    """Settle what was debounced, as soon as it is due."""
+    for row in await system.store.triggers.of_kind("Hook"):
+        if row.key:
+            await asyncio.sleep(max(0.0, (row.next_at or 0.0) - time.time()) + 0.01)
+            await system.hooks.settle(row)
+
+
+async def waiting_rows(system: Services) -> list[str]:
+    return [row.key for row in await system.store.triggers.of_kind("Hook") if row.key]
+
+
+async def listed(system: Services) -> list[str]:
+    """The outcomes that are listed once all are written."""
+    await asyncio.sleep(2 * deliveries.MOMENT)
+    return [one.outcome for one in await system.hooks.deliveries.of("t/h", limit=9)]
+
+
+@pytest.fixture
+def _again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "AGAIN_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("_again_at_once")
+def test_what_was_debounced_goes_with_its_hook(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, hook(debounce={"wait": "10ms"}))
+            await deliver(system, n=1)
+            await tried(system)
+            assert await waiting_rows(system)
+            known = await system.hooks.lately("t/h")
+            assert known is not None
+            await system.hooks.delete("t/h")
+            await register(system, WAITING)
+            assert not await waiting_rows(system)
+            # A server that has not heard of it takes one more.
+            await system.hooks.take(known, Delivery({}, {}, b"{}"))
+            await tried(system)
+            assert not await waiting_rows(system)
+            assert not await system.store.records.summaries()
+
+    run(story)
+
+
+@pytest.mark.usefixtures("_again_at_once")
+def test_what_was_debounced_starts_what_its_corrected_hook_names(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            wrong = {"playbook": "t/wating", "workload": {"a": "{{ hook.body.n }}"}}
+            await register(system, hook(debounce={"wait": "10ms"}, target=wrong))
+            await deliver(system, n=1)
+            await tried(system)
+            right = {"playbook": "t/waiting", "workload": {"b": 2}}
+            await register(system, hook(debounce={"wait": "10ms"}, target=right))
+            await tried(system)
+            [row] = await system.store.records.summaries()
+            state = await system.orchestrator.state(row.execution_id)
+            assert (row.path, state.workload["a"]) == ("t/waiting", 1)
+            assert "b" not in state.workload
+            assert not await waiting_rows(system)
+
+    run(story)
+
+
+@pytest.mark.usefixtures("_again_at_once")
+def test_more_deliveries_while_a_playbook_is_missing_are_not_listed_again(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, hook(debounce={"wait": "10ms"}))
+            for number in range(3):
+                await deliver(system, n=number)
+                await tried(system)
+            assert await listed(system) == ["waiting"]
+
+    run(story)
+
+
+def test_an_outcome_that_another_delivery_overtook_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, hook(debounce={"wait": "10ms"}))
+
+            async def overtaken(*_: object, **__: object) -> None:
+                await deliver(system, n=2)
+                raise BadInputs("too many")
+
+            monkeypatch.setattr(system.hooks, "start", overtaken)
+            await deliver(system, n=1)
+            await tried(system)
+            assert await waiting_rows(system)
+            assert await listed(system) == []
 
     run(story)
 

@@ -10,6 +10,7 @@ import pytest
 from noetl import wiring
 from noetl.api.services import Services
 from noetl.control import notifications
+from noetl.errors import NotFound
 from tests.control.servers import deaf, run, servers
 from tests.control.test_schedules import WAITING, register
 
@@ -127,5 +128,28 @@ def test_other_notices_of_a_server_that_was_deaf_are_written_as_well(
                 while (await knows.notifications.find("t/told"))[1].unheard_since is not None:
                     await asyncio.sleep(0.05)
             assert keys == expected
+
+    run(story)
+
+
+def test_a_rule_that_cannot_be_settled_rests_as_any_trigger(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(notifications, "HEARD_SECONDS", 0.0)
+
+    async def lost(*_: object) -> None:
+        raise NotFound("what it looks at is not stored.")
+
+    async def story() -> None:
+        async with servers(database_url, 1) as [system]:
+            await register(system, TELL)
+            await register(system, RULE % ("failed", "0s"))
+            row = await system.store.triggers.get("t/told")
+            assert row is not None
+            monkeypatch.setattr(system.notifications, "_overlooked", lost)
+            with pytest.raises(NotFound, match="not stored"):
+                await system.notifications.settle(row)
+            await system.notifications.delete("t/told")
+            await system.notifications.settle(row)
 
     run(story)

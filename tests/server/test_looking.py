@@ -361,6 +361,41 @@ def test_a_call_of_a_rule_shows_what_it_was_given_too(shop: Shop):
     assert found["rendered"] == {"result": "fetched"}
 
 
+NAMESAKES = (
+    HEAD.format(path="desk/namesakes")
+    + """\
+workflow:
+  - step: start
+    tool:
+      - start_sink: {kind: noop, result: "{{ 1 + 1 }}"}
+      - last:
+          kind: noop
+          result: "{{ 2 + 2 }}"
+          spec:
+            policy:
+              before: [{name: x, kind: noop, result: "{{ 3 + 3 }}"}]
+              after: [{name: x, kind: noop, result: "{{ 4 + 4 }}"}]
+    sink: {tool: {kind: noop, result: "{{ 5 + 5 }}"}}
+"""
+)
+
+
+def test_of_tasks_with_one_name_a_call_shows_the_first_that_is_written(shop: Shop):
+    server = shop.server
+    execution_id = server.start(NAMESAKES)
+    server.ended(execution_id)
+    begun: dict[str, str] = {}
+    for one in server.events(execution_id):
+        if one["name"] == "task.started":
+            begun.setdefault(one["payload"]["task"], one["action_id"])
+
+    def config(task: str) -> Any:
+        found = server.get(f"/api/executions/{execution_id}/calls/{begun[task]}")
+        return found["config"]["result"]
+
+    assert (config("start_sink"), config("x")) == ("{{ 1 + 1 }}", "{{ 3 + 3 }}")
+
+
 def test_an_expression_is_evaluated_at_a_moment(busy: tuple[Server, str]):
     server, execution_id = busy
     first = next(one for one in server.events(execution_id) if one["name"] == "loop.started")

@@ -9,9 +9,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from noetl.api.route import Caller, Reply
+from noetl.errors import Unreachable
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
+    from noetl.api.connection import Servers
     from noetl.api.rights import Principal
     from noetl.api.route import A, AnyRoute, B, Q, Route
     from noetl.api.services import Services
@@ -98,13 +100,15 @@ class Client:
     ) -> None:
         from noetl.api.connection import Servers  # Calls in this process need no HTTP.
 
-        self._servers = Servers(urls, token, repeats=repeats)
-        self._transport: Transport = self._servers
+        servers = Servers(urls, token, repeats=repeats)
+        self._servers: Servers | None = servers
+        self._transport: Transport = servers
 
     @classmethod
     def through(cls, transport: Transport) -> Self:
         """A client over a transport other than connections to servers."""
         made = cls.__new__(cls)
+        made._servers = None
         made._transport = transport
         return made
 
@@ -136,10 +140,16 @@ class Client:
 
     @property
     def url(self) -> str:
-        return self._servers.url
+        return self._connected.url
 
     async def get(self, route: str, /, **params: Any) -> Any:
-        return msgspec.json.decode(await self._servers.ask("GET", route, params=_pairs(params)))
+        return msgspec.json.decode(await self._connected.ask("GET", route, params=_pairs(params)))
+
+    @property
+    def _connected(self) -> Servers:
+        if self._servers is None:
+            raise Unreachable("this client calls a system in its own process; it has no server.")
+        return self._servers
 
     # --- What programs do most ---
 

@@ -94,11 +94,14 @@ def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:
 
 
 def task_of(program: Program, step: str, name: str) -> Task | None:
-    """The task of a call, wherever in its step or in the workbook it stands."""
+    """The task of a call, wherever in its step or in the workbook it stands.
+
+    Of several with one name, that of the pipeline is meant.
+    """
     bodies: list[Step | Block] = [*program.net.workbook]
     if step in program.steps:
         bodies.insert(0, program.steps[step].step)
-    tasks = (task for body in bodies for task in all_tasks(body))
+    tasks = (task for body in bodies for task in (*body.tasks, *all_tasks(body)))
     return next((task for task in tasks if task.name == name), None)
 
 

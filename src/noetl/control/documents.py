@@ -96,7 +96,7 @@ def of(kind: type[D], *sources: Any, **fields: Any) -> D:
     for source in sources:
         held = getattr(source, "_fields", None) or source.__struct_fields__
         for name in kind.__struct_fields__:
-            if name in held and name not in fields:
+            if name in held and name not in fields and getattr(source, name) is not UNSET:
                 fields[name] = getattr(source, name)
     for name in _texts(kind) & fields.keys():
         if isinstance(fields[name], float | int):

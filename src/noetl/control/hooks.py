@@ -251,6 +251,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
                 playbook=target.playbook.path,
                 version=target.playbook.version,
                 workload=workload,
+                problem="" if before is None else before.problem,
             )
             due = now + debounce.wait
             if debounce.max_wait is not None:
@@ -273,12 +274,24 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         current = await self._rows.get(row.path, row.key)
         if current is None or (current.next_at or now) > now:
             return
-        pending = _decode_pending(current.state)
         gone = TriggerChange(row=current, gone=True)
+        try:
+            owner = await self.row(row.path)
+        except NotFound:
+            # A server that had not heard of its deletion yet took one more.
+            await self._rows.change(gone)
+            return
+        pending = _decode_pending(current.state)
+        playbook = PlaybookRef(path=pending.playbook, version=pending.version)
+        if pending.problem:
+            # Somebody may have corrected the hook since.
+            target = (await self.spec(self.decoded(owner).digest)).target
+            if isinstance(target, StartTarget):
+                playbook = target.playbook
         try:
             await self.start(
                 row.path,
-                PlaybookRef(path=pending.playbook, version=pending.version),
+                playbook,
                 pending.workload,
                 key=f"hook/{row.path}/{row.key}/{pending.first_at!r}",
                 trigger=lambda _: gone,
@@ -297,17 +310,14 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         not accept later.
         """
         is_kept = isinstance(error, NotFound)
-        if str(error) != pending.problem:
+        kept = msgspec.structs.replace(pending, problem=str(error))
+        later = msgspec.structs.replace(
+            row, next_at=self._clock.now() + AGAIN_SECONDS, state=msgspec.json.encode(kept)
+        )
+        change = TriggerChange(row=later) if is_kept else TriggerChange(row=row, gone=True)
+        if await self._rows.change(change) and str(error) != pending.problem:
             logger.error('hook "%s" starts nothing: %s', row.path, error)
             self.deliveries.note(row.path, "waiting" if is_kept else "failed", reason=str(error))
-        if is_kept:
-            kept = msgspec.structs.replace(pending, problem=str(error))
-            later = msgspec.structs.replace(
-                row, next_at=self._clock.now() + AGAIN_SECONDS, state=msgspec.json.encode(kept)
-            )
-            await self._rows.change(TriggerChange(row=later))
-        else:
-            await self._rows.change(TriggerChange(row=row, gone=True))
 
     # --- What people do with hooks ---
 
@@ -316,8 +326,9 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         self._known.pop(path, None)
 
     async def delete(self, path: str) -> None:
-        """It takes nothing any more."""
+        """It takes nothing any more, and what was debounced starts nothing."""
         await super().delete(path)
+        await self._rows.forget(path, self.kind)
         await self._messages.forget_old(path, before=self._clock.now())
         self._known.pop(path, None)
 

@@ -212,8 +212,11 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if row.kind == NOTICE:
             await self._settle_notice(row)
             return
-        with suppress(NotFound):
-            await self._settle_rule(*await self.find(row.path))
+        try:
+            found = await self.find(row.path)
+        except NotFound:
+            return
+        await self._settle_rule(*found)
 
     async def _settle_rule(self, rule: Notification, state: NotificationState) -> None:
         """Write the notices of what servers did that had not heard of a rule."""

@@ -37,21 +37,18 @@ def pipelines(net: Net) -> Iterator[tuple[str, tuple[Task, ...]]]:
 
 
 def all_tasks(body: Step | Block) -> Iterator[Task]:
-    """Every task of a step or workbook entry: pipeline, hooks, sinks, tasks of rules."""
-    stack = list(reversed(body.tasks))
+    """Every task of a step or workbook entry: each of the pipeline, followed by its hooks and the
+    tasks of its rules; then the step's sink and the tasks of its rules.
+    """
+    stack = [*body.tasks]
     if isinstance(body, Step):
-        if body.sink is not None:
-            stack.append(body.sink)
-        stack += [action.task for action in _rule_actions(body.rules) if isinstance(action, Run)]
+        stack += [*([] if body.sink is None else [body.sink]), *_rule_tasks(body.rules)]
+    stack.reverse()
     while stack:
         task = stack.pop()
         yield task
-        stack += [*task.before, *task.after, *task.finally_]
-        stack += [
-            action.task
-            for action in _rule_actions((*task.rules, *task.retries))
-            if isinstance(action, Run)
-        ]
+        within = (*task.before, *task.after, *task.finally_)
+        stack += reversed((*within, *_rule_tasks((*task.rules, *task.retries))))
 
 
 def called_playbooks(net: Net) -> set[str]:
@@ -71,6 +68,10 @@ def all_actions(body: Step | Block) -> Iterator[AnyAction]:
         yield from _rule_actions(body.rules)
     for task in all_tasks(body):
         yield from _rule_actions((*task.rules, *task.retries))
+
+
+def _rule_tasks(rules: tuple[Rule, ...]) -> list[Task]:
+    return [action.task for action in _rule_actions(rules) if isinstance(action, Run)]
 
 
 def _rule_actions(rules: tuple[Rule, ...]) -> Iterator[AnyAction]:
