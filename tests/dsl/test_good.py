@@ -141,6 +141,19 @@ def test_two_spellings_of_one_thing_are_one_net(path):
     assert net_of(first) == net_of(second)
 
 
+def test_what_is_empty_around_a_named_task_is_empty_in_it():
+    text = (HERE / "good" / "same" / "named_task_inputs" / "a.yaml").read_text()
+    store = "{tool: {kind: noop, args: {rows: 1}}, input: {rows: 2}}"
+    policy = "{policy: {rules: [{else: {then: {do: fail}}}]}}"
+    inner = f"input: {{a: 1}}, set: {{ctx.a: 1}}, retry: {{max_attempts: 5}}, spec: {policy}"
+    emptied = f"{{tool: {{kind: noop, {inner}}}, args: , set: , retry: , spec: }}"
+
+    assert store in text
+    assert net_of(text.replace(store, emptied)) == net_of(
+        text.replace(store, "{tool: {kind: noop}}")
+    )
+
+
 def test_good_playbooks_all_mean_something_different():
     digests = {digest(net_of(path.read_text())) for path in FILES}
 

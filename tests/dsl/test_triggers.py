@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from noetl.dsl import Compiled, compile_text
 from noetl.dsl.grammar import Record, Shape
 from noetl.dsl.triggers import KINDS, PRESETS, compile_document, trigger_schema
 from noetl.model import triggers
-from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, StartTarget
+from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, SignalTarget, StartTarget
 from noetl.rewrite.fmt import format_text, read_data
 from noetl.tools.registry import shapes
 
@@ -158,6 +159,10 @@ def test_what_is_written_is_what_is_built():
     assert triggers.decode(triggers.encode(found)) == found
 
 
+def test_values_keep_the_order_in_which_they_are_written():
+    assert list(schedule("  every: 1h\n  workload: {b: 1, a: 2}\n").workload) == ["b", "a"]
+
+
 def test_another_spelling_is_the_same_document():
     one = compiled("  every: 1h\n  workload: {a: 1, b: 2}\n")
     other = compiled("  workload:\n    b: 2\n    a: 1\n  every: 3600\n  # said otherwise\n")
@@ -212,6 +217,8 @@ BAD_HOOKS = {
     f"  verify: none\n{TO}  when: '{{{{ workload.x }}}}'\n": "7:9 not-in-scope",
     "  verify: none\n  target: {playbook: p, workload: {a: '{{ ctx.b }}'}}\n": "6:39 not-in-scope",
     "  verify: none\n  target: {signal: go, match: '{{ wrkload.b }}'}\n": "6:31 not-in-scope",
+    "  verify: none\n  target: {signal: go, match: }\n": "6:31 wrong-type",
+    "  verify: none\n  target: {signal: go, labels: team}\n": "6:32 wrong-type",
 }
 
 
@@ -256,6 +263,21 @@ def test_a_document_keeps_the_digest_that_it_was_registered_with(kind, spec, dig
     assert found.digest.startswith(digest)
 
 
+@pytest.mark.parametrize(
+    ("written", "when", "match"),
+    [("false", False, "{{ false }}"), ("0", False, "{{ false }}"), ("7", True, "")],
+)
+def test_a_condition_that_is_no_template_is_as_true_as_its_value(written, when, match):
+    found = compiled(
+        f"{HOOK_HEAD}  verify: none\n  when: {written}\n"
+        f"  target: {{signal: go, match: {written}}}\n"
+    ).trigger
+
+    assert isinstance(found, Hook)
+    assert isinstance(found.target, SignalTarget)
+    assert (found.when, found.target.match) == (when, match)
+
+
 def test_a_hook_is_what_is_written():
     found = compiled(
         f"{HOOK_HEAD}  verify: {{slack: {{secret: [a, b], tolerance: 1m}}}}\n"
@@ -277,6 +299,54 @@ def test_a_hook_is_what_is_written():
         debounce=Debounce(key="{{ hook.query.k }}", wait=1.0, max_wait=60.0),
     )
     assert triggers.decode(triggers.encode(found.trigger)) == found.trigger
+
+
+# --- Of all kinds ------------------------------------------------------------------------------
+
+TO_SIGNAL = "  target: {signal: go, match: }\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "problem"),
+    [
+        ("Consumer", "  source: {files: {url: 'file:///x'}}\n" + TO_SIGNAL, "6:31 wrong-type"),
+        ("Consumer", f"  source: {{nats: }}\n{TO}", "5:18 wrong-type"),
+        ("Notification", f"  on: failed\n  labels: team\n{TO}", "6:11 wrong-type"),
+    ],
+)
+def test_a_mistake_in_another_kind_is_refused_at_its_place(kind: str, spec: str, problem: str):
+    assert problems(HOOK_HEAD.replace("Hook", kind) + spec) == [problem]
+
+
+def with_other_values(data: Any, known: set[str], root: Any) -> Iterator[str]:
+    """The document with another value for each of the keys that it has, or could have."""
+    if isinstance(data, list):
+        for item in data:
+            yield from with_other_values(item, known, root)
+    if not isinstance(data, dict):
+        return
+    for below in list(data.values()):
+        yield from with_other_values(below, known, root)
+    for key in sorted({*data, *known}):
+        as_it_was = dict(data)
+        for value in ("x", 7, ["x"], True, None, {}, {"x": 1}, "{{ x }}"):
+            data[key] = value
+            yield msgspec.json.encode(root).decode()
+        data.clear()
+        data.update(as_it_was)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_the_wrong_type_are_answered(kind: str):
+    head = {"apiVersion": "noetl.io/v2", "kind": kind, "metadata": {"name": "n"}}
+    found = [read_data(path.read_text()) for path in EXAMPLES]
+    documents = [one for one in found if one["kind"] == kind] or [head | {"spec": {}}]
+    known = set(KINDS[kind].spec.fields) | {"labels", "match", "workload", "path"}
+
+    for document in documents:
+        for text in with_other_values(document, known, document):
+            answer = compile_document(text, tools=TOOLS, zones=SystemZones())
+            assert (answer.trigger or answer.net) or answer.problems, text
 
 
 # --- Schema, format and page -------------------------------------------------------------------

@@ -482,3 +482,29 @@ def test_importing_every_kind_loads_no_library_but_msgspec():
     found = loaded_by("from noetl.tools.registry import tools\ndict(tools())")
 
     assert {name.split(".")[0] for name in found} == {"noetl"}
+
+
+class _Sharing(msgspec.Struct, forbid_unknown_fields=True):
+    """Has fields that are called as keys of every task."""
+
+    name: str | None = None
+    args: dict[str, Any] | None = None
+    set: dict[str, Any] | None = None
+    queue: str | None = None
+
+
+def test_a_key_of_a_kind_that_every_task_has_is_the_tasks_too():
+    kinds = {**shapes(), "mq": ToolShape(kind="mq", summary="Sends.", config=_Sharing)}
+    task = "{kind: mq, name: send, queue: q, args: {a: 1}, set: {ctx.k: 1}}"
+    found = compile_text(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x}\n"
+        f"workflow: [{{step: start, tool: [{task}]}}]\n",
+        tools=kinds,
+    )
+
+    assert found.net is not None, found.problems
+    [made] = found.net.steps[0].tasks
+    assert (made.name, made.inputs) == ("send", {"a": 1})
+    assert made.config == {"args": {"a": 1}, "queue": "q", "set": {"ctx.k": 1}}
+    assert made.patch is not None
+    assert made.patch.ctx == {"k": 1}

@@ -6,7 +6,8 @@ mark, what `validate` says and what is built cannot drift apart.
 
 What a shape yields: words, names, flags and fixed numbers as values; a list as a tuple; a mapping
 with known keys as its `Placed` class; and whatever may hold a template as its node, which knows its
-place. Where nothing usable is written, that is `nothing` of the shape.
+place. What has the wrong type counts as not written. A value that only breaks a rule is yielded as
+it stands: so it is complained about once, and nothing is said to be missing.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class Inspection(msgspec.Struct, frozen=True):
     report: Report
     tools: Mapping[str, ToolShape]
 
+    def silent(self) -> Inspection:
+        """The same where what is wrong has been told."""
+        return Inspection(Report(), self.tools)
+
     def wrong_type(self, node: Node, what: str, expected: str, hint: str = "") -> None:
         self.report.add(
             "wrong-type", f"{what} must be {expected}, not {_kind_of(node)}.{hint}", node.place
@@ -72,11 +77,15 @@ def plain_text(node: Node) -> str:
 class Shape:
     """Base of all shapes."""
 
-    nothing: Any = None
-    """What is yielded where nothing is written."""
+    reads_null = False
+    """Whether a key with nothing behind it is a mistake, rather than as good as none."""
+
+    def nothing(self) -> Any:
+        """What it is read as where it is not written."""
+        return None
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
-        """What the node says; what is wrong with it is reported.
+        """What the node says, or None; what is wrong with it is reported.
 
         `what` names the node in messages, e.g. "`mode` of a loop".
         """
@@ -99,10 +108,11 @@ class Anything(Shape):
 class Values(Shape):
     """A mapping with free keys and data of any form."""
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
-        if not isinstance(node, nodes.Mapping):
-            look.wrong_type(node, what, "a mapping")
-        return node
+    def read(self, node: Node, what: str, look: Inspection) -> nodes.Mapping | None:
+        if isinstance(node, nodes.Mapping):
+            return node
+        look.wrong_type(node, what, "a mapping")
+        return None
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": {}}
@@ -112,11 +122,10 @@ class AsWritten(Shape):
     """A shape whose values are wanted as nodes: with their places, and templates in them noted."""
 
     def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+        self._shape, self.reads_null = shape, shape.reads_null
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
-        self._shape.read(node, what, look)
-        return node
+    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
+        return None if self._shape.read(node, what, look) is None else node
 
     def schema(self) -> Schema:
         return self._shape.schema()
@@ -172,10 +181,11 @@ class Name(Shape):
 class StepName(Shape):
     """The name of a step, or a template that yields one."""
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
-        if nodes.text_of(node) is None:
-            look.wrong_type(node, what, "the name of a step")
-        return node
+    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
+        if nodes.text_of(node) is not None:
+            return node
+        look.wrong_type(node, what, "the name of a step")
+        return None
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 1}
@@ -233,8 +243,8 @@ class Number(Shape):
         numeric = int if self._whole else (int, float)
         if not isinstance(value, numeric) or isinstance(value, bool):
             look.wrong_type(node, what, "a whole number" if self._whole else "a number")
-            value = None
-        elif self._nonzero and value == 0:
+            return None
+        if self._nonzero and value == 0:
             look.report.add("bad-value", f"{what} must not be 0.", node.place)
         elif self._least is not None and value < self._least:
             look.report.add(
@@ -271,7 +281,8 @@ class Duration(Shape):
             return node
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             look.wrong_type(node, what, "a number of seconds or a text such as 30s, 5m, 1h30m")
-        elif seconds(value) is None:
+            return None
+        if seconds(value) is None:
             look.report.add(
                 "bad-value",
                 f'{what} is "{plain_text(node)[:40]}"; write seconds as a number that is not'
@@ -293,11 +304,12 @@ class Duration(Shape):
 class Rate(Shape):
     """A number per time: `10/s`, `100/5m`."""
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
+    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
         written = nodes.text_of(node)
         if written is None:
             look.wrong_type(node, what, "a rate such as 10/s or 100/5m")
-        elif interval(written) is None:
+            return None
+        if interval(written) is None:
             look.report.add(
                 "bad-value",
                 f'{what} is "{written[:40]}"; write how many calls in how long, such as 10/s,'
@@ -326,10 +338,13 @@ class Flag(Shape):
 class When(Shape):
     """A condition: a template, or a plain value whose truth is plain."""
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
+    reads_null = True
+
+    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
         if not isinstance(node, Scalar) or node.value is None:
             look.wrong_type(node, what, 'a condition such as "{{ ctx.count > 3 }}"')
-        elif isinstance(node.value, str) and not has_template(node.value):
+            return None
+        if isinstance(node.value, str) and not has_template(node.value):
             look.report.add(
                 "condition-is-text",
                 f"{what} has no {{{{ }}}}, so it is a text and never computed."
@@ -345,10 +360,11 @@ class When(Shape):
 class ListOf(Shape):
     """A list of things of one shape."""
 
-    nothing = ()
-
     def __init__(self, item: Shape, what: str, *, filled: bool = False) -> None:
         self._item, self._what, self._filled = item, what, filled
+
+    def nothing(self) -> tuple[Any, ...]:
+        return ()
 
     def read(self, node: Node, what: str, look: Inspection) -> tuple[Any, ...]:
         if not isinstance(node, Sequence):
@@ -369,7 +385,9 @@ class MapOf(Shape):
 
     def __init__(self, value: Shape) -> None:
         self._value = value
-        self.nothing = {}
+
+    def nothing(self) -> dict[str, Any]:
+        return {}
 
     def read(self, node: Node, what: str, look: Inspection) -> dict[str, Any]:
         if not isinstance(node, nodes.Mapping):
@@ -395,6 +413,10 @@ class Field(msgspec.Struct, frozen=True):
     older: str = ""
     """An older form, and what to write today. It is rewritten before anything is checked, so it
     stands here for editors only."""
+
+    def __get__(self, instance: Placed | None, owner: type[Placed]) -> Any:
+        """Of a `Placed` where the key is not written."""
+        return self.shape.nothing()
 
 
 def attribute(key: str) -> str:
@@ -445,7 +467,6 @@ class Placed:
         for name, one in declared.items():
             if isinstance(one, Field):
                 own[name.rstrip("_")] = one
-                setattr(cls, name, one.shape.nothing)
             else:
                 same = one.shape or one.main.shape
                 own[name.rstrip("_")] = Field(same, same_as=names[id(one.main)])
@@ -510,8 +531,11 @@ class Record(Shape):
         """Keys that belong elsewhere: key → (problem code, where it belongs)."""
         self._makes = makes
         self._placed = isinstance(makes, type) and issubclass(makes, Placed)
-        self.nothing = makes() if makes is not None and self._placed else None
+        self._nothing = makes() if makes is not None and self._placed else None
         self.attributes = {key: attribute(field.same_as or key) for key, field in fields.items()}
+
+    def nothing(self) -> Any:
+        return self._nothing
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         if not isinstance(node, nodes.Mapping):
@@ -522,7 +546,7 @@ class Record(Shape):
             field = self.fields.get(key)
             if field is None or field.older:
                 self.unknown(key, node, look)
-            elif not nodes.is_null(value) or field.required or isinstance(field.shape, When):
+            elif not nodes.is_null(value) or field.required or field.shape.reads_null:
                 # A key with nothing behind it is as good as none, but not where one must be.
                 said = field.shape.read(value, f"`{key}` of {self.title}", look)
                 if said is not None:
@@ -658,6 +682,7 @@ class Made(Shape):
 
     def __init__(self, shape: Shape, make: Callable[[Any], Any]) -> None:
         self._shape, self._make = shape, make
+        self.reads_null = shape.reads_null
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         found = self._shape.read(node, what, look)
@@ -673,8 +698,11 @@ class OrOlder(Shape):
     """
 
     def __init__(self, shape: Shape, older: Schema, instead: str = "") -> None:
-        self._shape, self.nothing = shape, shape.nothing
+        self._shape, self.reads_null = shape, shape.reads_null
         self._older = older | {"deprecated": True} | ({"description": instead} if instead else {})
+
+    def nothing(self) -> Any:
+        return self._shape.nothing()
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         return self._shape.read(node, what, look)
@@ -689,7 +717,9 @@ class Defined(Shape):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.nothing = DEFINITIONS[name].nothing if name in DEFINITIONS else None
+
+    def nothing(self) -> Any:
+        return DEFINITIONS[self._name].nothing()
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         return DEFINITIONS[self._name].read(node, what, look)

@@ -25,7 +25,6 @@ from noetl.dsl.grammar import (
     StepName,
     Text,
     field,
-    older_keys,
     one_of,
 )
 from noetl.dsl.layers import (
@@ -222,12 +221,11 @@ class _ExecutorSpec(PlacedKnobs, title="the executor's `spec`", older=_EXECUTOR_
     )
 
 
-class WrittenExecutor(Placed, title="the executor"):
+class WrittenExecutor(Placed, title="the executor", older=_EXECUTOR_OLDER):
     """How and where executions run."""
 
     kind: Locality | None = field(one_of(Locality), "Where it wants to run.")
     profile: str | None = field(Text(), "A name for people; it changes nothing.")
-    version, requires, defaults = older_keys(**_EXECUTOR_OLDER).values()
     spec: _ExecutorSpec = field(_ExecutorSpec)
 
 

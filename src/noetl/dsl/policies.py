@@ -128,6 +128,13 @@ class WrittenRule(msgspec.Struct, frozen=True):
     retry: WrittenRetry | None = None
 
 
+class _Said(Record):
+    """Read as what its keys say."""
+
+    def made(self, node: Mapping, given: dict[str, Any]) -> dict[str, Any]:
+        return given
+
+
 class RuleShape(Shape):
     """`{when, then}`, or the closing `{else}`; the same form in every rule list."""
 
@@ -138,21 +145,18 @@ class RuleShape(Shape):
             "then": Field(then, "What to do when it holds."),
             **(extra or {}),
         }
-        self._record = Record(
+        self._record = _Said(
             title,
             {**fields, "else": Field(Anything(), "Closes the list: when no rule held.")},
             removed={"expr": "write the condition as `when`.", "eval": "write `when` and `then`."},
-            makes=Placed,
         )
-        self._else = Record(
-            f"the `else` of {title}", {"then": Field(then), **(extra or {})}, makes=Placed
-        )
+        self._else = _Said(f"the `else` of {title}", {"then": Field(then), **(extra or {})})
 
     def read(self, node: Node, what: str, look: Inspection) -> WrittenRule | None:
         if not isinstance(node, Mapping):
             look.wrong_type(node, what, "a rule: {when, then} or {else}")
             return None
-        said = vars(self._record.read(node, what, look))
+        said = self._record.read(node, what, look)
         is_else = "else" in node.entries
         if is_else:
             if "when" in node.entries or "then" in node.entries:
@@ -175,14 +179,14 @@ class RuleShape(Shape):
             place=node.place,
             is_else=is_else,
             when=said.get("when"),
-            then=said.get("then") or self._then.nothing,
+            then=said.get("then") or self._then.nothing(),
             priority=said.get("priority") or 0,
             retry=said.get("retry"),
         )
 
-    def _of_else(self, node: Node, look: Inspection) -> dict[str, Any]:
+    def _of_else(self, node: Node, look: Inspection) -> Any:
         if isinstance(node, Mapping) and "then" in node.entries:
-            return dict(vars(self._else.read(node, "an `else`", look)))
+            return self._else.read(node, "an `else`", look)
         return {"then": self._then.read(node, "an `else`", look)}
 
     def schema(self) -> Schema:
@@ -199,10 +203,11 @@ class RuleShape(Shape):
 class RuleList(Shape):
     """Rules in order, at most one `else`, at the end."""
 
-    nothing = ()
-
     def __init__(self, rule: Shape) -> None:
         self._rule = rule
+
+    def nothing(self) -> tuple[Any, ...]:
+        return ()
 
     def read(self, node: Node, what: str, look: Inspection) -> tuple[Any, ...]:
         if not isinstance(node, nodes.Sequence):
@@ -345,7 +350,7 @@ _EVENT_LOG = {
 class WrittenSink(Placed, title="a sink"):
     """A task that stores something, and what."""
 
-    tool: WrittenTask | None = field(
+    tool: WrittenTask = field(
         OrOlder(Defined("task"), _EVENT_LOG), "The tool that stores.", required=True
     )
     args: Node | None = field(VALUES, "What to store.")
@@ -376,7 +381,7 @@ class WrittenRetry(
 class _WrittenRepeat(_Again, title="a retry policy's `then`"):
     next_call: Node | None = field(VALUES, "Config to change for the next call.")
     collect: WrittenCollect = field(WrittenCollect, "What to keep of each answer.")
-    sink: WrittenSink | None = field(Defined("sink"), "Where to store each answer.")
+    sink: WrittenSink = field(Defined("sink"), "Where to store each answer.")
 
 
 class WrittenRetryPolicy(Placed, title="a retry policy"):

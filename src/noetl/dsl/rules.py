@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 class WrittenNamedTask(Placed, title="a named task"):
     """`name: {tool: {kind: …}, …}`: both levels make one task."""
 
-    tool: WrittenTask | None = field(Defined("task"), "What to run.", required=True)
+    tool: WrittenTask = field(Defined("task"), "What to run.", required=True)
     args: Node | None = field(VALUES, "The task's inputs.")
     input = Also(args)
     retry: WrittenRetries = field(Defined("retry"), "Repeat the call.")
@@ -309,7 +309,7 @@ def _named_task(building: Building, written: WrittenAction, frame: Frame) -> Tas
     both = merge(knobs(outer.tool.spec), knobs(outer.spec))
     return task(
         building,
-        outer.tool.under(outer),
+        outer.tool.under(outer, Inspection(building.report, building.tools)),
         written.name,
         msgspec.structs.replace(frame, spec=merge(frame.spec, both), where=Where.CASE_TASK),
         written.name_place,

@@ -134,14 +134,18 @@ class TaskShape(Record):
             )
         given: dict[str, Any] = {"config": {}}
         for name, value in node.entries.items():
-            if tool is not None and tool.takes(name):
-                given["config"][name] = value
+            is_own = tool is not None and tool.takes(name)
+            if tool is not None and is_own:
                 check_config(name, value, tool, look)
-            elif name in self.fields and not self.fields[name].older:
-                said = self.fields[name].shape.read(value, f"`{name}` of a task", look)
+                if name != "name":
+                    given["config"][name] = value
+            if name in self.fields and not self.fields[name].older:
+                # A key of both is the task's, too, but how it is written is the kind's to say.
+                seen = look.silent() if is_own else look
+                said = self.fields[name].shape.read(value, f"`{name}` of a task", seen)
                 if said is not None:
                     given[self.attributes[name]] = said
-            elif tool is not None or name in self.removed:
+            elif not is_own and (tool is not None or name in self.removed):
                 self.unknown(name, node, look, self._hint(name, tool, look) if tool else "")
         self.check_keys(node, look)
         if tool is not None:
@@ -207,16 +211,18 @@ class WrittenTask(
     config: dict[str, Node]
     """What its kind takes, as it is spelled."""
 
-    def under(self, outer: WrittenNamedTask) -> WrittenTask:
-        """The task with what stands around it, which wins."""
-        joined = Mapping(self.place)
-        for source in (self, outer):
-            for name, value in source.node.entries.items():
-                if name != "tool":
-                    joined.put(name, source.node.keys[name], value)
-        given = {**vars(self), **vars(outer)}
-        del given["node"], given["tool"]
-        return WrittenTask(joined, given)
+    def under(self, outer: WrittenNamedTask, look: Inspection) -> WrittenTask:
+        """The task with what stands around it, which wins, even where it says nothing."""
+        joined, main = Mapping(self.place), self.shape.attributes
+        around = {main.get(name, name) for name in outer.node.entries}
+        for name, value in self.node.entries.items():
+            if main.get(name, name) not in around:
+                joined.put(name, self.node.keys[name], value)
+        for name, value in outer.node.entries.items():
+            if name != "tool" and not nodes.is_null(value):
+                joined.put(name, outer.node.keys[name], value)
+        found: WrittenTask = self.shape.read(joined, "a task", look.silent())
+        return found
 
 
 class WrittenLabel(msgspec.Struct, frozen=True):
@@ -433,8 +439,7 @@ def _config(
     found: Values = {}
     for key, value in written.config.items():
         main = tool.aliases.get(key, key)
-        if key != "name":
-            found[main] = building.value(value, frame.where, frame.home)
+        found[main] = building.value(value, frame.where, frame.home)
         if main in tool.code_fields:
             _warn_of_templates_in_code(building, key, value, tool)
             _check_code(building, value, tool, f"{frame.home.name or frame.home.block}.{name}")

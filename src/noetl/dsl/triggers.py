@@ -175,11 +175,15 @@ PLAYBOOK_REF = Either(
         ),
     ),
 )
+_VALUES = Made(
+    VALUES, lambda found: {key: nodes.plain(value) for key, value in found.entries.items()}
+)
+"""Values in the order written."""
 SCHEDULE_SPEC = Record(
     "a schedule's `spec`",
     {
         "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
-        "workload": Field(VALUES, "With what; templates read `schedule`."),
+        "workload": Field(_VALUES, "With what; templates read `schedule`."),
         "cron": Field(
             one_or_several("a cron expression, or a list of them", Cron(), "cron expressions"),
             "When: minute, hour, day of month, month, day of week.",
@@ -327,10 +331,21 @@ _START_TARGET = Record(
     "a target that is started",
     {
         "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
-        "workload": Field(VALUES, "With what; templates read what came."),
+        "workload": Field(_VALUES, "With what; templates read what came."),
     },
     makes=StartTarget,
 )
+
+
+def _condition(written: Any) -> str | bool:
+    """The text of a template; of a plain value, its truth."""
+    return written.value if isinstance(written.value, str) else bool(written.value)
+
+
+def _match(written: Any) -> str:
+    """The same as a text, where an empty one is true."""
+    found = _condition(written)
+    return found if isinstance(found, str) else "" if found else "{{ false }}"
 
 
 _SIGNAL_TARGET = Record(
@@ -338,9 +353,9 @@ _SIGNAL_TARGET = Record(
     {
         "signal": Field(Text(), "The name of the event.", required=True),
         "match": Field(
-            Made(When(), text_of), "Which waiting executions: reads their workload, ctx, labels."
+            Made(When(), _match), "Which waiting executions: reads their workload, ctx, labels."
         ),
-        "labels": Field(VALUES, "Which waiting executions: labels that they have."),
+        "labels": Field(_VALUES, "Which waiting executions: labels that they have."),
         "playbook": Field(Text(), "Only executions of this playbook."),
         "data": Field(Anything(), "The data of the event. Default the body."),
     },
@@ -356,7 +371,10 @@ HOOK_SPEC = Record(
     {
         "verify": Field(_Verify(), "How a delivery proves that it is genuine.", required=True),
         "target": Field(_TARGET, "What a delivery does.", required=True),
-        "when": Field(When(), "Which deliveries count; the others are answered and dropped."),
+        "when": Field(
+            Made(When(), _condition),
+            "Which deliveries count; the others are answered and dropped.",
+        ),
         "id": Field(Text(), "A template for the id of a delivery. The same id again is a repeat."),
         "wait": Field(Span(), "How long the answer waits for the result. Default 0."),
         "debounce": Field(
@@ -437,6 +455,9 @@ class _OneOf(Shape):
         said = self._record.read(node, what, look) or {}
         if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
             look.report.add("bad-value", f"{what} has one of {self._names}.", node.place)
+        for name, value in entries(node).items():
+            if nodes.is_null(value):
+                look.wrong_type(value, f"`{name}` of {self._record.title}", "a mapping")
         return next(iter(said.values()), None)
 
     def schema(self) -> Schema:
@@ -449,7 +470,10 @@ CONSUMER_SPEC = Record(
         "source": Field(_OneOf("`source`", _SOURCES), "Where messages are from.", required=True),
         "target": Field(_TARGET, "What a message does.", required=True),
         "format": Field(OneOf("json", "text"), "How a message is read. Default json."),
-        "when": Field(When(), "Which messages count; the others are recorded and dropped."),
+        "when": Field(
+            Made(When(), _condition),
+            "Which messages count; the others are recorded and dropped.",
+        ),
         "max_running": Field(
             COUNT,
             "How many of its executions may run at the same time. Default 100.",
@@ -472,7 +496,7 @@ NOTIFICATION_SPEC = Record(
             required=True,
         ),
         "path": Field(_TEXTS, "Of which playbooks: patterns such as `shop/*`. Default all."),
-        "labels": Field(VALUES, "Of executions that have these labels."),
+        "labels": Field(_VALUES, "Of executions that have these labels."),
         "late": Field(Span(least=1.0), "With `on: late`: how long an execution may take."),
         "window": Field(Span(), "One message for each path and kind of error. Default 1h."),
         "target": Field(_START_TARGET, "The playbook that tells it.", required=True),
