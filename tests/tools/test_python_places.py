@@ -19,8 +19,9 @@ from noetl.tools.limits import time_limit, waiting
 from noetl.tools.python import sandbox
 from noetl.tools.python.sandbox import processes_for
 from tests.examples.system import on_bench, playbook
+from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch
-from tests.tools.test_python_sandbox import PID, called, in_pool, is_alive
+from tests.tools.test_python_sandbox import PID, called, in_pool
 
 SLEEP = "import time; time.sleep(seconds)"
 SLEEPERS = """
@@ -96,7 +97,7 @@ def test_idle_processes_go_after_a_while(monkeypatch):
     async def work(pool):
         pids = await asyncio.gather(*(called(pool, f"{PID}; {SLEEP}", seconds=0.3) for _ in "abc"))
         end = time.monotonic() + PATIENCE
-        while any(is_alive(pid) for pid in pids):
+        while any(is_running(pid) for pid in pids):
             assert time.monotonic() < end
             await asyncio.sleep(0.02)
         return await called(pool, "result = 1")
@@ -113,7 +114,7 @@ def test_an_idle_process_makes_room_for_another_playbook():
     first, second, third = in_pool(work, size=1)
     assert first != second
     assert second == third
-    assert not is_alive(first)
+    assert not is_running(first)
 
 
 # --- Waiting is no time of the task ------------------------------------------------------------
