@@ -31,6 +31,10 @@ class Stage(NamedTuple):
     ids: dict[str, str]
 
 
+OPEN: list[Tab] = []
+"""The tabs of this process, for the report of a test that fails."""
+
+
 class Tab:
     """A page of the UI; what goes wrong in it is remembered."""
 
@@ -38,6 +42,7 @@ class Tab:
         self.context = browser.new_context(viewport=SIZE, **options)
         self.context.set_default_timeout(SECONDS)
         self.page = self.context.new_page()
+        OPEN.append(self)
         self.url = url
         self.troubles: list[str] = []
         self._is_loaded = False
@@ -81,6 +86,8 @@ class Tab:
         self.page.get_by_text(text).first.wait_for(state="visible")
 
     def close(self) -> None:
+        if self in OPEN:
+            OPEN.remove(self)
         self.context.close()
 
 
@@ -98,6 +105,7 @@ def browser() -> Iterator[Any]:
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
         )
         yield found
+        OPEN.clear()
         found.close()
 
 
@@ -124,3 +132,14 @@ def tab(only_tab: Tab) -> Iterator[Tab]:
     """
     yield only_tab
     assert only_tab.forget() == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[Any]:
+    """A test that fails shows what the pages showed: waiting in vain says little."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for tab in OPEN:
+            seen = f"{tab.page.url}\n{tab.page.locator('body').inner_text()}"
+            report.sections.append(("page", seen))
+    return report
