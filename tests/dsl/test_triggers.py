@@ -245,6 +245,13 @@ def test_a_way_to_verify_without_its_options_is_refused_with_what_to_write():
     assert "secret: NAME_OF_A_CREDENTIAL" in problem.message
 
 
+def test_a_value_in_place_of_a_mapping_is_told_the_mapping_to_write():
+    [problem] = compiled(f"{HOOK_HEAD}  verify: none\n{TO}  debounce: 5s\n").problems
+
+    assert problem.code == "wrong-type"
+    assert "Write `{wait: 5s}`." in problem.message
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "digest"),
     [

@@ -52,6 +52,7 @@ ENDED, BROKEN = exiting(ok=True, looped=False), exiting(ok=False, looped=False)
 ON_DONE = "{when: \"{{ event.name == 'call.done' }}\", then: {next: end}}"
 ON_ERROR = "{when: \"{{ event.name == 'call.error' }}\", then: {next: end}}"
 READS_ERROR = "{when: \"{{ event.name == 'call.done' and error is defined }}\", then: {next: end}}"
+ON_COMPLETED = "{when: \"{{ event.name == 'ToolCompleted' }}\", then: {next: end}}"
 ON_EXIT = "{when: \"{{ event.name == 'step.exit' }}\", then: {next: end}}"
 UNNAMED = '{when: "{{ true }}", then: {next: end}}'
 ELSE = "{else: {then: {next: end}}}"
@@ -76,6 +77,8 @@ ELSE = "{else: {then: {next: end}}}"
         (f"[{ON_DONE}, {ELSE}]", DONE, ["case_0"]),
         (f"[{ON_DONE}, {ELSE}]", FAILED, ["case_1"]),
         (f"[{ON_DONE}, {ELSE}]", ENDED, []),
+        (f"[{ON_COMPLETED}, {ELSE}]", DONE, ["case_0"]),
+        (f"[{ON_COMPLETED}, {ELSE}]", FAILED, ["case_1"]),
         (f"[{ON_EXIT}, {ELSE}]", DONE, []),
         (f"[{ON_EXIT}, {ELSE}]", BROKEN, ["case_1"]),
     ],

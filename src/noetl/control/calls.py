@@ -14,7 +14,7 @@ from noetl.dsl.walk import all_tasks
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
 from noetl.model.ids import ExecutionId
-from noetl.model.net import Block, DirectiveKind, Step, Task
+from noetl.model.net import Block, DirectiveKind, Rule, Step
 from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
@@ -93,41 +93,54 @@ def _attempt(number: int, found: dict[str, Any]) -> AttemptDocument:
     )
 
 
-def task_of(program: Program, step: str, name: str) -> Task | None:
+class WrittenTask(NamedTuple):
+    """What the playbook says of a call: the tool's config, and the rules that judge outcomes."""
+
+    config: dict[str, Any]
+    rules: tuple[Rule, ...]
+    """In the order in which they are tried."""
+
+    @property
+    def conditions(self) -> list[str | bool]:
+        """The condition of each rule; an `else` always holds."""
+        return [True if rule.when is None else rule.when for rule in self.rules]
+
+    def matched(self, held: list[Any], directive: str) -> int | None:
+        """The number of the rule that led to a directive, given which conditions held.
+
+        A `retry` whose tries are used up holds no longer, and then no `else` does either.
+        """
+        exhausted = False
+        for number, (rule, holds) in enumerate(zip(self.rules, held, strict=True)):
+            if not holds or (exhausted and rule.when is None):
+                continue
+            last = type(rule.actions[-1]).__struct_config__.tag if rule.actions else "continue"
+            said = last if last in get_args(DirectiveKind) else "continue"
+            if said == directive:
+                return number
+            if said != "retry":
+                return None
+            exhausted = True
+        return None
+
+
+def written_task(program: Program, step: str, name: str) -> WrittenTask:
     """The task of a call, wherever in its step or in the workbook it stands.
 
-    Of several with one name, that of the pipeline is meant.
+    Of several with one name, that of the pipeline is meant. Empty if there is none.
     """
     bodies: list[Step | Block] = [*program.net.workbook]
     if step in program.steps:
         bodies.insert(0, program.steps[step].step)
-    tasks = (task for body in bodies for task in (*body.tasks, *all_tasks(body)))
-    return next((task for task in tasks if task.name == name), None)
-
-
-def config_of(task: Task | None) -> dict[str, Any]:
-    """What the playbook gives to the tool, as it is written."""
-    if task is None:
-        return {}
-    return {**task.config, **({"args": task.inputs} if task.inputs else {})}
-
-
-def rules_of(task: Task | None) -> list[Any]:
-    """The rules of its policy, in the order in which they are asked, as they are written."""
-    if task is None:
-        return []
-    return [msgspec.to_builtins(rule) for rule in (*task.retries, *task.rules)]
-
-
-def conditions_of(task: Task | None) -> list[str | bool]:
-    """The conditions of these rules; an `else` always holds."""
-    if task is None:
-        return []
-    return [True if one.when is None else one.when for one in (*task.retries, *task.rules)]
+    for task in (task for body in bodies for task in (*body.tasks, *all_tasks(body))):
+        if task.name == name:
+            args = {"args": task.inputs} if task.inputs else {}
+            return WrittenTask({**task.config, **args}, (*task.retries, *task.rules))
+    return WrittenTask({}, ())
 
 
 def names_of(kind: str, outcome: Outcome, attempt: int) -> dict[str, object]:
-    """What rules see beside everything else: the outcome of a try."""
+    """The names under which rules see the outcome of a try."""
     envelope = msgspec.to_builtins(outcome)
     shown = OutcomeView(kind, envelope)
     names: dict[str, object] = {"outcome": shown, "output": shown, "this": envelope}
@@ -135,22 +148,3 @@ def names_of(kind: str, outcome: Outcome, attempt: int) -> dict[str, object]:
     if outcome.is_ok:
         return names | dict.fromkeys(("result", "response"), view(kind, outcome.result))
     return names | {"error": envelope["error"]}
-
-
-def matched(task: Task, held: list[Any], directive: str) -> int | None:
-    """The rule that led to a directive, if these of the conditions held.
-
-    A `retry` whose tries are used up holds no longer, and then no `else` does either.
-    """
-    exhausted = False
-    for number, (rule, holds) in enumerate(zip((*task.retries, *task.rules), held, strict=True)):
-        if not holds or (exhausted and rule.when is None):
-            continue
-        last = type(rule.actions[-1]).__struct_config__.tag if rule.actions else "continue"
-        said = last if last in get_args(DirectiveKind) else "continue"
-        if said == directive:
-            return number
-        if said != "retry":
-            return None
-        exhausted = True
-    return None

@@ -539,7 +539,7 @@ class Record(Shape):
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         if not isinstance(node, nodes.Mapping):
-            look.wrong_type(node, what, "a mapping")
+            look.wrong_type(node, what, "a mapping", self._how_to_write(node, look))
             return None
         given: dict[str, Any] = {}
         for key, value in node.entries.items():
@@ -556,6 +556,37 @@ class Record(Shape):
         if self._placed:
             found.check(look)
         return found
+
+    def _how_to_write(self, node: Node, look: Inspection) -> str:
+        """The mapping to write instead: with what was written, where only one key takes it."""
+        required = [key for key, field in self.fields.items() if field.required]
+        fitting = [key for key in self._main_keys() if self._takes(key, node, look)]
+        words = [key for key in fitting if isinstance(self.fields[key].shape, OneOf)]
+        likely = [key for key in fitting if key in required] or words or fitting
+        example = dict.fromkeys(required, "…")
+        if len(likely) == 1:
+            example[likely[0]] = _inline(node)
+        if not example:
+            return self._known_keys()
+        pairs = ", ".join(f"{key}: {value}" for key, value in example.items())
+        return f" Write `{{{pairs}}}`."
+
+    def _takes(self, key: str, node: Node, look: Inspection) -> bool:
+        shape, silent = self.fields[key].shape, look.silent()
+        if nodes.is_null(node) or type(shape) is Anything:
+            return False
+        shape.read(node, key, silent)
+        return not silent.report.has_errors
+
+    def _main_keys(self) -> list[str]:
+        """The keys of today, each in its first spelling."""
+        return [
+            key for key, field in self.fields.items() if field.same_as is None and not field.older
+        ]
+
+    def _known_keys(self) -> str:
+        main = self._main_keys()
+        return f" It may have: {', '.join(main)}." if main else " It has no keys."
 
     def made(self, node: nodes.Mapping, given: dict[str, Any]) -> Any:
         """What the mapping is read as, of the values that it gives."""
@@ -616,7 +647,7 @@ class Record(Shape):
             look.report.add(
                 "unknown-key",
                 f"{self.title} has no `{key[:60]}`."
-                + (hint or look.report.suggest(key, known) or _known_keys(self.fields)),
+                + (hint or look.report.suggest(key, known) or self._known_keys()),
                 place,
             )
 
@@ -654,9 +685,14 @@ def _described(field: Field) -> Schema:
     return schema | {"description": field.help}
 
 
-def _known_keys(fields: Mapping[str, Field]) -> str:
-    main = [key for key, field in fields.items() if field.same_as is None and not field.older]
-    return f" It may have: {', '.join(main)}." if main else " It has no keys."
+def _inline(node: Node) -> str:
+    """A value as it stands in braces; `…` if it is too long to be shown."""
+    if isinstance(node, Sequence):
+        return "[…]"
+    text = plain_text(node)
+    if re.fullmatch(r"[\w./@+-]{1,40}", text):
+        return text
+    return "…" if len(text) > 40 or '"' in text or "\n" in text else f'"{text}"'
 
 
 class Either(Shape):

@@ -104,8 +104,7 @@ async def call(
     at = await services.moments.at(execution_id, found.seq)
     program = await services.orchestrator.programs.by_digest(at.state.digest)
     started = found.started
-    task = calls.task_of(program, started.step, started.task)
-    config = calls.config_of(task)
+    task = calls.written_task(program, started.step, started.task)
     rendered: dict[str, Any] = {}
     unknown: dict[str, str] = {}
 
@@ -120,25 +119,25 @@ async def call(
             iteration=started.iteration,
         )
 
-    for name, written in config.items():
+    for name, written in task.config.items():
         try:
             rendered[name] = await services.evaluator.rendered(written, seen(written), caller.name)
         except (EvaluationFailed, NotFound) as error:
             unknown[name] = str(error)
     attempts = []
-    conditions = calls.conditions_of(task)
+    conditions = task.conditions
     for attempt in found.attempts:
         rule = None
         outcome = found.outcomes.get(attempt.attempt)
-        if task is not None and outcome is not None and conditions:
+        if outcome is not None and conditions:
             with suppress(EvaluationFailed, NotFound):
                 here = seen(conditions)
-                names = calls.names_of(task.kind, outcome, attempt.attempt)
+                names = calls.names_of(started.kind, outcome, attempt.attempt)
                 roots = {**here.roots, **names}
                 held = await services.evaluator.rendered(
                     conditions, structs.replace(here, roots=roots), caller.name
                 )
-                rule = calls.matched(task, msgspec.json.decode(held), attempt.directive)
+                rule = task.matched(msgspec.json.decode(held), attempt.directive)
         attempts.append(structs.replace(attempt, rule=rule))
     return CallDocument(
         action_id=action_id,
@@ -149,10 +148,10 @@ async def call(
         iteration=started.iteration,
         page=started.page,
         origin=started.origin,
-        config=config,
+        config=task.config,
         rendered=rendered,
         unknown=unknown,
-        rules=calls.rules_of(task),
+        rules=[msgspec.to_builtins(rule) for rule in task.rules],
         attempts=attempts,
         result=found.result,
     )

@@ -496,6 +496,7 @@ STEP_FAILED = Happening(
 )
 LOOP_DONE = Happening(kind="exit", name="loop.done", aliases=_LOOP)
 LOOP_FAILED = Happening(kind="exit", name="loop.failed", general=_LOOP | {"loop.done"}, failed=True)
+_CALLS = CALL_DONE.every | CALL_ERROR.every
 INNER = (ENTER, CALL_DONE, CALL_ERROR, STEP_DONE, STEP_FAILED, LOOP_DONE, LOOP_FAILED)
 """All that happens to a step without the world."""
 
@@ -650,8 +651,7 @@ class CaseProgram:
     def _falls_through(self, happening: Happening) -> bool:
         """`else` answers what rules without a name do; if all rules name other events, those."""
         homeless = all(rule.names is not None for rule in self.rules) and self._named
-        calls = {"call.done", "call.error", "task.done", "tool.processed"}
-        if homeless and "call" in self._home and not self._named & calls:
+        if homeless and "call" in self._home and not self._named & _CALLS:
             return happening.kind != "enter" and not self._named.isdisjoint(happening.every)
         return self._is_home(happening)
 
