@@ -56,12 +56,6 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(tree_of(path)))
 
 
-# Tables of the language that name tool kinds, with the reason that they do.
-KINDS_NAMED = {
-    "templates/views.py": "a net records kinds and no views, so this table says which view fits",
-}
-
-
 def kinds_named(path: Path, kinds: set[str]) -> Iterator[int]:
     """Lines that compare a kind with the name of one, or list several names."""
 
@@ -93,7 +87,6 @@ def test_no_room_knows_a_tool_kind_by_its_name():
         f"{path.relative_to(SRC)}:{line}"
         for path in SOURCES
         if path.relative_to(SRC).parts[0] != "tools"
-        and str(path.relative_to(SRC)) not in KINDS_NAMED
         for line in kinds_named(path, kinds)
     }
 

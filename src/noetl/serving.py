@@ -160,6 +160,7 @@ async def worker(
     from noetl.api.worker_control import HttpControl
     from noetl.control.clock import SystemClock
     from noetl.model.commands import Presence
+    from noetl.templates import Views
     from noetl.tools.registry import tools
     from noetl.worker import process
     from noetl.worker.worker import Worker
@@ -177,7 +178,7 @@ async def worker(
     try:
         async with (
             wiring.tracing(worker_id) as spans,
-            HttpControl(settings.server_urls, settings.token, kinds) as control,
+            HttpControl(settings.server_urls, Views(tools), settings.token, kinds) as control,
         ):
             made = Worker(
                 control,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
+    from noetl.templates import Views
     from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
     from noetl.tools.python.sandbox import SandboxPool
@@ -202,6 +203,7 @@ def _services(
 
     makers = Makers(
         compiled=compiler(settings, tools),
+        views=lambda: _views(tools),
         own_kinds=bool(tools),
         tools=lambda: tool_resources(settings, 1),
         keys=partial(_keys, settings),
@@ -212,6 +214,13 @@ def _services(
         own=own,
     )
     return Services(settings, stack, store, clock, makers, me)
+
+
+def _views(added: Sequence[Tool]) -> Views:
+    from noetl.templates import Views
+    from noetl.tools.registry import shapes
+
+    return Views(lambda: shapes(added))
 
 
 def _own_work(store: Store) -> OwnWork:

@@ -56,9 +56,11 @@ from noetl.model.inputs import (
 )
 from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
+from noetl.templates import Views
 from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.tools.registry import shapes
 
+VIEWS = Views(shapes)
 EXECUTION = "4611686018427387904"
 SEAL = "sealed"
 RESULT_MAX = 1_000_000
@@ -74,7 +76,7 @@ def program_of(text: str) -> Program:
     """A playbook, ready to run. Texts without a head get one."""
     whole = text if "apiVersion" in text else HEAD + text
     compiled = compile_text(whole, tools=shapes())
-    return Program(compiled.unwrap(), compiled.digest)
+    return Program(compiled.unwrap(), compiled.digest, VIEWS)
 
 
 def error(message: str = "broken", **fields: Any) -> TaskError:

@@ -12,6 +12,7 @@ from noetl.model.chains import Tries
 from noetl.model.net import Limits
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.templates import OutcomeView, Scope
+from noetl.templates.views import ResultView
 from tests.engine.playing import program_of
 
 FAILED = failed("connection", "no answer")
@@ -46,7 +47,7 @@ def judge(
     plain: dict[str, object] = {"status": outcome.status, "result": outcome.result}
     if outcome.error is not None:
         plain["error"] = {"kind": outcome.error.kind, "retryable": outcome.error.retryable}
-    scope = Scope({"outcome": OutcomeView("noop", plain), "ctx": {}, "iter": {}, **names})
+    scope = Scope({"outcome": OutcomeView(ResultView, plain), "ctx": {}, "iter": {}, **names})
     tries = tries or Tries(attempt=attempt)
     return decide(task, outcome, scope, tries=tries, seed="s", limits=limits or Limits(), at=at)
 

@@ -20,6 +20,7 @@ from noetl.model.commands import Ending, Lease, Report
 from noetl.model.events import ExecutionRequested, IterationDone
 from noetl.model.outcome import TaskError
 from noetl.store.sqlite.store import SqliteStore
+from noetl.templates import Views
 from noetl.tools.registry import tools
 from tests.examples.system import playbook, temporary_folder
 
@@ -41,7 +42,7 @@ Say = Callable[[], Awaitable[Any]]
 async def control(folder: Path) -> AsyncIterator[tuple[Orchestrator, SqliteStore]]:
     """A control plane without workers: the test speaks for them."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
-    orchestrator = Orchestrator(store, SystemClock())
+    orchestrator = Orchestrator(store, SystemClock(), Views(tools))
     running = asyncio.create_task(orchestrator.commits.run())
     try:
         yield orchestrator, store

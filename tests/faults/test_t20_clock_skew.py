@@ -19,6 +19,7 @@ from noetl.control.timers import fire_timers
 from noetl.model.events import ExecutionRequested
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
+from noetl.templates import Views
 from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
@@ -52,7 +53,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     """Start an execution under a clock that is off; leave it in the middle, or at its end."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
     clock = Skewed(skew)
-    orchestrator = Orchestrator(store, clock)
+    orchestrator = Orchestrator(store, clock, Views(tools))
     settings = Settings.from_environment({})
     compiled = wiring.compiler(settings)(playbook(WORKFLOW))
     await orchestrator.programs.keep(compiled.unwrap(), compiled.digest)

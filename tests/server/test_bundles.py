@@ -12,9 +12,13 @@ from aiohttp import web
 from noetl.api import worker_control
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
+from noetl.templates import Views
+from noetl.tools.registry import shapes
 from tests.server.stage import Caller, answer, playing
 from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
+
+VIEWS = Views(shapes)
 
 
 def report(number: int) -> Report:
@@ -40,7 +44,7 @@ def taken(reports: int, *, at_once: bool) -> tuple[Desk, list[Answer | BaseExcep
     desk = Desk()
 
     async def story(url: str) -> list[Answer | BaseException]:
-        async with worker_control.HttpControl([url]) as control:
+        async with worker_control.HttpControl([url], VIEWS) as control:
             if at_once:
                 sending = [control.report(report(number)) for number in range(reports)]
                 return await asyncio.gather(*sending, return_exceptions=True)
@@ -92,7 +96,10 @@ def test_whoever_gives_up_on_a_report_takes_no_other_along(
         return await desk.take(request)
 
     async def story() -> list[Answer]:
-        async with worker_control.HttpControl([url]) as control, asyncio.timeout(PATIENCE):
+        async with (
+            worker_control.HttpControl([url], VIEWS) as control,
+            asyncio.timeout(PATIENCE),
+        ):
             sending = [asyncio.create_task(control.report(report(number))) for number in range(4)]
             await asyncio.to_thread(has_begun.wait)
             sending[0].cancel()
@@ -121,7 +128,7 @@ def test_a_report_is_sent_again_at_once_when_its_connection_broke(
             caller.say(answer(good))
 
     async def story(url: str) -> list[Answer]:
-        async with worker_control.HttpControl([url]) as control:
+        async with worker_control.HttpControl([url], VIEWS) as control:
             return [await control.report(report(number)) for number in range(3)]
 
     with playing(once, always) as stage:
@@ -140,7 +147,10 @@ def test_a_server_that_does_not_answer_each_report_keeps_nobody_waiting(answers:
         return web.json_response({"answers": answers})
 
     async def story() -> list[Any]:
-        async with worker_control.HttpControl([url]) as control, asyncio.timeout(PATIENCE):
+        async with (
+            worker_control.HttpControl([url], VIEWS) as control,
+            asyncio.timeout(PATIENCE),
+        ):
             sent = (control.report(report(number)) for number in range(5))
             return await asyncio.gather(*sent, return_exceptions=True)
 

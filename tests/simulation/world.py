@@ -39,6 +39,7 @@ from noetl.model.state import ExecutionState
 from noetl.store.base import Runtime, Store
 from noetl.store.catalog import CatalogEntry
 from noetl.store.sqlite.store import SqliteStore
+from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.registry import tools
@@ -46,6 +47,7 @@ from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 
 T = TypeVar("T")
+VIEWS = Views(tools)
 START = 1_800_000_000.0
 LEASE_SECONDS = 10.0
 TURNS_MAX = 100_000
@@ -220,7 +222,7 @@ class Server:
         if world.air is None:
             self.store, clock = cast(Store, world.store), world.clock
             self.orchestrator = Orchestrator(
-                self.store, clock, lease_seconds=LEASE_SECONDS, is_shared=False
+                self.store, clock, VIEWS, lease_seconds=LEASE_SECONDS, is_shared=False
             )
             owned: tuple[Any, ...] = (everything, QUIET_LOOKS)
             jobs, patience = [], None
@@ -229,7 +231,7 @@ class Server:
             clock = shared = SharedVirtualClock(world.faults)
             now = shared.now()
             me = Runtime(name=name, kind="server", started_at=now, seen_at=now)
-            self.orchestrator = Orchestrator(self.store, shared, lease_seconds=LEASE_SECONDS)
+            self.orchestrator = Orchestrator(self.store, shared, VIEWS, lease_seconds=LEASE_SECONDS)
             membership = Membership(self.store, shared, me)
             line = world.air.line(name)
             self.peers = Peers(

@@ -20,6 +20,7 @@ from noetl.templates import (
     compile_text,
     view,
 )
+from noetl.templates.views import AnswerView, ResultView, RowsView
 from tests.effort import generated
 from tests.templates.generated import COMPARISONS, data, expressions, literals, paths
 from tests.templates.scopes import outcome, scope
@@ -65,10 +66,10 @@ simple = st.recursive(
 )
 readable = st.one_of(
     data,
-    data.map(lambda plain: view("python", plain)),
-    data.map(lambda plain: view("http", {"status_code": 200, "data": plain})),
-    data.map(lambda plain: view("postgres", {"rows": plain, "row_count": 1})),
-    data.map(lambda plain: OutcomeView("http", {"status": "ok", "result": {"data": plain}})),
+    data.map(lambda plain: view(ResultView, plain)),
+    data.map(lambda plain: view(AnswerView, {"status_code": 200, "data": plain})),
+    data.map(lambda plain: view(RowsView, {"rows": plain, "row_count": 1})),
+    data.map(lambda plain: OutcomeView(AnswerView, {"status": "ok", "result": {"data": plain}})),
     st.just(EventView({"name": "step.done", "k": 1}, frozenset({"step.exit", "a"}))),
     st.integers(5000, 5001).map(lambda bits: 2**bits),
     st.just(Tainted("secret")),

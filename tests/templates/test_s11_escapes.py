@@ -19,6 +19,7 @@ from noetl.templates import (
     compile_text,
     view,
 )
+from noetl.templates.views import AnswerView
 from tests.templates.scopes import NOON
 
 PAYLOADS = [
@@ -236,7 +237,7 @@ def around() -> Scope:
             "x": {"a": 1},
             "y": [1],
             "event": EventView({"name": "step.done"}, frozenset({"step.exit"})),
-            "result": view("http", {"status_code": 200, "data": {"a": 1}}),
+            "result": view(AnswerView, {"status_code": 200, "data": {"a": 1}}),
         },
         now=NOON,
         seed="s",

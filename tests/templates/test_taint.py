@@ -26,6 +26,7 @@ from noetl.templates import (
 from noetl.templates.filters import FILTERS
 from noetl.templates.functions import METHODS
 from noetl.templates.operators import TESTS
+from noetl.templates.views import ResultView
 from tests.effort import generated
 from tests.templates.generated import expressions
 from tests.templates.scopes import NOON, outcome
@@ -180,7 +181,7 @@ def test_bare_names_find_secrets_in_tainted_layers():
 
 
 def test_views_of_secrets_are_secret():
-    scope = around(step=view("secrets", Tainted({"value": SECRET})))
+    scope = around(step=view(ResultView, Tainted({"value": SECRET})))
     scope = Scope(scope.roots, tainted={"step"})
 
     assert reveal(compile_text("{{ step.value }}").evaluate(scope)) == SECRET

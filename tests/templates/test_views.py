@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.templates import EventView, OutcomeView, StepView, Tainted, ViewsByName, view
+from noetl.templates import EventView, OutcomeView, StepView, Tainted, Views, ViewsByName, view
+from noetl.templates.views import AnswerView, ResultView, RowsView
 from tests.templates.scopes import holds, value
 
 ANSWER = {
@@ -45,19 +46,18 @@ ROWS = {
     ],
 )
 def test_an_http_answer_is_read_through_to_its_body(text, expected):
-    assert value(text, response=view("http", ANSWER)) == expected
+    assert value(text, response=view(AnswerView, ANSWER)) == expected
 
 
 def test_what_the_body_lacks_too_is_missing():
-    assert not holds("{{ response.nope }}", response=view("http", ANSWER))
-    assert not holds("{{ response.data.nope }}", response=view("http", ANSWER))
-    assert value("{{ r[0] }}", r=view("http", {"data": [7]})) == 7
-    assert value("{{ r.data }}", r=view("http", {"data": "text"})) == "text"
+    assert not holds("{{ response.nope }}", response=view(AnswerView, ANSWER))
+    assert not holds("{{ response.data.nope }}", response=view(AnswerView, ANSWER))
+    assert value("{{ r[0] }}", r=view(AnswerView, {"data": [7]})) == 7
+    assert value("{{ r.data }}", r=view(AnswerView, {"data": "text"})) == "text"
 
 
-@pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite", "sql", "snowflake"])
-def test_rows_are_read_by_index_by_name_and_by_statement(kind):
-    result = view(kind, ROWS)
+def test_rows_are_read_by_index_by_name_and_by_statement():
+    result = view(RowsView, ROWS)
 
     assert value("{{ result[0].id }}", result=result) == 1
     assert value("{{ result[-1].id }}", result=result) == 2
@@ -72,14 +72,14 @@ def test_rows_are_read_by_index_by_name_and_by_statement(kind):
 
 
 def test_a_plain_list_of_rows_has_the_same_names():
-    result = view("postgres", [{"id": 1}])
+    result = view(RowsView, [{"id": 1}])
 
     assert value("{{ result.rows[0].id + result.row_count + result[0].id }}", result=result) == 3
 
 
 @pytest.mark.parametrize("plain", [5, None, "text", [1], {"a": 1}])
 def test_data_and_result_of_any_result_are_the_result_itself(plain):
-    step = view("python", plain)
+    step = view(ResultView, plain)
 
     assert value("{{ step }}", step=step) == plain
     assert value("{{ step.data }}", step=step) == plain
@@ -88,13 +88,13 @@ def test_data_and_result_of_any_result_are_the_result_itself(plain):
 
 
 def test_a_result_with_that_key_gives_the_key():
-    assert value("{{ step.data }}", step=view("python", {"data": 1})) == 1
-    assert value("{{ step.a }}", step=view("python", {"a": 2})) == 2
+    assert value("{{ step.data }}", step=view(ResultView, {"data": 1})) == 1
+    assert value("{{ step.a }}", step=view(ResultView, {"a": 2})) == 2
 
 
 def test_an_outcome_is_an_envelope_whose_result_is_a_view():
     envelope = {"status": "ok", "result": ANSWER, "http": {"status": 200}}
-    outcome = OutcomeView("http", envelope)
+    outcome = OutcomeView(AnswerView, envelope)
 
     assert value("{{ outcome.status }}", outcome=outcome) == "ok"
     assert value("{{ outcome.result.paging.page }}", outcome=outcome) == 2
@@ -104,7 +104,7 @@ def test_an_outcome_is_an_envelope_whose_result_is_a_view():
 
 
 def test_steps_are_read_by_name_and_an_unrun_step_is_false():
-    steps = ViewsByName({"fetch": view("http", ANSWER), "n": 3})
+    steps = ViewsByName({"fetch": view(AnswerView, ANSWER), "n": 3})
 
     assert value("{{ steps.fetch.paging.page }}", steps=steps) == 2
     assert value("{{ steps }}", steps=steps) == {"fetch": ANSWER, "n": 3}
@@ -112,7 +112,7 @@ def test_steps_are_read_by_name_and_an_unrun_step_is_false():
 
 
 def test_a_step_of_several_tasks_is_its_last_result_and_has_each_of_them():
-    tasks = {"load": view("postgres", ROWS), "fetch": view("http", ANSWER)}
+    tasks = {"load": view(RowsView, ROWS), "fetch": view(AnswerView, ANSWER)}
     step = StepView(tasks["fetch"], tasks)
 
     assert value("{{ step.paging.page }}", step=step) == 2
@@ -120,7 +120,7 @@ def test_a_step_of_several_tasks_is_its_last_result_and_has_each_of_them():
     assert value("{{ step.results.load[0].id }}", step=step) == 1
     assert value("{{ step.results }}", step=step) == {"load": ROWS, "fetch": ANSWER}
     assert value("{{ step[1:] }}", step=StepView(tasks["load"], tasks)) == [{"id": 2}]
-    assert value("{{ s.results }}", s=StepView(view("http", {"results": 5}), tasks)) == 5
+    assert value("{{ s.results }}", s=StepView(view(AnswerView, {"results": 5}), tasks)) == 5
 
 
 def test_an_event_answers_to_all_its_names():
@@ -140,11 +140,15 @@ def test_an_event_answers_to_all_its_names():
 
 
 def test_truth_and_tests_of_a_view_are_those_of_the_plain_value():
-    assert not holds("{{ step }}", step=view("python", {}))
-    assert not holds("{{ step }}", step=view("python", None))
-    assert holds("{{ step is none }}", step=view("python", None))
-    assert holds("{{ step == 5 and step > 4 and step + 1 == 6 }}", step=view("python", 5))
+    assert not holds("{{ step }}", step=view(ResultView, {}))
+    assert not holds("{{ step }}", step=view(ResultView, None))
+    assert holds("{{ step is none }}", step=view(ResultView, None))
+    assert holds("{{ step == 5 and step > 4 and step + 1 == 6 }}", step=view(ResultView, 5))
+
+
+def test_a_result_of_a_kind_that_is_not_installed_is_read_by_its_own_keys():
+    assert Views(dict)["gone"] is ResultView
 
 
 def test_the_view_of_a_secret_result_is_secret():
-    assert isinstance(view("secrets", Tainted({"a": 1})), Tainted)
+    assert isinstance(view(ResultView, Tainted({"a": 1})), Tainted)

@@ -21,6 +21,7 @@ from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
 from noetl.tools.base import Tool
 from noetl.tools.registry import BUILT_IN, shapes, tools
+from noetl.tools.sql.config import SqlConfig
 from tests.examples.system import playbook, ran
 
 DOCS = Path(__file__).parents[2] / "docs" / "tools"
@@ -387,6 +388,43 @@ def test_what_a_kind_declares_secret_serves_later_tasks_and_is_recorded_as_a_mas
 
     assert run.step("start")["result"] == len("c4nary-of-a-plugin")
     assert "c4nary" not in repr(run)
+
+
+LEDGER = """
+from noetl.model.outcome import ok
+from noetl.tools.base import Tool, ToolConfig
+
+async def run(config, context):
+    return ok({"rows": [{"id": 7}], "row_count": 1})
+
+TOOL = Tool(kind="ledger", summary="Rows.", config=ToolConfig, run=run, view="rows")
+"""
+READS_ROWS = """
+- step: read
+  tool:
+    - { name: rows, kind: ledger }
+    - { name: first, kind: noop, result: "{{ rows[0].id }}" }
+    - { name: all, kind: ledger }
+  next: { arcs: [{ step: end, when: "{{ read[0].id == 7 }}" }] }
+- step: end
+  tool: { kind: noop, result: "{{ [read[0].id, read.results.first, read.results.rows[0].id] }}" }
+"""
+
+
+def test_a_plugin_declares_how_its_results_are_read(site):
+    install(site, "noetl_ledger", LEDGER, "ledger = noetl_ledger:TOOL")
+
+    assert ran(playbook(READS_ROWS)).step("end")["result"] == [7, 7, 7]
+
+
+def test_every_kind_of_sql_yields_rows_and_http_an_answer():
+    """Recorded playbooks read results in these ways; a net records no view."""
+    read_as_rows = {kind for kind, tool in shapes().items() if issubclass(tool.config, SqlConfig)}
+
+    assert {kind: tool.view for kind, tool in shapes().items() if tool.view != "plain"} == {
+        **dict.fromkeys(read_as_rows, "rows"),
+        "http": "answer",
+    }
 
 
 def test_a_plugin_cannot_replace_a_kind_of_ours(site):

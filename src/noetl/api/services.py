@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from noetl.settings import Settings
     from noetl.store.base import Runtime, Store
     from noetl.store.nats import Nats
+    from noetl.templates import Views
     from noetl.tools.resources import ToolResources
 
 
@@ -57,6 +58,8 @@ class Makers(NamedTuple):
 
     compiled: Callable[..., Compiled]
     """Compiles text to a playbook."""
+    views: Callable[[], Views]
+    """How templates read the results of each tool kind."""
     own_kinds: bool
     """Whether the embedding program brought tool kinds of its own."""
     tools: Callable[[], ToolResources]
@@ -112,6 +115,7 @@ class Services:
         return Orchestrator(
             self.store,
             self.clock,
+            self._makers.views(),
             limits=settings.limits,
             family=family,
             work=self.own,

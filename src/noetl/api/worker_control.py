@@ -27,6 +27,7 @@ from noetl.model.access_tokens import AccessToken
 from noetl.model.answers import CachedToken, LeasedCommand, LeasedCommands, LeasesRenewed, Moment
 from noetl.model.commands import Answer, Lease, Orders, Presence, Report
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.templates import Views
 
 logger = logging.getLogger(__name__)
 
@@ -189,11 +190,16 @@ class HttpControl:
     """The control plane of a worker, over HTTP (see `worker.control`)."""
 
     def __init__(
-        self, urls: Sequence[str], token: str | None = None, kinds: Sequence[str] = ()
+        self,
+        urls: Sequence[str],
+        views: Views,
+        token: str | None = None,
+        kinds: Sequence[str] = (),
     ) -> None:
         """`kinds` are the tool kinds that the worker runs; empty means all."""
         # A worker repeats every request until it is answered, and servers accept repeats.
         self._servers = Servers(urls, token, repeats=True)
+        self._views = views
         self._worker_id = ""
         self._kinds = kinds
         self._decode = msgspec.json.Decoder(LeasedCommands).decode
@@ -284,7 +290,7 @@ class HttpControl:
 
     async def program(self, digest: str) -> Program:
         body = await self._persist("GET", f"/api/playbooks/{digest}")
-        return Program(nets.decode(body), digest)
+        return Program(nets.decode(body), digest, self._views)
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
         path = f"/api/results/{execution_id}/{quote(key)}"

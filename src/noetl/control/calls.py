@@ -18,7 +18,7 @@ from noetl.model.net import Block, DirectiveKind, Rule, Step
 from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
-from noetl.templates.views import OutcomeView, view
+from noetl.templates.views import OutcomeView, ResultView, view
 
 if TYPE_CHECKING:
     from noetl.engine.program import Program
@@ -139,12 +139,12 @@ def written_task(program: Program, step: str, name: str) -> WrittenTask:
     return WrittenTask({}, ())
 
 
-def names_of(kind: str, outcome: Outcome, attempt: int) -> dict[str, object]:
+def names_of(seen_as: type[ResultView], outcome: Outcome, attempt: int) -> dict[str, object]:
     """The names under which rules see the outcome of a try."""
     envelope = msgspec.to_builtins(outcome)
-    shown = OutcomeView(kind, envelope)
+    shown = OutcomeView(seen_as, envelope)
     names: dict[str, object] = {"outcome": shown, "output": shown, "this": envelope}
     names["_attempt"] = attempt
     if outcome.is_ok:
-        return names | dict.fromkeys(("result", "response"), view(kind, outcome.result))
+        return names | dict.fromkeys(("result", "response"), view(seen_as, outcome.result))
     return names | {"error": envelope["error"]}

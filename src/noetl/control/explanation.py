@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noetl.store.bodies import Bodies
     from noetl.store.log import Log
     from noetl.store.records import Records
+    from noetl.templates import Views
 
 
 class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +66,9 @@ async def inquiry(
     )
 
 
-def answered(asked: Inquiry) -> StepWhyDocument:
+def answered(asked: Inquiry, views: Views) -> StepWhyDocument:
     """The answer. Evaluates guards of the playbook: not on the loop of a server."""
-    program = Program(nets.decode(asked.net), asked.digest)
+    program = Program(nets.decode(asked.net), asked.digest, views)
     program.bodies |= asked.bodies
     return explained(program, asked.execution_id, asked.witness)
 

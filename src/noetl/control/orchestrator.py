@@ -40,6 +40,7 @@ from noetl.model.state import ExecutionState
 from noetl.model.triggers import TriggerChange
 from noetl.store.base import Store
 from noetl.store.queue import Work
+from noetl.templates import Views
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Orchestrator:
         self,
         store: Store,
         clock: Clock,
+        views: Views,
         *,
         lease_seconds: float = 30.0,
         limits: Limits | None = None,
@@ -69,7 +71,7 @@ class Orchestrator:
         self._store = store
         self._clock = clock
         self._moments_taken = 0
-        self.programs = Programs(store.catalog, limits)
+        self.programs = Programs(store.catalog, views, limits)
         # Where nobody else opens commands, none of them are others' than our own.
         self.dispatch = Dispatch(lease_seconds, WHOLE_POOL_EVERY if is_shared else 1)
         self.watchers = Watchers()

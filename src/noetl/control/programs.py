@@ -11,6 +11,7 @@ from noetl.model import net as nets
 from noetl.model.net import Limits, Net, Values
 from noetl.store.catalog import Catalog, CatalogEntry
 from noetl.store.credentials import Credentials
+from noetl.templates import Views
 
 CACHED_MAX = 500
 
@@ -18,9 +19,10 @@ CACHED_MAX = 500
 class Programs:
     """The programs this process has used lately."""
 
-    def __init__(self, catalog: Catalog, limits: Limits | None = None) -> None:
+    def __init__(self, catalog: Catalog, views: Views, limits: Limits | None = None) -> None:
         """`limits` are the operator's of today: nets that were compiled earlier keep to them."""
         self._catalog = catalog
+        self._views = views
         self._limits = limits or Limits()
         self._cache: dict[str, Program] = {}
 
@@ -55,7 +57,7 @@ class Programs:
         executor = msgspec.structs.replace(
             net.executor, limits=net.executor.limits.within(self._limits)
         )
-        program = Program(msgspec.structs.replace(net, executor=executor), digest)
+        program = Program(msgspec.structs.replace(net, executor=executor), digest, self._views)
         if len(self._cache) >= CACHED_MAX:
             self._cache.pop(next(iter(self._cache)))
         self._cache[digest] = program

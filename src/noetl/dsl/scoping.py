@@ -19,7 +19,6 @@ from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
 from noetl.templates import Template
 from noetl.templates.analysis import Lookup, path_of
-from noetl.templates.views import VIEWED
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -351,9 +350,10 @@ def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Ne
     if task.kind == PLAYBOOK and schema is None and "return_step" not in task.config:
         promises = called.get(str(task.config.get("path")))
         schema = promises.executor.result if promises is not None else None
-    if schema is not None and task.kind not in (*VIEWED, WORKBOOK) and not task.select:
-        return schemas.yielded(schema.schema)
     tool = tools.get(task.kind)
+    is_plain = task.kind != WORKBOOK and (tool is None or tool.view == "plain")
+    if schema is not None and is_plain and not task.select:
+        return schemas.yielded(schema.schema)
     again = [action for rule in task.retries for action in rule.actions]
     has_pages = any(not isinstance(one, Retry) or one.overrides for one in again)
     if tool is None or tool.yields is None or task.rules or task.select or has_pages:

@@ -27,7 +27,7 @@ from noetl.model.net import (
     Tracing,
     Values,
 )
-from noetl.templates import Compiled, Condition, compile_condition, compile_value
+from noetl.templates import Compiled, Condition, Views, compile_condition, compile_value
 from noetl.templates.views import LOOP
 
 STATE_ROOTS = frozenset({"args", "ctx", "execution_id", "job", "vars", "workload"})
@@ -270,9 +270,11 @@ def _attributes(tracing: Tracing) -> dict[str, Compiled]:
 class Program:
     """A net, ready to run."""
 
-    def __init__(self, net: Net, digest: str) -> None:
+    def __init__(self, net: Net, digest: str, views: Views) -> None:
         self.net = net
         self.digest = digest
+        self.views = views
+        """How templates read the results of its tasks, by tool kind."""
         self.labels = labels.of_playbook(net.labels)
         """Of its executions."""
         executor = net.executor

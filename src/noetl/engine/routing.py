@@ -143,7 +143,7 @@ def ending_scope(turn: Turn, ended: StepDone | StepFailed, error: TaskError | No
         args=run.args,
         names=shown_names(turn.program, run, turn.state.seal)
         | event_names(step_end_event(program, error), ended.step, ended.result, error, shown)
-        | outcome_names(program.kind, ended.result, error),
+        | outcome_names(turn.program.views[program.kind], ended.result, error),
         own=result if error is None or ended.result is not None else None,
     )
 

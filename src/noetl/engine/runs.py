@@ -270,8 +270,8 @@ def _scope(
     names: dict[str, object] = shown_names(turn.program, run, turn.state.seal)
     own = None
     if outcome is not None:
-        kind = turn.program.steps[run.step].kind
-        names |= outcome_names(kind, outcome.result, outcome.error)
+        seen_as = turn.program.views[turn.program.steps[run.step].kind]
+        names |= outcome_names(seen_as, outcome.result, outcome.error)
         shown = None
         if outcome.is_ok:
             own = StepResult(value=outcome.result, tasks=tasks)
@@ -529,7 +529,8 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     program = turn.program.steps[run.step]
     own = StepResult(value=result, tasks=tasks)
     shown = step_view(turn.program, run.step, own, turn.state.seal)
-    outcome = WholeResult(program.kind, {"status": "ok", "result": result, "error": None})
+    envelope = {"status": "ok", "result": result, "error": None}
+    outcome = WholeResult(turn.program.views[program.kind], envelope)
     scope = server_scope(
         turn,
         run.step,

@@ -23,7 +23,7 @@ from noetl.templates import (
     ViewsByName,
     view,
 )
-from noetl.templates.views import View
+from noetl.templates.views import ResultView, View
 
 if TYPE_CHECKING:
     from noetl.engine.turn import Turn
@@ -77,14 +77,15 @@ def _shown(
     found = _at_hand(program, value, seal)
     if isinstance(found, LostView):
         return found
-    return kept_view(kind, found, value if reference is None else reference, select)
+    stored = value if reference is None else reference
+    return kept_view(program.views[kind], found, stored, select)
 
 
 def kept_view(
-    kind: str, value: Any, stored: Any, select: tuple[Select, ...] = ()
+    seen_as: type[ResultView], value: Any, stored: Any, select: tuple[Select, ...] = ()
 ) -> View | Tainted:
     """The view of a result; `stored` is how it is recorded, perhaps by a reference."""
-    shown = view(kind, value)
+    shown = view(seen_as, value)
     if not isinstance(shown, View):
         return shown
     if stored is not value and isinstance(stored, dict) and "_ref" in stored:
@@ -217,11 +218,13 @@ def result_names(data: Any, error: TaskError | None, shown: object) -> dict[str,
     return {"error": plain, "this": {"status": "error", "error": plain}}
 
 
-def outcome_names(kind: str, data: Any, error: TaskError | None) -> dict[str, object]:
+def outcome_names(
+    seen_as: type[ResultView], data: Any, error: TaskError | None
+) -> dict[str, object]:
     """`outcome` and `output` at the end of a step: the envelope of its result or error."""
     status = "ok" if error is None else "error"
     envelope = {"status": status, "result": data, "error": error_value(error)}
-    return dict.fromkeys(("outcome", "output"), OutcomeView(kind, envelope))
+    return dict.fromkeys(("outcome", "output"), OutcomeView(seen_as, envelope))
 
 
 def local_names(run: Run) -> dict[str, object]:

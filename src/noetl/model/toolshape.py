@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,12 @@ class Each(msgspec.Struct, frozen=True):
 Yielded = Mapping[str, "Yielded"] | Each | None
 """What is known of a value before anything has run: its keys and what lies below them, or that it
 is a list; None: nothing is known.
+"""
+
+
+ViewName = Literal["plain", "answer", "rows"]
+"""How templates read a result: by its own keys; as the answer of a web service, also by the keys of
+its body; as rows, also by index and by statement.
 """
 
 
@@ -62,6 +68,8 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with such a text as a program, as far as it can be told without running it."""
     code_inputs: str = "args"
     """What to recommend instead of a template in a code field."""
+    view: ViewName = "plain"
+    """How templates read its results."""
     yields: Callable[[Mapping[str, Any]], Yielded] | None = None
     """What a task with this config certainly yields; None for whatever is not certain."""
     reads_context: Callable[[Mapping[str, Any]], bool] | None = None

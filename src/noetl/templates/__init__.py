@@ -30,6 +30,7 @@ from noetl.templates.views import (
     OutcomeView,
     SelectedView,
     StepView,
+    Views,
     ViewsByName,
     view,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "TemplateProblem",
     "TemplateRefused",
     "UndefinedValue",
+    "Views",
     "ViewsByName",
     "compile_condition",
     "compile_text",

@@ -5,38 +5,21 @@ A view stands where a result stands in the scope. It answers lookups (`response.
 live only in the scope and in what a view's lookup hands out, never inside plain data, so plain
 data needs no search for them.
 
-A new kind of view (say, one that fetches a referenced result when it is first read) is a
-subclass that answers `get` and `plain`.
+Which view a result has, its tool declares (`ToolShape.view`); `Views` finds it. A new kind of view
+is a subclass of `ResultView` that answers `get`, with its name in `VIEWS`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Final
 
 from noetl.errors import EvaluationFailed
+from noetl.model.toolshape import ToolShape, ViewName
 from noetl.templates.taint import Tainted, uncovered
 
-SQL_KINDS = frozenset(
-    [
-        "postgres",
-        "duckdb",
-        "sqlite",
-        "sql",
-        "mysql",
-        "snowflake",
-        "clickhouse",
-        "bigquery",
-        "mssql",
-        "oracle",
-    ]
-)
-VIEWED = SQL_KINDS | {"http"}
-"""Kinds whose results are read in other ways than by their own keys. A net records kinds and no
-views, so this one table has their names; `view` is its only reader at run time.
-"""
 LOOP = "loop"
 """Of what a loop yields, in the place of a tool kind."""
 TIME_FIELDS: dict[type, tuple[str, ...]] = {
@@ -121,8 +104,8 @@ class ResultView(View):
         return found
 
 
-class HttpView(ResultView):
-    """An answer of `kind: http`: what the envelope lacks is looked up in the body, and `body` is
+class AnswerView(ResultView):
+    """The answer of a web service: what the envelope lacks is looked up in the body, and `body` is
     another name of `data`.
     """
 
@@ -151,7 +134,7 @@ class LoopView(ResultView):
         return [] if found is MISSING and key == "errors" else found
 
 
-class SqlView(ResultView):
+class RowsView(ResultView):
     """Rows of a statement: `[0].id`, `.rows`, `.row_count`, `.columns`, `.command_0.rows`."""
 
     __slots__ = ()
@@ -175,13 +158,35 @@ class SqlView(ResultView):
         return sliced(self.rows, bounds)
 
 
+VIEWS: Mapping[ViewName, type[ResultView]] = {
+    "plain": ResultView,
+    "answer": AnswerView,
+    "rows": RowsView,
+}
+
+
+class Views(dict[str, type[ResultView]]):
+    """The view of each tool kind's results, as its tool declares; found when the first of them is
+    read. Results of a kind that is not installed here are read by their own keys.
+    """
+
+    def __init__(self, tools: Callable[[], Mapping[str, ToolShape]]) -> None:
+        super().__init__({"": ResultView, LOOP: LoopView})
+        self._tools = tools
+
+    def __missing__(self, kind: str) -> type[ResultView]:
+        tool = self._tools().get(kind)
+        found = self[kind] = VIEWS[tool.view] if tool is not None else ResultView
+        return found
+
+
 class OutcomeView(View):
-    """The envelope of a finished task: its `result` is a view of the tool's kind."""
+    """The envelope of a finished task; its `result` is seen through the view of the tool's kind."""
 
-    __slots__ = ("_kind", "_plain")
+    __slots__ = ("_plain", "_seen_as")
 
-    def __init__(self, kind: str, plain: Mapping[str, object]) -> None:
-        self._kind = kind
+    def __init__(self, seen_as: type[ResultView], plain: Mapping[str, object]) -> None:
+        self._seen_as = seen_as
         self._plain = dict(plain)
 
     @property
@@ -191,7 +196,7 @@ class OutcomeView(View):
     def get(self, key: object) -> object:
         found = lookup(self._plain, key)
         if key == "result" and found is not MISSING:
-            return view(self._kind, found)
+            return view(self._seen_as, found)
         if key == "data" and found is MISSING:
             return self.get("result")
         return found
@@ -342,17 +347,11 @@ class Group(tuple[object, list[object]]):
     __slots__ = ()
 
 
-def view(kind: str, plain: object) -> View | Tainted:
-    """The view that fits a result of this tool kind; of a secret result, a secret view."""
+def view(seen_as: type[ResultView], plain: object) -> View | Tainted:
+    """A result in its view; of a secret result, a secret view."""
     if isinstance(plain, Tainted):
-        return Tainted(view(kind, uncovered(plain)))
-    if kind == "http":
-        return HttpView(plain)
-    if kind in SQL_KINDS:
-        return SqlView(plain)
-    if kind == LOOP:
-        return LoopView(plain)
-    return ResultView(plain)
+        return Tainted(view(seen_as, uncovered(plain)))
+    return seen_as(plain)
 
 
 def lookup(container: object, key: object) -> object:

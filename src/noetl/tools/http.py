@@ -35,5 +35,6 @@ TOOL = Tool(
     aliases={"endpoint": "url", "payload": "json", "data": "body", "credential": "auth"},
     needs=(("url",),),
     tells=lambda config: (config.get("method", "GET"), config.get("url", "")),
+    view="answer",
     is_client=True,
 )

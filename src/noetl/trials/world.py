@@ -30,6 +30,7 @@ from noetl.settings import Settings
 from noetl.store.base import Store
 from noetl.store.log import EventRow
 from noetl.store.sqlite.store import SqliteStore
+from noetl.templates import Views
 from noetl.tools.base import Tool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
@@ -60,7 +61,13 @@ class World:
         self.clock = VirtualClock(loop.virtual, start)
         self.stop = Stop(loop)
         self._resources = around.resources
-        self.orchestrator = Orchestrator(store, self.clock, limits=around.limits, is_shared=False)
+        self.orchestrator = Orchestrator(
+            store,
+            self.clock,
+            Views(lambda: around.tools),
+            limits=around.limits,
+            is_shared=False,
+        )
         self.executions = Executions(self.orchestrator, store, self.clock, _nothing_is_missing)
 
     @classmethod

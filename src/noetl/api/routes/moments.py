@@ -132,7 +132,8 @@ async def call(
         if outcome is not None and conditions:
             with suppress(EvaluationFailed, NotFound):
                 here = seen(conditions)
-                names = calls.names_of(started.kind, outcome, attempt.attempt)
+                seen_as = program.views[started.kind]
+                names = calls.names_of(seen_as, outcome, attempt.attempt)
                 roots = {**here.roots, **names}
                 held = await services.evaluator.rendered(
                     conditions, structs.replace(here, roots=roots), caller.name

@@ -36,6 +36,7 @@ from noetl.model.net import (
 from noetl.model.outcome import TaskError
 from noetl.model.spelling import did_you_mean
 from noetl.templates import Compiled, Scope, compile_value, view
+from noetl.templates.views import ResultView
 
 Move = Literal["go on", "next branch", "stop"]
 """After an action: the next one, the next branch, or none any more."""
@@ -137,7 +138,7 @@ class ResultProgram:
     def perform(self, writing: Writing) -> None:
         value = self._value.render(writing.scope, f"result of {self._label}")
         writing.say_result(value)
-        writing.scope.roots["result"] = view("", value)
+        writing.scope.roots["result"] = view(ResultView, value)
 
 
 class RouteProgram:

@@ -92,7 +92,7 @@ def unmet(task: Task, inputs: Mapping[str, Any]) -> Outcome | None:
     return failed("schema", f'task "{task.name}" expects {names}, which it was not given.')
 
 
-def asserted(program: TaskProgram, outcome: Outcome) -> Outcome:
+def asserted(program: TaskProgram, frame: Frame, outcome: Outcome) -> Outcome:
     """The outcome, or its failure if the result is not what the task promises."""
     task = program.task
     if not outcome.is_ok:
@@ -103,7 +103,7 @@ def asserted(program: TaskProgram, outcome: Outcome) -> Outcome:
             return _broken(outcome, f'the result of task "{task.name}" breaks its schema: {wrong}')
     if "assert" not in task.spec:
         return outcome
-    shown = view(task.kind, outcome.result)
+    shown = view(frame.program.views[task.kind], outcome.result)
     if isinstance(shown, Tainted):
         return outcome
     missing = [name for name in _promised(task, "returns") if shown.get(name) is MISSING]

@@ -34,7 +34,7 @@ from noetl.templates import (
     mask,
     view,
 )
-from noetl.templates.views import MISSING, View, at_path
+from noetl.templates.views import MISSING, ResultView, View, at_path
 
 Try = tuple[Tries, int, str]
 """One try of a call: the counters with which it begins, its page, and its name (`action_id`)."""
@@ -231,7 +231,7 @@ class Frame:
             self.names["_prev"] = previous
         for name, value in values.items():
             task = tasks.get(name)
-            self.names[name] = _named(task, value, self.stored[name])
+            self.names[name] = self._named(task, value, self.stored[name])
             if task is not None and self.stored[name] == self.stored_previous:
                 self.last = task.kind, ok(previous)
 
@@ -314,7 +314,8 @@ class Frame:
             found = getattr(outcome, name)
             if found is not None:
                 envelope[name] = found
-        shown = shown_as(kind, envelope)
+        seen_as = self.program.views[kind]
+        shown = shown_as(seen_as, envelope)
         roots = self.names
         roots["outcome"] = roots["output"] = shown
         roots["this"] = envelope
@@ -322,7 +323,7 @@ class Frame:
         roots.pop("response", None)
         roots.pop("result", None)
         if is_ok:
-            roots["response"] = roots["result"] = view(kind, outcome.result)
+            roots["response"] = roots["result"] = view(seen_as, outcome.result)
         else:
             roots["error"] = error
 
@@ -330,7 +331,7 @@ class Frame:
         """For the task's `set`: `{{ outcome }}` is what it yielded."""
         envelope = self.names["this"]
         assert isinstance(envelope, dict)
-        shown = WholeResult(kind, envelope)
+        shown = WholeResult(self.program.views[kind], envelope)
         self.names["outcome"] = self.names["output"] = shown
 
     def leave(self, writes: Patch) -> None:
@@ -356,7 +357,8 @@ class Frame:
         status = (outcome.http or {}).get("status")
         if outcome.error is not None and outcome.error.status is not None:
             status = outcome.error.status
-        for name, value in (("page", view(kind, outcome.result)), ("status_code", status)):
+        page = view(self.program.views[kind], outcome.result)
+        for name, value in (("page", page), ("status_code", status)):
             if name not in roots and value is not None:
                 roots[name] = value
                 self.shown += (name,)
@@ -385,7 +387,7 @@ class Frame:
         self.results[name] = value
         self.stored[name] = stored
         self._note_secret(value, name)
-        self.names[name] = _named(task, value, stored)
+        self.names[name] = self._named(task, value, stored)
 
     def restore(self, local: Values) -> None:
         """Forget what a chain wrote to the step's own names."""
@@ -418,8 +420,17 @@ class Frame:
         self.stored[name] = stored
         self.stored_previous = stored
         self._note_secret(value, name, "_prev")
-        self.names[name] = _named(task, value, stored)
+        self.names[name] = self._named(task, value, stored)
         self.names["_prev"] = value
+
+    def _named(self, task: Task | None, value: Any, stored: Any) -> object:
+        """The result of a task as later ones read it."""
+        if task is None:
+            return kept_view(ResultView, value, stored)
+        seen_as = self.program.views[task.kind]
+        if stored is value and not task.select:
+            return view(seen_as, value)
+        return kept_view(seen_as, value, stored, task.select)
 
     def _note_secret(self, value: Any, *names: str) -> None:
         """Tell the scope under which names a secret stands from now on."""
@@ -496,15 +507,6 @@ def tries_of(progress: Progress) -> Tries:
     return Tries(**{name: getattr(progress, name) for name in Tries.__struct_fields__})
 
 
-def _named(task: Task | None, value: Any, stored: Any) -> object:
-    """The result of a task as later ones read it."""
-    if task is not None and stored is value and not task.select:
-        return view(task.kind, value)
-    if task is None:
-        return kept_view("", value, stored)
-    return kept_view(task.kind, value, stored, task.select)
-
-
 # --- Results fit for the record -------------------------------------------------------------------
 
 
@@ -526,12 +528,13 @@ def recorded(
     result_max: int,
     hide: Callable[[str], str] | None = None,
     task: Task | None = None,
+    seen_as: type[ResultView] = ResultView,
 ) -> Recorded:
     """The outcome as it may be recorded.
 
-    `hide` masks secrets in the preview, which people read. What the `task` selects stays inline
-    beside the reference. A result that has no form in JSON is an error of the task, whatever the
-    tool thought.
+    `hide` masks secrets in the preview, which people read. What the `task` selects of its
+    result, `seen_as` its tool declares, stays inline beside the reference. A result that has no
+    form in JSON is an error of the task, whatever the tool thought.
     """
     result = outcome.result
     if result is None:
@@ -563,7 +566,7 @@ def recorded(
     if hide is not None:
         reference["_preview"] = hide(reference["_preview"])
     if task is not None and task.select:
-        reference = {**_selected(task, result), **reference}
+        reference = {**_selected(task, seen_as(result)), **reference}
     return outcome, msgspec.structs.replace(outcome, result=reference), Body(key, body)
 
 
@@ -593,9 +596,8 @@ def large_names(frame: Frame) -> Iterator[Body]:
             frame.local_stored[name] = (value, reference)
 
 
-def _selected(task: Task, result: Any) -> Values:
+def _selected(task: Task, shown: View) -> Values:
     """The fields of a large result that stay inline, as far as there is room for them."""
-    shown = view(task.kind, result)
     found: Values = {}
     room = refs.INLINE_MAX
     for one in task.select:

@@ -102,6 +102,7 @@ from noetl.model.net import NOOP, DirectiveKind
 from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
 from noetl.model.toolshape import ToolShape
 from noetl.templates import view
+from noetl.templates.views import ResultView
 
 SLEEP_MAX = 5.0
 """Waits up to this long keep the worker; longer ones give it back."""
@@ -515,7 +516,7 @@ class Pipeline:
             if frame.pending is not None:
                 stored, frame.pending = frame.pending, None
                 value = yield from self._real(stored.result)
-                outcome = asserted(program, msgspec.structs.replace(stored, result=value))
+                outcome = asserted(program, frame, msgspec.structs.replace(stored, result=value))
                 if not outcome.is_ok:
                     stored = outcome
             else:
@@ -536,11 +537,17 @@ class Pipeline:
                 printed = tried.printed
                 outcome = stored = tried.outcome
                 if program.promises:
-                    outcome = stored = asserted(program, outcome)
+                    outcome = stored = asserted(program, frame, outcome)
                 if outcome.result is not None:
                     run = self._run
                     outcome, stored, body = recorded(
-                        outcome, run.command, action_id, run.result_max, tried.hide, task
+                        outcome,
+                        run.command,
+                        action_id,
+                        run.result_max,
+                        tried.hide,
+                        task,
+                        run.program.views[task.kind],
                     )
                     if body is not None:
                         yield Keep(body)
@@ -833,7 +840,7 @@ class Pipeline:
                 frame.show_own(outcome)
             frame.show_page(kind, outcome)
         if frame.yields and chain.recovered:
-            frame.names["result"] = view("", frame.yields[0])
+            frame.names["result"] = view(ResultView, frame.yields[0])
         frame.show_tries(chain.call)
         data = chain.data if outcome is None else outcome.result
         error = error_value(outcome.error) if outcome is not None else None

@@ -115,6 +115,7 @@ def sql_tool(
         needs=(("command", "commands", "script", "table"), *needs),
         code_fields=("command", "commands"),
         code_inputs="params",
+        view="rows",
         yields=lambda config: _rows_of(kind, config),
         older=_older_sql,
         deprecated={
