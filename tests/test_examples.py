@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.dsl.walk import all_actions, all_tasks, bodies
+from noetl.dsl.walk import all_tasks, bodies, parts_of
 from noetl.model.net import Call, Collect, Jump, Net
 from noetl.rewrite.fmt import format_text
 from noetl.tools.registry import shapes
@@ -69,7 +69,7 @@ def test_tests_of_an_example_are_in_the_index(path):
 def test_orders_uses_all_that_the_demo_should_show():
     net = net_of("orders")
     tasks = [task for body in bodies(net) for task in all_tasks(body)]
-    actions = [action for body in bodies(net) for action in all_actions(body)]
+    actions = [action for body in bodies(net) for action in parts_of(body).actions]
 
     assert {"http", "python", "sqlite", "duckdb"} <= {task.kind for task in tasks}
     assert any(isinstance(action, Jump) for action in actions)
@@ -132,7 +132,7 @@ def test_approval_waits_without_a_worker_for_people_and_timers():
 
 
 def test_case_pagination_calls_again_and_collects():
-    actions = list(all_actions(net_of("event_rules/case_pagination").steps[0]))
+    actions = parts_of(net_of("event_rules/case_pagination").steps[0]).actions
 
     assert any(isinstance(action, Call) for action in actions)
     assert sum(isinstance(action, Collect) for action in actions) == 2

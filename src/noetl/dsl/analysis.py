@@ -1,23 +1,24 @@
-"""Warnings about the flow of a net, without running it: dead ends, dead arcs, unhandled errors."""
+"""Warnings about the flow of a net: unreachable steps, dead arcs, endless cycles, unseen errors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from noetl.dsl.building import Building
-from noetl.dsl.checks import arcs_into
-from noetl.dsl.grammar import has_template
-from noetl.dsl.walk import all_tasks, bodies, ways_out
+from noetl.dsl.checks import Graph, sources, step_graph
+from noetl.dsl.walk import bodies
 from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
-"""What a failed step may be called in a guard; `step.exit` and the like mean either end."""
+"""Event names that a guard may compare with after a failure; `step.exit` and the like name both
+ends of a step.
+"""
 ENDING = (Route, Result, Fail, Skip)
-"""Actions after which a step that waits has waited long enough."""
-
-Graph = dict[str, list[str]]
+"""Actions that end a wait."""
 
 
 def steps_are_reachable(building: Building, net: Net) -> None:
-    graph = _graph(net)
+    graph = step_graph(building, net)
     if graph is None:
         return
     reached = reachable(graph, net.entry)
@@ -35,17 +36,6 @@ def steps_are_reachable(building: Building, net: Net) -> None:
             )
 
 
-def _graph(net: Net) -> Graph | None:
-    """The arcs between steps; None if a template decides a target at run time."""
-    graph: Graph = {}
-    for step in net.steps:
-        targets = [way.step for way in ways_out(step)]
-        if any(has_template(target) for target in targets):
-            return None
-        graph[step.name] = targets
-    return graph
-
-
 def reachable(graph: Graph, start: str) -> set[str]:
     seen: set[str] = set()
     stack = [start]
@@ -58,7 +48,7 @@ def reachable(graph: Graph, start: str) -> set[str]:
 
 
 def arcs_can_fire(building: Building, net: Net) -> None:
-    """In an exclusive router nothing after an arc without guard is tried on success."""
+    """After a success an exclusive router takes no arc behind one without a guard."""
     for step in net.steps:
         if step.router.mode != "exclusive":
             continue
@@ -77,7 +67,7 @@ def arcs_can_fire(building: Building, net: Net) -> None:
 
 
 def _may_follow_failure(building: Building, arc: Arc) -> bool:
-    """A failed step tries only arcs that read `event` or `error`, so those are not shadowed."""
+    """Whether a failed step may take the arc: then an arc before it without a guard is skipped."""
     if not arc.on_failure or not isinstance(arc.when, str):
         return False
     names = building.expressions.event_names(arc.when)
@@ -85,13 +75,11 @@ def _may_follow_failure(building: Building, arc: Arc) -> bool:
 
 
 def cycles_have_exits(building: Building, net: Net) -> None:
-    graph = _graph(net)
+    graph = step_graph(building, net)
     if graph is None:
         return
     steps = {step.name: step for step in net.steps}
-    for component in strongly_connected(graph):
-        if len(component) == 1 and component[0] not in graph[component[0]]:
-            continue
+    for component in _cycles(graph):
         inside = set(component)
         if all(_always_stays(steps[name], inside) for name in component):
             first = min(component, key=lambda name: building.at(steps[name], "name"))
@@ -104,6 +92,13 @@ def cycles_have_exits(building: Building, net: Net) -> None:
             )
 
 
+def _cycles(graph: Graph) -> Iterator[list[str]]:
+    """Sets of steps in which tokens can go round."""
+    for component in strongly_connected(graph):
+        if len(component) > 1 or component[0] in graph[component[0]]:
+            yield component
+
+
 def _always_stays(step: Step, inside: set[str]) -> bool:
     """Whether a token that finished here certainly continues within these steps."""
     if step.admit or step.rules or any(arc.step not in inside for arc in step.router.arcs):
@@ -112,7 +107,7 @@ def _always_stays(step: Step, inside: set[str]) -> bool:
 
 
 def strongly_connected(graph: Graph) -> list[list[str]]:
-    """Tarjan's components, without recursion: a chain of steps may be thousands long."""
+    """Tarjan's algorithm, without recursion: a chain may have thousands of steps."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -144,13 +139,13 @@ def strongly_connected(graph: Graph) -> list[list[str]]:
                     above = work[-1][0]
                     low[above] = min(low[above], low[name])
                 if low[name] == order[name]:
-                    found.append(_taken_off(stack, name))
+                    found.append(_pop_down_to(stack, name))
                     on_stack.difference_update(found[-1])
     return found
 
 
-def _taken_off(stack: list[str], name: str) -> list[str]:
-    """What lies on the stack from `name` up. Searched from the top, where it nearly always is."""
+def _pop_down_to(stack: list[str], name: str) -> list[str]:
+    """Pop everything from `name` up. It is searched from the top, where it nearly always is."""
     start = len(stack) - 1
     while stack[start] != name:
         start -= 1
@@ -160,26 +155,27 @@ def _taken_off(stack: list[str], name: str) -> list[str]:
 
 
 def joins_complete(building: Building, net: Net) -> None:
-    arriving = arcs_into(net)
-    if arriving is None:
+    graph = step_graph(building, net)
+    if graph is None:
         return
+    arriving = sources(graph)
     for step in net.steps:
-        sources = arriving[step.name]
-        if not sources:
+        before = arriving[step.name]
+        if not before:
             continue
         if (
             step.join.kind == "count"
-            and (step.join.count or 0) > len(sources)
-            and not _repeats(net)
+            and (step.join.count or 0) > len(before)
+            and not _repeats(net, graph)
         ):
             building.report.add(
                 "join-never-completes",
-                f'step "{step.name}" waits for {step.join.count} tokens, but only {len(sources)}'
+                f'step "{step.name}" waits for {step.join.count} tokens, but only {len(before)}'
                 " arc(s) lead to it. Lower the number, or lead more arcs to it.",
                 building.at(step, "join"),
             )
         elif step.join.kind == "all":
-            excluding = _excluding(net, step, sources)
+            excluding = _excluding(net, graph, step, before)
             if excluding is not None:
                 building.report.add(
                     "join-never-completes",
@@ -190,31 +186,22 @@ def joins_complete(building: Building, net: Net) -> None:
                 )
 
 
-def _repeats(net: Net) -> bool:
-    """Whether an arc may bring several tokens: a step runs per token, or tokens go in circles."""
-    if any(step.join.kind == "each" for step in net.steps):
-        return True
-    graph = _graph(net)
-    return graph is None or any(
-        len(component) > 1 or component[0] in graph[component[0]]
-        for component in strongly_connected(graph)
-    )
+def _repeats(net: Net, graph: Graph) -> bool:
+    """Whether an arc may bring several tokens: a step runs once per token, or there is a cycle."""
+    return any(step.join.kind == "each" for step in net.steps) or any(_cycles(graph))
 
 
-def _excluding(net: Net, target: Step, sources: list[str]) -> str | None:
-    """A step of whose ways only one is taken, where the target needs two of them."""
-    graph = _graph(net)
-    if graph is None:
-        return None
+def _excluding(net: Net, graph: Graph, target: Step, before: list[str]) -> str | None:
+    """A step that takes only one of its arcs, where the target needs two of them."""
     for step in net.steps:
         arcs = [arc.step for arc in step.router.arcs]
         if step.router.mode != "exclusive" or len(arcs) < 2 or step.rules:
             continue
         if arcs.count(target.name) > 1:
             return step.name
-        # Sources that nothing but this step leads to, by the arc that leads there.
+        # The steps before the target that tokens reach only through this step, by its arcs.
         elsewhere = reachable({**graph, step.name: []}, net.entry)
-        behind = [{source for source in sources if source in reachable(graph, arc)} for arc in arcs]
+        behind = [{name for name in before if name in reachable(graph, arc)} for arc in arcs]
         for index, first in enumerate(behind):
             for second in behind[index + 1 :]:
                 if (first - second - elsewhere) and (second - first - elsewhere):
@@ -223,9 +210,9 @@ def _excluding(net: Net, target: Step, sources: list[str]) -> str | None:
 
 
 def errors_are_seen(building: Building, net: Net) -> None:
-    """Rules that mention outcomes should not let an error continue by accident."""
+    """A task with rules should not continue after an error by accident."""
     for body in bodies(net):
-        for task in all_tasks(body):
+        for task in building.parts(body).tasks:
             if task.rules and task.kind != NOOP:
                 _check_fall_through(building, task)
 
@@ -264,7 +251,7 @@ def _catches_any_error(building: Building, rule: Rule) -> bool:
 
 
 def waits_end(building: Building, net: Net) -> None:
-    """A waiting step continues when a rule routes it, sets its result, or ends it."""
+    """A waiting step needs a rule that ends its wait, or a time limit."""
     for step in net.steps:
         place = building.at(step, "name")
         heard = [name for name in ("timers", "form", "match") if getattr(step, name)]

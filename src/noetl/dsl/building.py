@@ -17,8 +17,9 @@ from noetl.dsl.expressions import Expressions
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
+from noetl.dsl.walk import Parts, parts_of
 from noetl.model.duration import seconds
-from noetl.model.net import Amount, Block, Condition, Limits, Net, Patch, ResultSchema, Values
+from noetl.model.net import Amount, Block, Condition, Limits, Net, Patch, ResultSchema, Step, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -115,6 +116,7 @@ class Building:
         """Reserved names that do not exist where a template reads them, all uses guarded."""
         self._places: dict[tuple[int, str], Place] = {}
         self._marked: list[object] = []
+        self._parts: dict[int, Parts] = {}
 
     def mark(self, thing: object, place: Place, **parts: Place | None) -> None:
         """Remember where `thing` and its parts were written."""
@@ -137,6 +139,13 @@ class Building:
     def at(self, thing: object, part: str = "") -> Place:
         """Where to point at: that part, or the whole if the part was not written."""
         return self.written(thing, part) or self._places[id(thing), ""]
+
+    def parts(self, body: Step | Block) -> Parts:
+        """The tasks and actions of a body of the net that was built."""
+        parts = self._parts.get(id(body))
+        if parts is None:
+            parts = self._parts[id(body)] = parts_of(body)
+        return parts
 
     def value(self, node: Node | None, where: Where, home: Home) -> Any:
         """The plain value, with every template in it noted."""

@@ -10,7 +10,7 @@ from noetl.dsl.building import Building
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Mapping
 from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
-from noetl.dsl.walk import all_tasks, bodies, patches, pipelines, ways_out
+from noetl.dsl.walk import bodies
 from noetl.model import fields, labels
 from noetl.model.net import PLAYBOOK, WORKBOOK, Jump, Net, Values
 from noetl.model.problems import Place
@@ -117,13 +117,14 @@ def names_are_unique(building: Building, net: Net) -> None:
         "workbook entries",
         ((block.name, building.at(block, "name")) for block in net.workbook),
     )
-    for _, tasks in pipelines(net):
-        _unique(
-            building,
-            "duplicate-task",
-            "tasks",
-            ((task.name, building.at(task, "name")) for task in tasks),
-        )
+    for body in bodies(net):
+        for tasks in building.parts(body).pipelines:
+            _unique(
+                building,
+                "duplicate-task",
+                "tasks",
+                ((task.name, building.at(task, "name")) for task in tasks),
+            )
 
 
 def names_are_usable(building: Building, net: Net) -> None:
@@ -131,7 +132,7 @@ def names_are_usable(building: Building, net: Net) -> None:
     for step in net.steps:
         _refuse_reserved(building, "a step", step.name, building.at(step, "name"), NOT_FOR_STEPS)
     for body in bodies(net):
-        for task in all_tasks(body):
+        for task in building.parts(body).tasks:
             place = building.written(task, "name")
             if place is None:
                 continue  # a generated name
@@ -181,7 +182,7 @@ def entry_exists(building: Building, net: Net) -> None:
 def tokens_go_somewhere(building: Building, net: Net) -> None:
     names = {step.name for step in net.steps}
     for step in net.steps:
-        for way in ways_out(step):
+        for way in building.parts(step).ways_out:
             if way.step and way.step not in names and not has_template(way.step):
                 building.report.add(
                     "unknown-step",
@@ -192,24 +193,25 @@ def tokens_go_somewhere(building: Building, net: Net) -> None:
 
 
 def jumps_land(building: Building, net: Net) -> None:
-    for owner, tasks in pipelines(net):
-        names = [task.name for task in tasks]
-        for task in tasks:
-            for action in (action for rule in task.rules for action in rule.actions):
-                if isinstance(action, Jump) and action.to and action.to not in names:
-                    building.report.add(
-                        "unknown-task",
-                        f'task "{task.name}" jumps to "{action.to}", which is not a task of'
-                        f' "{owner}".' + building.report.suggest(action.to, names),
-                        building.at(action, "to"),
-                    )
+    for body in bodies(net):
+        for tasks in building.parts(body).pipelines:
+            names = [task.name for task in tasks]
+            for task in tasks:
+                for action in (action for rule in task.rules for action in rule.actions):
+                    if isinstance(action, Jump) and action.to and action.to not in names:
+                        building.report.add(
+                            "unknown-task",
+                            f'task "{task.name}" jumps to "{action.to}", which is not a task of'
+                            f' "{body.name}".' + building.report.suggest(action.to, names),
+                            building.at(action, "to"),
+                        )
 
 
 def references_exist(building: Building, net: Net) -> None:
     """Workbook calls and compensations name something that is there."""
     blocks = [block.name for block in net.workbook]
     for body in bodies(net):
-        for task in all_tasks(body):
+        for task in building.parts(body).tasks:
             name = task.config.get("task")
             if task.kind != WORKBOOK or not isinstance(name, str) or has_template(name):
                 continue
@@ -236,9 +238,10 @@ def references_exist(building: Building, net: Net) -> None:
 
 
 def joins_are_possible(building: Building, net: Net) -> None:
-    arriving = arcs_into(net)
-    if arriving is None:
+    graph = step_graph(building, net)
+    if graph is None:
         return
+    arriving = sources(graph)
     for step in net.steps:
         wants = {"all": 1, "count": (step.join.count or 0) - (step.name == net.entry)}
         needed = wants.get(step.join.kind, 0)
@@ -267,23 +270,36 @@ def partitions_run_token_by_token(building: Building, net: Net) -> None:
             )
 
 
-def arcs_into(net: Net) -> dict[str, list[str]] | None:
-    """For each step the steps that send tokens to it; None where templates hide that."""
-    arriving: dict[str, list[str]] = {step.name: [] for step in net.steps}
+Graph = dict[str, list[str]]
+"""Step → the steps that it sends tokens to."""
+
+
+def step_graph(building: Building, net: Net) -> Graph | None:
+    """The arcs between steps; None if a template decides a target at run time."""
+    graph: Graph = {step.name: [] for step in net.steps}
     for step in net.steps:
-        for way in ways_out(step):
-            if has_template(way.step):
-                return None
-            if way.step in arriving:
-                arriving[way.step].append(step.name)
-    return arriving
+        targets = [way.step for way in building.parts(step).ways_out]
+        if any(has_template(target) for target in targets):
+            return None
+        graph[step.name] += targets
+    return graph
+
+
+def sources(graph: Graph) -> Graph:
+    """For each step the steps that send tokens to it."""
+    found: Graph = {name: [] for name in graph}
+    for name, targets in graph.items():
+        for target in targets:
+            if target in found:
+                found[target].append(name)
+    return found
 
 
 def parallel_writes_combine(building: Building, net: Net) -> None:
     for body in bodies(net):
         if body.loop is None or body.loop.mode != "parallel":
             continue
-        for patch in patches(body):
+        for patch in building.parts(body).patches:
             if patch is getattr(body, "patch", None):
                 continue  # written once, after the loop
             for key in patch.ctx:
@@ -314,7 +330,7 @@ def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
     if not declared:
         return
     for body in bodies(net):
-        for task in all_tasks(body):
+        for task in building.parts(body).tasks:
             for key in ("auth", "credential"):
                 name = task.config.get(key)
                 if not isinstance(name, str) or name in declared or not is_slip(name, declared):
@@ -386,7 +402,7 @@ def calls_fit(building: Building, net: Net) -> None:
     """What is written out in a call of a playbook that is known is what that one takes."""
     known = {net.path: net, **building.known.playbooks}
     for body in bodies(net):
-        for task in all_tasks(body):
+        for task in building.parts(body).tasks:
             called = known.get(str(task.config.get("path")))
             payload = task.config.get("payload", {})
             if task.kind != PLAYBOOK or called is None or "version" in task.config:

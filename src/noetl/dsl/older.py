@@ -1,12 +1,11 @@
-"""Older forms: what people wrote before, read as today's language.
+"""Older forms: playbooks of earlier dialects, read as today's language.
 
-`rewrite` walks a document from the outside in and puts every older form it meets into today's
-words. It runs between reading and the shape check, so nothing behind it knows that older forms
-exist. Each change is a warning (`older-form`, or `hint-ignored` for a key without effect), and
-writing both the older and today's form is `conflicting-keys`. `noetl migrate` runs the same walk
-over the text.
+`rewrite` walks a document from the outside in and replaces every older form that it meets. It runs
+between reading and the shape check, so no later stage knows that older forms exist. Each change is
+a warning (`older-form`, or `hint-ignored` for a key without effect); an older form beside today's
+is an error (`conflicting-keys`). `noetl migrate` runs the same walk over the text.
 
-Forms of a single tool kind stand with that kind (`ToolShape.older`).
+Older forms of a single tool kind stand with that kind (`ToolShape.older`).
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from noetl.model.toolshape import ToolShape
 Tools = Mapping[str, ToolShape]
 
 OLDER = frozenset({"older-form", "hint-ignored", "guarded-name"})
-"""What `strict` refuses."""
+"""Problem codes that `strict` turns into errors."""
 HOOKS = ("before", "after", "finally")
 OUTPUT_HINTS = ("store", "preview_max_bytes", "scope")
 SPEC_KEYS = WrittenTaskSpec.declared.keys() | {"pool"}
-"""What a task's `spec` has of its own; other keys there may be config of the tool."""
+"""The keys of a task's `spec`; other keys there may be config of the tool."""
 
 
-class Look:
-    """What forms may look at beside the piece they are about."""
+class Context:
+    """What rewriting a piece may depend on besides the piece itself."""
 
     def __init__(self, root: Written, tools: Tools) -> None:
         self._root = root
@@ -48,53 +47,56 @@ class Look:
 
     @cached_property
     def ctx_keys(self) -> frozenset[str]:
-        """The keys of ctx that something in the document writes."""
-        found: set[str] = set()
+        """The keys of ctx that the document writes anywhere."""
+        keys: set[str] = set()
         stack: list[Any] = [self._root.plain("workflow"), self._root.plain("workbook")]
         while stack:
             match stack.pop():
                 case dict() as mapping:
                     stack += mapping.values()
                     for named in (mapping.get("set_ctx"), mapping.get("reduce")):
-                        found |= set(named) if isinstance(named, dict) else set()
+                        keys |= set(named) if isinstance(named, dict) else set()
                     written = mapping.get("set")
                     for key, value in written.items() if isinstance(written, dict) else ():
                         root, _, rest = str(key).partition(".")
                         if root == "ctx" and rest:
-                            found.add(rest.partition(".")[0])
+                            keys.add(rest.partition(".")[0])
                         elif root == "ctx" and isinstance(value, dict):
-                            found |= set(value)
+                            keys |= set(value)
                 case list() as items:
                     stack += items
-        return frozenset(found)
+        return frozenset(keys)
 
 
 def rewrite(root: Written, tools: Tools) -> None:
-    """Put every older form of a document into today's words."""
-    look = Look(root, tools)
-    _metadata(root.below("metadata", "`metadata`"))
+    """Replace every older form of a document by today's."""
+    context = Context(root, tools)
+    if metadata := root.below("metadata", "`metadata`"):
+        _metadata(metadata)
     for entry in root.each("keychain", "a keychain entry"):
         _keychain_entry(entry)
-    executor = root.below("executor", "the executor")
-    if executor is not None:
-        _executor(executor, look)
-    _workbook(root, look)
+    if executor := root.below("executor", "the executor"):
+        _executor(executor, context)
+    _workbook(root, context)
     for step in root.each("workflow", "a step"):
-        _step(step, look)
+        _step(step, context)
+
+
+def _one_or_each(holder: Written, key: str, what: str) -> list[Written]:
+    """The mapping under a key, or the mappings of the list under it."""
+    single = holder.below(key, what)
+    return [single] if single else holder.each(key, what)
 
 
 # --- The document ------------------------------------------------------------------------------
 
 
-def _metadata(metadata: Written | None) -> None:
-    """Further keys are labels; a near miss of a known key stays where it is, to be refused."""
-    if metadata is None:
-        return
+def _metadata(metadata: Written) -> None:
+    """Make unknown keys labels. A misspelt key stays where it is, so that the check refuses it."""
     for key in metadata.names():
         if key in WrittenMetadata.declared or is_slip(key, WrittenMetadata.declared):
             continue
-        labels = metadata.room("labels")
-        if labels is not None:
+        if labels := metadata.room("labels"):
             metadata.move(
                 key,
                 labels,
@@ -105,7 +107,7 @@ def _metadata(metadata: Written | None) -> None:
 
 
 def _keychain_entry(entry: Written) -> None:
-    _ambient(entry, "source")
+    _refuse_machine_credentials(entry, "source")
     kind = entry.text("kind")
     if kind == "static" and entry.has("map"):
         entry.rename("map", "data")
@@ -113,13 +115,12 @@ def _keychain_entry(entry: Written) -> None:
         return
     if entry.has("endpoint"):
         entry.rename("endpoint", "token_url")
-    data = entry.below("data")
-    if data is not None:
+    if data := entry.below("data"):
         for key, new in (("scope", "scopes"), *((k, k) for k in _OAUTH_FIELDS)):
             if data.has(key):
                 data.move(key, entry, new, f"write `{new}` of the entry itself")
         if data.has("grant_type"):
-            _says_nothing_new(data, "grant_type", "client_credentials")
+            _leave_out_default(data, "grant_type", "client_credentials")
         if not data.names():
             entry.discard("data")
     for key, value in (
@@ -128,17 +129,17 @@ def _keychain_entry(entry: Written) -> None:
         ("grant_type", "client_credentials"),
     ):
         if entry.has(key):
-            _says_nothing_new(entry, key, value)
+            _leave_out_default(entry, key, value)
     headers = entry.plain("headers")
-    if isinstance(headers, dict) and _is_form(headers):
+    if isinstance(headers, dict) and {str(key).lower(): headers[key] for key in headers} == _FORM:
         entry.leave_out("headers", "a token request is always a form")
 
 
-def _ambient(written: Written, key: str) -> None:
-    """`source: adc`: the credential that the machine itself has."""
-    found = written.plain(key)
-    source = found.get("source") if isinstance(found, dict) else found if key == "source" else None
-    if isinstance(source, str) and source.lower() in _AMBIENT:
+def _refuse_machine_credentials(written: Written, key: str) -> None:
+    """`source: adc` asks for the credentials of the machine that the worker runs on."""
+    value = written.plain(key)
+    source = value.get("source") if isinstance(value, dict) else value if key == "source" else None
+    if isinstance(source, str) and source.lower() in _MACHINE_SOURCES:
         written.refuse(
             key,
             "bad-value",
@@ -148,112 +149,91 @@ def _ambient(written: Written, key: str) -> None:
         )
 
 
-_AMBIENT = ("adc", "application_default", "application_default_credentials")
+_MACHINE_SOURCES = ("adc", "application_default", "application_default_credentials")
 _OAUTH_FIELDS = ("client_id", "client_secret", "scopes", "audience")
+_FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def _is_form(headers: dict[str, Any]) -> bool:
-    return {str(key).lower(): value for key, value in headers.items()} == {
-        "content-type": "application/x-www-form-urlencoded"
-    }
-
-
-def _says_nothing_new(written: Written, key: str, value: Any) -> None:
-    found = written.plain(key)
-    if (found.upper() if key == "method" and isinstance(found, str) else found) == value:
-        written.leave_out(key, "that is how it is done anyway")
+def _leave_out_default(written: Written, key: str, only: Any) -> None:
+    """Take out a key that can have one value only, and refuse any other value."""
+    value = written.plain(key)
+    if (value.upper() if key == "method" and isinstance(value, str) else value) == only:
+        written.leave_out(key, "it has no other value, so leave it out")
     else:
-        written.refuse(
-            key, "bad-value", f"`{key}` of {written.what} can only be `{_yaml(value)}` here."
-        )
+        shown = str(only).lower() if isinstance(only, bool) else only
+        message = f"`{key}` of {written.what} can only be `{shown}` here."
+        written.refuse(key, "bad-value", message)
 
 
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _executor(executor: Written, look: Look) -> None:
+def _executor(executor: Written, context: Context) -> None:
     for holder in (executor, executor.below("spec", "the executor's `spec`")):
         if holder is None:
             continue
         if holder.has("version"):
             holder.ignore("version", "the language has one version, which `apiVersion` names")
-        requires = holder.below("requires", "`requires`")
-        if requires is not None:
-            _requires(holder, requires, look)
+        if requires := holder.below("requires", "`requires`"):
+            _requires(holder, requires, context)
         defaults = holder.below("defaults")
         if defaults is None or not defaults.has("timeout_s"):
             continue
-        timeouts = executor.room("spec", "policy", "defaults", "timeouts")
-        if timeouts is not None:
+        if timeouts := executor.room("spec", "policy", "defaults", "timeouts"):
             today = "write `spec.policy.defaults.timeouts.step`"
             defaults.move("timeout_s", timeouts, "step", today)
             if not defaults.names():
                 holder.discard("defaults")
 
 
-def _requires(holder: Written, requires: Written, look: Look) -> None:
-    for kind in requires.plain("tools") or ():
-        if str(kind) not in look.tools:
-            message = f'there is no tool kind "{str(kind)[:60]}".'
-            requires.refuse("tools", "unknown-tool", message + did_you_mean(str(kind), look.tools))
+def _requires(holder: Written, requires: Written, context: Context) -> None:
+    for kind in map(str, requires.plain("tools") or ()):
+        if kind not in context.tools:
+            message = f'there is no tool kind "{kind[:60]}".{did_you_mean(kind, context.tools)}'
+            requires.refuse("tools", "unknown-tool", message)
             return
     if set(requires.names()) <= {"tools", "features"}:
-        holder.ignore("requires", "its tools exist, and features are not looked at")
+        holder.ignore("requires", "its tools exist, and features are not checked")
 
 
 # --- Workbook and steps ------------------------------------------------------------------------
 
 
-def _workbook(root: Written, look: Look) -> None:
-    table = root.below("workbook", "the workbook")
-    inner = table.below("tasks") if table is not None else None
-    if inner is not None and table is not None and table.names() == ["tasks"] and not _kind(inner):
-        table = inner
-    blocks = root.each("workbook", "a workbook entry")
-    for name in table.names() if table is not None else ():
-        assert table is not None
-        block = table.below(name, "a workbook entry")
-        if block is None:
-            _pipeline(table, name, look)
-        else:
-            blocks.append(block)
-    for block in blocks:
-        loop = block.below("loop", "a loop")
-        if loop is not None:
+def _workbook(root: Written, context: Context) -> None:
+    entries = root.each("workbook", "a workbook entry")
+    if table := root.below("workbook", "the workbook"):
+        inner = table.below("tasks")
+        if inner and table.names() == ["tasks"] and not inner.has("kind"):
+            table = inner
+        for name in table.names():
+            if entry := table.below(name, "a workbook entry"):
+                entries.append(entry)
+            else:
+                _pipeline(table, name, context)
+    for entry in entries:
+        if loop := entry.below("loop", "a loop"):
             _loop(loop)
-        if _kind(block):
-            block.what = "a task"
-            _task(block, look)
+        if entry.has("kind"):
+            entry.what = "a task"
+            _task(entry, context)
         else:
-            _pipeline(block, "tool", look)
+            _pipeline(entry, "tool", context)
 
 
-def _kind(written: Written) -> bool:
-    return written.has("kind")
-
-
-def _step(step: Written, look: Look) -> None:
+def _step(step: Written, context: Context) -> None:
     _spread_set(step, "set_ctx")
     loop = step.below("loop", "a loop")
-    look.is_parallel = loop is not None and _is_parallel(loop)
-    if loop is not None:
+    context.is_parallel = loop is not None and _is_parallel(loop)
+    if loop:
         _loop(loop)
-    tasks = _pipeline(step, "tool", look)
+    tasks = _pipeline(step, "tool", context)
     _step_output(step, tasks)
-    retry = step.below("retry", "a retry")
-    if retry is not None:
-        _retry(retry)
-    _retry_list(step, look)
-    sink = step.below("sink", "a sink")
-    if sink is not None:
-        _sink(sink, look)
+    _retries(step, context)
+    if sink := step.below("sink", "a sink"):
+        _sink(sink, context)
     for rule in step.each("case", "a case rule"):
-        _case_rule(rule, look)
+        _case_rule(rule, context)
     router = step.below("next", "a router")
-    spec = router.below("spec", "a router's `spec`") if router is not None else None
-    if spec is not None and spec.text("on_no_match") == "complete":
-        spec.leave_out("on_no_match", "that is what happens anyway")
+    spec = router and router.below("spec", "a router's `spec`")
+    if spec and spec.text("on_no_match") == "complete":
+        spec.leave_out("on_no_match", "this is the default, so leave it out")
 
 
 def _spread_set(written: Written, *keys: str) -> None:
@@ -264,14 +244,14 @@ def _spread_set(written: Written, *keys: str) -> None:
 
 
 def _step_output(step: Written, tasks: list[Written]) -> None:
-    """`output` (older: `result`) of a step is that of its last task."""
+    """Move a step's `output` (older: `result`) to its last task."""
     if step.has("result") and isinstance(step.plain("result"), dict):
         step.rename("result", "output")
     if not step.has("output") or not tasks:
         return
-    written = step.plain("output")
-    if isinstance(written, dict) and written.keys() == {"schema"}:
-        return  # what a step yields may stand on the step
+    output = step.plain("output")
+    if isinstance(output, dict) and output.keys() == {"schema"}:
+        return  # the schema of a step's result may stand on the step
     step.move("output", tasks[-1], "output", "write it on the step's last task")
     _output(tasks[-1])
 
@@ -286,17 +266,15 @@ def _is_parallel(loop: Written) -> bool:
 
 
 def _loop(loop: Written) -> None:
-    cursor = loop.below("cursor", "a cursor")
-    if cursor is not None:
+    if cursor := loop.below("cursor", "a cursor"):
         auth_by_name(cursor)
     spec = loop.below("spec", "a loop's `spec`")
-    frame = spec.below("frame", "a cursor's `frame`") if spec is not None else None
-    for key in FRAME_HINTS:
-        if frame is not None and frame.has(key):
-            frame.ignore(key, "frames are bounded by rows and by their lease")
+    if spec and (frame := spec.below("frame", "a cursor's `frame`")):
+        for key in FRAME_HINTS:
+            if frame.has(key):
+                frame.ignore(key, "frames are bounded by rows and by their lease")
     for holder in (spec, loop):
-        policy = holder.below("policy", "a loop's policy") if holder is not None else None
-        if policy is not None:
+        if holder and (policy := holder.below("policy", "a loop's policy")):
             _order_of_results(policy)
             if holder is loop and not policy.names():
                 loop.discard("policy")
@@ -304,7 +282,7 @@ def _loop(loop: Written) -> None:
 
 def _order_of_results(policy: Written) -> None:
     results = policy.below("results")
-    if results is not None and results.names() == ["preserve_order"]:
+    if results and results.names() == ["preserve_order"]:
         if results.plain("preserve_order") is True:
             policy.leave_out("results", "results are always in the order of the collection")
         else:
@@ -315,38 +293,36 @@ def _order_of_results(policy: Written) -> None:
 # --- Tasks -------------------------------------------------------------------------------------
 
 
-def _pipeline(holder: Written, key: str, look: Look) -> list[Written]:
-    """The tasks under a key, in order; those inside sugar are rewritten, too."""
-    single = holder.below(key, "a task")
-    found = []
-    for entry in [single] if single is not None else holder.each(key, "a task"):
+def _pipeline(holder: Written, key: str, context: Context) -> list[Written]:
+    """Rewrite the tasks under a key, and those inside sugar. Returns the former, in order."""
+    tasks = []
+    for entry in _one_or_each(holder, key, "a task"):
         keys = entry.names()
         body = entry.below(keys[0], "a task") if len(keys) == 1 else None
-        if not _kind(entry) and body is not None and _kind(body):
-            found.append(body)
-        elif _kind(entry):
-            found.append(entry)
+        if entry.has("kind"):
+            tasks.append(entry)
+        elif body and body.has("kind"):
+            tasks.append(body)
         else:
-            _sugar(entry, look)
-    for task in found:
-        _task(task, look)
-    return found
+            _sugar(entry, context)
+    for task in tasks:
+        _task(task, context)
+    return tasks
 
 
-def _sugar(entry: Written, look: Look) -> None:
+def _sugar(entry: Written, context: Context) -> None:
     for branch in entry.each("choose", "a branch of `choose`"):
         for key in ("do", "else"):
-            _pipeline(branch, key, look)
+            _pipeline(branch, key, context)
     for word in ("while", "until"):
-        body = entry.below(word)
-        if body is not None:
-            _pipeline(body, "do", look)
+        if body := entry.below(word):
+            _pipeline(body, "do", context)
 
 
-def _task(task: Written, look: Look) -> None:
-    tool = look.tools.get(task.text("kind") or "")
+def _task(task: Written, context: Context) -> None:
+    tool = context.tools.get(task.text("kind") or "")
     for key in ("auth", "credential"):
-        _ambient(task, key)
+        _refuse_machine_credentials(task, key)
     if tool is not None:
         _config_in_spec(task, tool)
         _timeouts(task, tool)
@@ -354,30 +330,25 @@ def _task(task: Written, look: Look) -> None:
             tool.older(task)
     _spread_set(task, "set_ctx", "set_iter")
     _output(task)
-    _around(task, look)
+    _policy_and_retries(task, context)
 
 
-def _around(task: Written, look: Look) -> None:
-    """What stands around a call: policy, hooks, retries."""
+def _policy_and_retries(task: Written, context: Context) -> None:
     spec = task.below("spec", "a task's `spec`")
-    policy = spec.below("policy", "a task's policy") if spec is not None else None
-    if policy is not None:
+    if spec and (policy := spec.below("policy", "a task's policy")):
         for rule in policy.each("rules", "a policy rule"):
             _rule(rule)
         for hook in HOOKS:
-            _pipeline(policy, hook, look)
-    retry = task.below("retry", "a retry")
-    if retry is not None:
-        _retry(retry)
-    _retry_list(task, look)
+            _pipeline(policy, hook, context)
+    _retries(task, context)
 
 
 def _config_in_spec(task: Written, tool: ToolShape) -> None:
-    """Config of the tool written into the task's `spec`."""
+    """Move config of the tool that stands in the task's `spec` to the task."""
     spec = task.below("spec", "a task's `spec`")
-    for key in spec.names() if spec is not None else ():
-        if spec is None:
-            continue
+    if spec is None:
+        return
+    for key in spec.names():
         # `pool` of a `spec` is the name of a worker pool; a mapping is that of a SQL task.
         is_older = key in tool.deprecated and (key != "pool" or spec.below(key) is not None)
         if key in SPEC_KEYS and not is_older:
@@ -390,15 +361,14 @@ def _timeouts(task: Written, tool: ToolShape) -> None:
     for key in ("timeout", "timeout_seconds"):
         if not task.has(key) or tool.takes(key):
             continue
-        spec = task.room("spec")
-        if spec is not None:
+        if spec := task.room("spec"):
             task.move(key, spec, "timeout", "write `spec: {timeout: …}`")
 
 
 def _output(task: Written) -> None:
     output = task.below("output", "an `output`")
     for holder, key in ((output, "output_select"), (output, "select"), (task, "output_select")):
-        selected = holder.plain(key) if holder is not None else None
+        selected = holder.plain(key) if holder else None
         if holder is None or selected is None:
             continue
         if isinstance(selected, dict):
@@ -421,19 +391,27 @@ def _output(task: Written) -> None:
 # --- Rules -------------------------------------------------------------------------------------
 
 
+def _then_holder(rule: Written) -> Written:
+    """The mapping in which a rule's `then` stands: the rule, or its `else`."""
+    otherwise = rule.below("else", "an `else`")
+    return otherwise if otherwise and otherwise.has("then") else rule
+
+
+def _actions(rule: Written) -> list[Written]:
+    """The mappings with a rule's actions: those under `then`, or an `else` without `then`."""
+    otherwise = rule.below("else", "an `else`")
+    if otherwise and otherwise.has("then"):
+        return _one_or_each(otherwise, "then", "a rule's `then`")
+    return [*_one_or_each(rule, "then", "a rule's `then`"), *([otherwise] if otherwise else [])]
+
+
 def _rule(rule: Written) -> None:
-    """A rule of any list: how it says `else`, and what it sets."""
-    if "else" in rule.names() and not rule.has("else") and rule.has("then"):
-        otherwise = rule.room("else")
-        if otherwise is not None:
-            rule.move("then", otherwise, "then", "write `else: {then: …}`")
-    body = rule.below("else", "an `else`")
-    holder = body if body is not None and body.has("then") else rule
-    then = holder.below("then", "a rule's `then`")
-    for actions in [then] if then is not None else holder.each("then", "a rule's `then`"):
+    """A rule of any list: the form of its `else`, and the variables that it sets."""
+    is_empty = "else" in rule.names() and not rule.has("else")
+    if is_empty and rule.has("then") and (otherwise := rule.room("else")):
+        rule.move("then", otherwise, "then", "write `else: {then: …}`")
+    for actions in _actions(rule):
         _set_list(actions)
-    if body is not None and body is not holder:
-        _set_list(body)
 
 
 def _set_list(actions: Written) -> None:
@@ -445,43 +423,36 @@ def _set_list(actions: Written) -> None:
         actions.gather("set", "vars.", "write `set: {vars.x: …}`")
 
 
-def _case_rule(rule: Written, look: Look) -> None:
+def _case_rule(rule: Written, context: Context) -> None:
     _rule(rule)
-    body = rule.below("else", "an `else`")
-    holder = body if body is not None and body.has("then") else rule
+    holder = _then_holder(rule)
     _then_steps(holder)
-    then = holder.below("then", "a rule's `then`")
-    blocks = [then] if then is not None else holder.each("then", "a rule's `then`")
-    if body is not None and body is not holder:
-        blocks.append(body)
-    for block in blocks:
-        for key in block.names():
-            inner = block.below(key)
-            if inner is None:
+    for actions in _actions(rule):
+        for key in actions.names():
+            action = actions.below(key)
+            if action is None:
                 continue
             if key == "sink":
-                inner.what = "a sink"
-                _sink(inner, look)
+                action.what = "a sink"
+                _sink(action, context)
             elif key == "collect":
-                _collect(inner, look)
+                _collect(action, context)
             elif key == "retry":
-                inner.what = "a retry"
-                _paging_retry(block, inner)
-                _retry(inner)
-            elif inner.has("tool"):
-                inner.what = "a named task"
-                tool = inner.below("tool", "a task")
-                if tool is not None:
-                    _task(tool, look)
-                _spread_set(inner, "set_ctx", "set_iter")
-                _around(inner, look)
-    chain = holder.below("retry", "a retry")
-    if chain is not None:
+                action.what = "a retry"
+                _paging_retry(actions, action)
+                _retry(action)
+            elif action.has("tool"):
+                action.what = "a named task"
+                if tool := action.below("tool", "a task"):
+                    _task(tool, context)
+                _spread_set(action, "set_ctx", "set_iter")
+                _policy_and_retries(action, context)
+    if chain := holder.below("retry", "a retry"):
         _retry(chain)
 
 
 def _then_steps(holder: Written) -> None:
-    """`then: [{step: x}]` leads somewhere: it is `then: {next: …}`."""
+    """`then: [{step: x}]` names the next steps: it is `then: {next: …}`."""
     then = holder.plain("then")
     if isinstance(then, list) and then and all(_is_target(one) for one in then):
         holder.wrap("then", "next", "write `then: {next: …}`")
@@ -491,44 +462,42 @@ def _is_target(value: Any) -> bool:
     return isinstance(value, dict) and "step" in value and set(value) <= {"step", "args"}
 
 
-def _paging_retry(block: Written, retry: Written) -> None:
-    """`retry` that changes the call asks for another page: it is a `call`."""
+def _paging_retry(actions: Written, retry: Written) -> None:
+    """A `retry` that changes the call asks for another page: it is a `call`."""
     changed = [key for key in ("args", "input", "with", "params") if retry.has(key)]
     if not changed or not set(retry.names()) <= {*changed, "max_attempts", "attempts"}:
         return
     for key in ("attempts", "max_attempts"):
         if retry.has(key):
             retry.rename(key, "max_calls")
-    block.rename("retry", "call")
+    actions.rename("retry", "call")
 
 
-def _collect(collect: Written, look: Look) -> None:
-    """`into: x` where ctx has a key `x` adds to that."""
+def _collect(collect: Written, context: Context) -> None:
+    """`into: x` adds to `ctx.x` if ctx has that key."""
     into = collect.text("into")
-    if into is not None and into in look.ctx_keys and not look.is_parallel:
+    if into is not None and into in context.ctx_keys and not context.is_parallel:
         collect.put("into", f"ctx.{into}", f"ctx has that key: write `into: ctx.{into}`")
 
 
-def _sink(sink: Written, look: Look) -> None:
-    tool = sink.below("tool", "a task")
-    if tool is not None:
+def _sink(sink: Written, context: Context) -> None:
+    if tool := sink.below("tool", "a task"):
         if tool.text("kind") == "event_log":
-            tool.put("kind", NOOP, "what a sink is given is recorded: write `kind: noop`")
-        _task(tool, look)
+            tool.put("kind", NOOP, "the log records what a sink is given: write `kind: noop`")
+        _task(tool, context)
 
 
-def _retry_list(holder: Written, look: Look) -> None:
+def _retries(holder: Written, context: Context) -> None:
+    """`retry` of a step or task: one policy, or a list of them."""
+    if retry := holder.below("retry", "a retry"):
+        _retry(retry)
     for policy in holder.each("retry", "a retry policy"):
-        then = policy.below("then", "a retry policy's `then`")
-        if then is None:
-            continue
-        _retry(then)
-        collect = then.below("collect", "a `collect`")
-        if collect is not None:
-            _collect(collect, look)
-        sink = then.below("sink", "a sink")
-        if sink is not None:
-            _sink(sink, look)
+        if then := policy.below("then", "a retry policy's `then`"):
+            _retry(then)
+            if collect := then.below("collect", "a `collect`"):
+                _collect(collect, context)
+            if sink := then.below("sink", "a sink"):
+                _sink(sink, context)
 
 
 def _retry(retry: Written) -> None:
@@ -561,7 +530,7 @@ def _retry(retry: Written) -> None:
 
 
 class NodeWritten:
-    """A mapping of the tree that the compiler reads."""
+    """A mapping in the tree that the compiler has read."""
 
     is_text = False
 
@@ -584,8 +553,7 @@ class NodeWritten:
         return nodes.text_of(self._node.entries.get(key))
 
     def below(self, key: str, what: str = "") -> NodeWritten | None:
-        found = self._node.entries.get(key)
-        return self._of(found, what or f"`{key}` of {self.what}")
+        return self._of(self._node.entries.get(key), what or f"`{key}` of {self.what}")
 
     def each(self, key: str, what: str = "") -> list[Written]:
         found = self._node.entries.get(key)
@@ -601,14 +569,14 @@ class NodeWritten:
     def room(self, *path: str) -> NodeWritten | None:
         node = self._node
         for key in path:
-            found = node.entries.get(key)
-            if nodes.is_null(found):
-                place = found.place if found is not None else node.place
-                found = nodes.Mapping(place)
-                node.put(key, node.keys.get(key, place), found)
-            if not isinstance(found, nodes.Mapping):
+            value = node.entries.get(key)
+            if nodes.is_null(value):
+                place = value.place if value is not None else node.place
+                value = nodes.Mapping(place)
+                node.put(key, node.keys.get(key, place), value)
+            if not isinstance(value, nodes.Mapping):
                 return None
-            node = found
+            node = value
         return NodeWritten(node, self.what, self._report, self._root)
 
     def rename(self, key: str, new: str) -> None:
@@ -622,12 +590,12 @@ class NodeWritten:
         if code == "older-form":
             self.note(key, today)
         else:
-            self._say(code, key, f"`{key}` of {self.what}: {today}.")
+            self._add_problem(code, key, f"`{key}` of {self.what}: {today}.")
         place, value = self._node.keys[key], self._node.entries[key]
         if to._node is self._node:
             self._replace_key(key, new)
             return
-        self._take(key)
+        self._remove(key)
         to._node.put(new, place, value)
 
     def _conflict(self, key: str, new: str) -> None:
@@ -637,17 +605,17 @@ class NodeWritten:
             " Keep one of them.",
             self._node.keys[key],
         )
-        self._take(key)
+        self._remove(key)
 
     def _replace_key(self, key: str, new: str) -> None:
-        """Rename without changing the order, which means something among actions."""
+        """Rename a key in place: the order of actions has a meaning."""
         node = self._node
         pairs = [(new if k == key else k, node.keys[k], v) for k, v in node.entries.items()]
         node.entries, node.keys = {}, {}
         for name, place, value in pairs:
             node.put(name, place, value)
 
-    def _take(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         del self._node.entries[key], self._node.keys[key]
 
     def spread(self, prefixes: Mapping[str, str], to: str) -> None:
@@ -662,13 +630,13 @@ class NodeWritten:
                 self._report.add(
                     "wrong-type", f"`{key}` of {self.what} must be a mapping.", source.place
                 )
-                self._take(key)
+                self._remove(key)
                 continue
             self.note(key, f"write `{to}: {{{prefix}x: …}}`")
             for name, value in source.entries.items():
                 joined.put(f"{prefix}{name}", source.keys[name], value)
             place = self._node.keys[key]
-            self._take(key)
+            self._remove(key)
             self._node.put(to, place, joined)
 
     def gather(self, key: str, prefix: str, today: str) -> None:
@@ -696,34 +664,36 @@ class NodeWritten:
 
     def leave_out(self, key: str, today: str) -> None:
         self.note(key, today)
-        self._take(key)
+        self._remove(key)
 
     def discard(self, key: str) -> None:
-        self._take(key)
+        self._remove(key)
 
     def ignore(self, key: str, why: str) -> None:
-        self._say("hint-ignored", key, f"`{key}` of {self.what} is accepted without effect: {why}.")
-        self._take(key)
+        self._add_problem(
+            "hint-ignored", key, f"`{key}` of {self.what} is accepted without effect: {why}."
+        )
+        self._remove(key)
 
     def note(self, key: str, today: str) -> None:
-        self._say(
+        self._add_problem(
             "older-form",
             key,
             f"`{key}` of {self.what} is an older form: {today}. `noetl migrate` rewrites it.",
         )
 
     def refuse(self, key: str, code: str, message: str) -> None:
-        self._say(code, key, message)
-        self._take(key)
+        self._add_problem(code, key, message)
+        self._remove(key)
 
-    def _say(self, code: str, key: str, message: str) -> None:
-        # What is moved no longer stands where the author wrote it.
+    def _add_problem(self, code: str, key: str, message: str) -> None:
+        # Problems name paths of the text as written, before pieces of it move.
         self._report.remember_paths(self._root)
         self._report.add(code, message, self._node.keys[key])
 
 
 def _node_of(value: Any, place: Place) -> Node:
-    """Plain data as nodes that all stand at one place."""
+    """Plain data as nodes, all at one place."""
     match value:
         case dict():
             mapping = nodes.Mapping(place)
@@ -737,5 +707,5 @@ def _node_of(value: Any, place: Place) -> Node:
 
 
 def read_older_forms(root: nodes.Mapping, report: Report, tools: Tools) -> None:
-    """Put the older forms of a document that was just read into today's words."""
+    """Replace the older forms in a document that was just read."""
     rewrite(NodeWritten(root, "a playbook", report, root), tools)

@@ -1,7 +1,7 @@
-"""Which templates are allowed, and which names each can see where it stands.
+"""Which templates are allowed, and which names a template can see where it stands.
 
-The table is the language's scope table: what is reserved, and where each reserved name exists.
-Other names are looked up in the token's args, ctx, iter and workload, after steps and tasks.
+`IN_SCOPE` is the scope table of the language: which names are reserved, and where each of them
+exists. Other names are those of steps and tasks, then of the token's args, ctx, iter and workload.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
-from noetl.dsl.walk import all_actions, all_tasks, bodies, patches, ways_out
+from noetl.dsl.walk import bodies
 from noetl.model import schemas
 from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
@@ -29,7 +29,7 @@ RESERVED = EVERYWHERE | PIPELINE | OUTCOME | ANSWER | frozenset({"args", "keycha
 _ARGS = frozenset({"args"})
 _SECRETS = frozenset({"keychain"})
 _PAGES = frozenset({"status_code", "page"})
-"""Reserved only where they exist, and even there a name of the playbook's own wins."""
+"""Reserved only where they exist; even there the playbook's own name wins."""
 IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.WORKLOAD: frozenset({"workload", "execution_id", "job"}),
     Where.KEYCHAIN: EVERYWHERE | _SECRETS,
@@ -50,9 +50,9 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
 _NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
-"""Kinds whose results templates read in other ways than by their own keys."""
+"""Where a loop's element does not exist."""
 KEYS_SHOWN = 10
-"""Keys that a message names."""
+"""How many keys a message lists at most."""
 _BEFORE_A_CALL = frozenset(
     {Where.STEP, Where.LOOP_ARGS, Where.ADMIT, Where.LOOP, Where.TASK, Where.LATER}
 )
@@ -69,14 +69,14 @@ _INSTEAD = {
 
 
 def check_templates(building: Building) -> None:
-    """Every template is one we would run."""
+    """Report templates that cannot be compiled."""
     for use in building.uses:
         for code, message in building.expressions.refusal(use.source):
             building.report.add(code, message, use.place)
 
 
 def check_names(building: Building, net: Net) -> None:
-    """Every name a template reads exists where it stands."""
+    """Report names and keys that do not exist where a template reads them."""
     known = _Known(net, building)
     for use in building.uses:
         template = building.expressions.compiled(use.source)
@@ -90,8 +90,7 @@ def check_names(building: Building, net: Net) -> None:
             _check_keys(building, use, lookup, known, template)
 
 
-# What a template expects to be missing at times is looked for only where something is missing:
-# that walks through the whole template.
+# `guarded` and `may_miss` walk the whole template, so they are called only if something is missing.
 
 
 def _check_root(building: Building, use: Use, name: str, known: _Known, template: Template) -> None:
@@ -103,7 +102,7 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
                 building.absent.setdefault(use.place, set()).add(name)
             building.report.add(
                 code if name != "keychain" else "secret-outside-tool",
-                _elsewhere(use, name)
+                _why_not_here(use, name)
                 + (" Here it is undefined. `noetl migrate` takes it out." if is_guarded else ""),
                 use.place,
             )
@@ -136,13 +135,13 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
 
 
 def _visible(use: Use) -> frozenset[str]:
-    """A workbook entry is called from a pipeline, so its loop can see the caller's iteration."""
+    # A workbook entry is called from a pipeline, so its loop sees the caller's iteration.
     if use.home.block and use.where is Where.LOOP:
         return IN_SCOPE[use.where] | PIPELINE
     return IN_SCOPE[use.where]
 
 
-def _elsewhere(use: Use, name: str) -> str:
+def _why_not_here(use: Use, name: str) -> str:
     if name == "keychain":
         return (
             f"a secret is read in {use.where.value}; secrets are for tool config alone, where they"
@@ -174,9 +173,9 @@ def _may_miss(template: Template, lookup: Lookup) -> bool:
 def _check_keys(
     building: Building, use: Use, lookup: Lookup, known: _Known, template: Template
 ) -> None:
-    """A key that is certainly, or by its spelling most likely, not there when this is read."""
+    """Report a key that is certainly missing when the template runs, or probably misspelt."""
     if lookup[0] in ("workload", "args"):
-        # More may come than is declared here, so only near misses are reported.
+        # A request may bring more than is declared, so only probable misspellings are reported.
         declared = known.workload if lookup[0] == "workload" else known.args(use.home)
         absent = _absent(declared, lookup[1:])
         if absent is None or _may_miss(template, lookup):
@@ -200,19 +199,19 @@ def _check_keys(
 
 
 class _Absent(NamedTuple):
-    """A key that is not there, and what there is instead."""
+    """A missing key, and the keys that exist in its place."""
 
     key: str
     keys: list[str]
     depth: int
-    """How many keys before it are there."""
+    """How many keys of the path exist before it."""
     in_row: bool = False
     rows: Each | None = None
-    """Set if the rows have it, and it is asked of what holds them."""
+    """Set if the rows have the key, and the template reads it from what holds them."""
 
 
 def _absent(shape: Yielded, keys: Lookup) -> _Absent | None:
-    """The first key that is not there; None if all are, or if that is unknown."""
+    """The first missing key; None if all exist, or if that is unknown."""
     in_row = False
     for depth, key in enumerate(keys):
         if isinstance(shape, Each) and key is None:
@@ -228,16 +227,17 @@ def _absent(shape: Yielded, keys: Lookup) -> _Absent | None:
             return _Absent(key, [], depth, rows=rows)
         if not isinstance(shape, Mapping):
             return None
-        # Databases differ in the letters of a column's name: `Total` may be `total`.
+        # Databases differ in the case of column names: `Total` may be `total`.
         is_unsure = in_row and key.lower() in {name.lower() for name in shape}
         return None if is_unsure else _Absent(key, list(shape), depth, in_row)
     return None
 
 
 class _Known:
-    """The names a playbook defines, for each of its steps."""
+    """The names that a playbook defines, as each of its steps sees them."""
 
     def __init__(self, net: Net, building: Building) -> None:
+        self._parts = building.parts
         unset = {one.name: None for one in net.executor.inputs}
         self.workload = yielded_by(unset | net.workload)
         called = building.known.playbooks
@@ -245,9 +245,9 @@ class _Known:
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
         self._shared = (
-            {step.name for step in net.steps} | set(unset | net.workload) | _ctx_keys(net)
+            {step.name for step in net.steps} | set(unset | net.workload) | _ctx_keys(building, net)
         )
-        self._arriving = _arriving_args(net)
+        self._arriving = _arriving_args(building, net)
         self._bodies: dict[tuple[str, str], Step | Block] = {
             **{(step.name, ""): step for step in net.steps},
             **{("", block.name): block for block in net.workbook},
@@ -255,10 +255,10 @@ class _Known:
         self._names: dict[tuple[str, str], set[str]] = {}
         self._hidden: dict[tuple[str, str], set[str]] = {}
         self._args: dict[tuple[str, str], Yielded] = {}
-        # A workbook entry sees the names of whichever task calls it.
-        self._callers = set().union(
-            *(set(task.inputs) for body in self._bodies.values() for task in all_tasks(body)), set()
-        )
+        self._callers = {
+            name for body in bodies(net) for task in self._parts(body).tasks for name in task.inputs
+        }
+        """A workbook entry sees the inputs of the task that calls it, whichever that is."""
 
     def names(self, home: Home) -> set[str]:
         key = (home.name, home.block)
@@ -274,12 +274,12 @@ class _Known:
             return None
         if key not in self._args:
             arriving = self._arriving.get(body.name, set())
-            inputs = [name for task in all_tasks(body) for name in task.inputs]
+            inputs = [name for task in self._parts(body).tasks for name in task.inputs]
             self._args[key] = dict.fromkeys([*body.args, *sorted(arriving), *inputs])
         return self._args[key]
 
     def result(self, use: Use, lookup: Lookup) -> tuple[str, Yielded, Lookup]:
-        """Of which result a template reads, what is known of that, and which keys it reads."""
+        """The result that a template reads, in words; what is known of it; and the keys read."""
         root, *rest = lookup
         local = root in self.hidden(use.home)
         if root == "steps" and rest and rest[0] in self._yields:
@@ -291,8 +291,8 @@ class _Known:
         shape = self._yields.get(str(root))
         if not isinstance(shape, Mapping):
             return "", None, ()
-        # As a view of a result reads it: `data` and `result` are the result itself unless it has
-        # such a key, and a number counts the rows of a statement.
+        # Views read results in the same way: `data` and `result` are the result itself unless it
+        # has such a key, and a number is the index of a row.
         while rest and rest[0] in ("data", "result") and rest[0] not in shape:
             rest = rest[1:]
         if rest and rest[0] is None and isinstance(shape.get("rows"), Each):
@@ -300,7 +300,7 @@ class _Known:
         return f'the result of step "{root}"', shape, tuple(rest)
 
     def _element(self, home: Home, iterator: str) -> Yielded:
-        """What a loop over the rows of a step goes through."""
+        """What is known of the element, if the loop goes over the rows of a step."""
         body = self._bodies.get((home.name, home.block))
         loop = body.loop if isinstance(body, Step) else None
         if loop is None or loop.iterator != iterator or loop.batch_size is not None:
@@ -316,7 +316,7 @@ class _Known:
         return shape.element if isinstance(shape, Each) else None
 
     def hidden(self, home: Home) -> set[str]:
-        """Names that mean something else here than the step of that name."""
+        """Local names, which hide steps of the same name."""
         key = (home.name, home.block)
         if key not in self._hidden:
             self._hidden[key] = set(self._local(key))
@@ -326,13 +326,14 @@ class _Known:
         body = self._bodies.get(key)
         if body is None:
             return
-        for task in all_tasks(body):
+        parts = self._parts(body)
+        for task in parts.tasks:
             yield task.name
             yield from task.inputs
-        for patch in patches(body):
+        for patch in parts.patches:
             yield from patch.iter
             yield from patch.local
-        yield from (action.into for action in all_actions(body) if isinstance(action, Collect))
+        yield from (action.into for action in parts.actions if isinstance(action, Collect))
         if isinstance(body, Step):
             yield from body.args
             yield from self._arriving.get(body.name, ())
@@ -342,29 +343,29 @@ class _Known:
 
 
 def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Net]) -> Yielded:
-    """What the step yields, as far as its only task says so; else nothing."""
+    """What is known of a step's result: what its only task declares."""
     if len(step.tasks) != 1 or step.loop is not None or step.rules or step.sink is not None:
         return None
     [task] = step.tasks
     schema = task.schema
     if task.kind == PLAYBOOK and schema is None and "return_step" not in task.config:
-        promises = called.get(str(task.config.get("path")))
-        schema = promises.executor.result if promises is not None else None
+        playbook = called.get(str(task.config.get("path")))
+        schema = playbook.executor.result if playbook is not None else None
     tool = tools.get(task.kind)
     is_plain = task.kind != WORKBOOK and (tool is None or tool.view == "plain")
     if schema is not None and is_plain and not task.select:
         return schemas.yielded(schema.schema)
-    again = [action for rule in task.retries for action in rule.actions]
-    has_pages = any(not isinstance(one, Retry) or one.overrides for one in again)
+    retries = [action for rule in task.retries for action in rule.actions]
+    has_pages = any(not isinstance(one, Retry) or one.overrides for one in retries)
     if tool is None or tool.yields is None or task.rules or task.select or has_pages:
         return None
     return tool.yields(task.config)
 
 
-def _ctx_keys(net: Net) -> set[str]:
+def _ctx_keys(building: Building, net: Net) -> set[str]:
     keys: set[str] = set()
     for body in bodies(net):
-        for patch in patches(body):
+        for patch in building.parts(body).patches:
             keys.update(key.partition(".")[0] for key in patch.ctx)
         if body.loop is not None:
             keys.update(body.loop.reduce)
@@ -375,11 +376,11 @@ def _ctx_keys(net: Net) -> set[str]:
     return keys
 
 
-def _arriving_args(net: Net) -> dict[str, set[str]]:
-    """For each step the args that some token brings."""
+def _arriving_args(building: Building, net: Net) -> dict[str, set[str]]:
+    """For each step the args that tokens may bring."""
     found: dict[str, set[str]] = {step.name: set() for step in net.steps}
     for step in net.steps:
-        for way in ways_out(step):
+        for way in building.parts(step).ways_out:
             names = list(found) if has_template(way.step) else [way.step]
             for name in names:
                 found.get(name, set()).update(way.args)

@@ -1,8 +1,9 @@
-"""Ways through a net that several checks take."""
+"""Every task and action of a net, wherever it stands: in a pipeline, a hook, a rule or a sink."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from noetl.model.net import (
     PLAYBOOK,
@@ -26,16 +27,6 @@ def bodies(net: Net) -> Iterator[Step | Block]:
     yield from net.workbook
 
 
-def pipelines(net: Net) -> Iterator[tuple[str, tuple[Task, ...]]]:
-    """Every pipeline with the name of what it belongs to; hooks are pipelines of their own."""
-    for body in bodies(net):
-        yield body.name, body.tasks
-        for task in all_tasks(body):
-            for hook in (task.before, task.after, task.finally_):
-                if hook:
-                    yield body.name, hook
-
-
 def all_tasks(body: Step | Block) -> Iterator[Task]:
     """Every task of a step or workbook entry: each of the pipeline, followed by its hooks and the
     tasks of its rules; then the step's sink and the tasks of its rules.
@@ -51,49 +42,58 @@ def all_tasks(body: Step | Block) -> Iterator[Task]:
         stack += reversed((*within, *_rule_tasks((*task.rules, *task.retries))))
 
 
+def _rule_tasks(rules: tuple[Rule, ...]) -> list[Task]:
+    return [action.task for rule in rules for action in rule.actions if isinstance(action, Run)]
+
+
 def called_playbooks(net: Net) -> set[str]:
-    """Paths of the playbooks that a net calls, as far as it writes them out."""
-    found = {
+    """The paths of the playbooks that a net calls, except those that a template computes."""
+    paths = {
         task.config.get("path")
         for body in bodies(net)
         for task in all_tasks(body)
         if task.kind == PLAYBOOK
     }
-    return {path for path in found if isinstance(path, str) and "{{" not in path}
+    return {path for path in paths if isinstance(path, str) and "{{" not in path}
 
 
-def all_actions(body: Step | Block) -> Iterator[AnyAction]:
-    """Every action of every rule."""
+class Parts(NamedTuple):
+    """The tasks and rule actions of a step or workbook entry, collected once for all checks."""
+
+    body: Step | Block
+    tasks: list[Task]
+    actions: list[AnyAction]
+    """Of every rule."""
+
+    @property
+    def pipelines(self) -> Iterator[tuple[Task, ...]]:
+        """Its own pipeline, and each hook as a pipeline of its own."""
+        yield self.body.tasks
+        for task in self.tasks:
+            yield from filter(None, (task.before, task.after, task.finally_))
+
+    @property
+    def patches(self) -> Iterator[Patch]:
+        """Everything that writes ctx, iter or local names while the body runs."""
+        yield from (action for action in self.actions if isinstance(action, Patch))
+        yield from (task.patch for task in self.tasks if task.patch is not None)
+        if isinstance(self.body, Step) and self.body.patch is not None:
+            yield self.body.patch
+
+    @property
+    def ways_out(self) -> Iterator[Arc | Target]:
+        """Every arc of a step, and every target of a rule's `next`."""
+        if isinstance(self.body, Step):
+            yield from self.body.router.arcs
+        for action in self.actions:
+            if isinstance(action, Route):
+                yield from action.targets
+
+
+def parts_of(body: Step | Block) -> Parts:
+    """Collect the parts of a step or workbook entry."""
+    tasks = list(all_tasks(body))
+    rules = [rule for task in tasks for rule in (*task.rules, *task.retries)]
     if isinstance(body, Step):
-        yield from _rule_actions(body.rules)
-    for task in all_tasks(body):
-        yield from _rule_actions((*task.rules, *task.retries))
-
-
-def _rule_tasks(rules: tuple[Rule, ...]) -> list[Task]:
-    return [action.task for action in _rule_actions(rules) if isinstance(action, Run)]
-
-
-def _rule_actions(rules: tuple[Rule, ...]) -> Iterator[AnyAction]:
-    for rule in rules:
-        yield from rule.actions
-
-
-def patches(body: Step | Block) -> Iterator[Patch]:
-    """Everything that writes ctx, iter or local names while the body runs."""
-    for action in all_actions(body):
-        if isinstance(action, Patch):
-            yield action
-    for task in all_tasks(body):
-        if task.patch is not None:
-            yield task.patch
-    if isinstance(body, Step) and body.patch is not None:
-        yield body.patch
-
-
-def ways_out(step: Step) -> Iterator[Arc | Target]:
-    """Every arc and every target of a rule's `next`."""
-    yield from step.router.arcs
-    for action in all_actions(step):
-        if isinstance(action, Route):
-            yield from action.targets
+        rules = [*body.rules, *rules]
+    return Parts(body, tasks, [action for rule in rules for action in rule.actions])
