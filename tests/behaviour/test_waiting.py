@@ -21,6 +21,7 @@ from noetl.model.events import (
     TimerFired,
     decode,
 )
+from noetl.store.log import Loaded
 from tests.examples.system import Bench, Run, on_bench, playbook
 
 APPROVAL = playbook(
@@ -249,15 +250,24 @@ def test_what_waits_in_a_child_is_answered_there():
     assert on_bench(work).result == "paid by main"
 
 
-def test_executions_that_were_forgotten_go_on_when_something_happens_to_them():
+def test_executions_that_were_forgotten_go_on_when_something_happens_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
     count = QUIET_KEPT + 50
 
     async def work(bench: Bench) -> list[Run]:
         ids = [await waiting(bench, APPROVAL, {"amount": one}) for one in range(count)]
-        memory = bench.system.orchestrator.memory
-        assert memory.find(ids[0]) is None, "kept, though nothing happens to it"
+        log, read = bench.system.store.log, []
+        load = log.load
+
+        async def noted(execution_id: str) -> Loaded | None:
+            read.append(execution_id)
+            return await load(execution_id)
+
+        monkeypatch.setattr(log, "load", noted)
         for one in (ids[0], ids[-1]):
             await signal(bench, one, "approval.received", {"approved": True})
+        assert read == [ids[0]], "the first is not in memory any more, the last still is"
         return [await bench.ended(one) for one in (ids[0], ids[-1])]
 
     for run in on_bench(work):

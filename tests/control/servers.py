@@ -13,6 +13,7 @@ import psycopg
 
 from noetl import wiring
 from noetl.api.services import Services
+from noetl.control.leases import Waiter
 from noetl.control.local import LocalControl
 from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
@@ -81,6 +82,24 @@ async def leased(
     system: Services, worker: str, *, wait: float = 10.0, want: int = 1
 ) -> list[Lease]:
     return await system.orchestrator.leases.lease(worker, pool="default", want=want, wait=wait)
+
+
+async def waiting(system: Services, worker: str, *, want: int = 1) -> asyncio.Task[list[Lease]]:
+    """A worker that waits for commands, and has begun to."""
+    dispatch, begun = system.orchestrator.dispatch, asyncio.Event()
+    wait = dispatch.wait
+
+    def noted(waiter: Waiter) -> None:
+        wait(waiter)
+        begun.set()
+
+    dispatch.wait = noted  # type: ignore[method-assign]
+    try:
+        task = asyncio.create_task(leased(system, worker, want=want, wait=60))
+        await begun.wait()
+    finally:
+        dispatch.wait = wait  # type: ignore[method-assign]
+    return task
 
 
 def done(lease: Lease, worker: str, result: Any = None, *, number: int = 1) -> Report:

@@ -15,6 +15,7 @@ from noetl.api.services import Services
 from noetl.control.local import LocalControl
 from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
+from noetl.model.commands import Lease
 from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
@@ -149,26 +150,38 @@ def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
 
 def test_a_command_that_is_stopped_before_it_began_frees_its_slot(tmp_path: Path):
     async def story(system: Services) -> None:
+        asked_again = asyncio.Event()
+
+        class Stopping(LocalControl):
+            """Has the worker stopped just when it is given its first command."""
+
+            stop: asyncio.Task[None] | None = None
+
+            async def lease(self, worker_id: str, **wish: Any) -> list[Lease]:
+                if self.stop is not None:
+                    asked_again.set()
+                found = await super().lease(worker_id, **wish)
+                self.stop = asyncio.create_task(worker.stop())
+                return found
+
         compiled = compile_text(FOR_EVER.replace("deaf", "noop"), tools=tools())
         net = compiled.unwrap()
         await system.orchestrator.programs.keep(net, compiled.digest)
         resources = ToolResources(SandboxPool)
-        control = LocalControl(
+        control = Stopping(
             system.orchestrator,
             system.store.bodies,
             system.store.credentials,
             system.keys.credential,
         )
-        worker = Worker(control, tools(), resources, worker_id="w", now=system.clock.now)
+        worker = Worker(control, tools(), resources, worker_id="w", slots=1, now=system.clock.now)
         await system.executions.start(compiled.digest, net.path, None, {})
-        [lease, *_] = await control.lease("w", pool="default", want=1, wait=5)
-        async with asyncio.TaskGroup() as group:
-            worker._begin(lease, group)
-            await worker.stop()  # before the loop gave it a turn
+        working = asyncio.create_task(worker.run())
 
+        # It has one slot: it asks again only if that is free.
         async with asyncio.timeout(PATIENCE):
-            await worker._finish_running()
-        assert worker._free() == worker.slots
+            await asked_again.wait()
+        assert await ends(working)
         await resources.close()
 
     run(story, tmp_path, work=False)

@@ -6,15 +6,17 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import nats
 import psycopg
+import pytest
 
 from noetl.api.services import Services
+from noetl.control import consumers
 from noetl.control.consumers import CONNECTING, ConsumerState
 from noetl.model.triggers import TriggerMessage
 from noetl.wiring import keeping_triggers
@@ -334,26 +336,29 @@ def test_a_paused_consumer_no_longer_says_that_its_source_is_being_reached(tmp_p
 
 
 def test_another_server_takes_over_and_two_that_read_start_nothing_twice(
-    database_url: str, nats_url: str
+    database_url: str, nats_url: str, monkeypatch: pytest.MonkeyPatch
 ):
+    # The first does not notice that it is not the reader any more, as if it had been frozen.
+    monkeypatch.setattr(consumers, "RENEW_SECONDS", 3600.0)
+    monkeypatch.setattr(consumers, "LEASE_SECONDS", 3600.0)
+
     async def story() -> None:
-        async with stream(nats_url, "SHARED") as shared, servers(database_url, 2) as found:
-            one, two = found
+        async with stream(nats_url, "SHARED") as shared, servers(database_url, 2) as (one, two):
             source = {"nats": {"url": nats_url, "stream": "SHARED", "subject": "SHARED.>"}}
-            async with keeping_triggers(one):
-                await register(one, PLAYBOOK)
-                await register(one, document(source))
-                await shared.publish("SHARED.a", b'{"id": 1}')
-                await taken(one, 1)
-                # Two that both believe they read: the other has not heard of the first.
-                [(consumer, _)] = await two.consumers.all("", "", 1)
-                extra = asyncio.create_task(two.consumers._read(consumer, _held()))
-                for number in range(2, 30):
-                    await shared.publish("SHARED.a", b'{"id": %d}' % number)
-                await taken(one, 29)
-                extra.cancel()
-                await asyncio.wait([extra])
-            async with keeping_triggers(two):
+            async with AsyncExitStack() as later:
+                async with keeping_triggers(one):
+                    await register(one, PLAYBOOK)
+                    await register(one, document(source))
+                    await shared.publish("SHARED.a", b'{"id": 1}')
+                    await taken(one, 1)
+                    first = await reader(one)
+                    await two.consumers.take_over()
+                    await later.enter_async_context(keeping_triggers(two))
+                    while await reader(two) in ("", first):
+                        await asyncio.sleep(0.02)
+                    for number in range(2, 30):
+                        await shared.publish("SHARED.a", b'{"id": %d}' % number)
+                    await taken(one, 29)
                 await shared.publish("SHARED.a", b'{"id": 30}')
                 await taken(two, 30)
                 assert await orders(two) == list(range(1, 31))
@@ -361,7 +366,6 @@ def test_another_server_takes_over_and_two_that_read_start_nothing_twice(
     run(story)
 
 
-def _held() -> Any:
-    from noetl.control.consumers import Held
-
-    return Held(float("inf"))
+async def reader(system: Services) -> str:
+    """The server that reads the source, as the row of the consumer has it."""
+    return (await system.consumers.find("t/c"))[1].holder

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,23 @@ def test_an_execution_that_moved_while_it_was_read_is_read_again(tmp_path: Path)
 def test_asking_for_what_is_not_there_leaves_nothing_behind(tmp_path: Path):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
-            for number in range(10):
-                with pytest.raises(NotFound):
-                    await system.orchestrator.state(str(number))
 
-            assert not system.orchestrator.memory._reading
+            async def ask(count: int) -> None:
+                for number in range(count):
+                    with pytest.raises(NotFound):
+                        await system.orchestrator.state(f"{count}-{number}")
+
+            await ask(100)
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                await ask(1000)
+                gc.collect()
+                after, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+
+            assert after - before < 50_000
 
     run(story)
 

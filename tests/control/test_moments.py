@@ -127,17 +127,24 @@ def test_checkpoints_are_dropped_when_they_are_too_many(monkeypatch):
 
     async def work(bench: Bench) -> None:
         store = bench.system.store
-        moments = Moments(store.log)
+        log = Reading(store.log)
+        moments = Moments(cast(Log, log))
+        ids = []
         for count in (60, 80, 100):
-            text = LOOP.replace("3000", str(count))
-            execution_id = await bench.start(text, {})
-            await bench.ended(execution_id)
+            ids.append(await bench.start(LOOP.replace("3000", str(count)), {}))
+            await bench.ended(ids[-1])
             for seq in (None, 40, 20):
-                found = await moments.at(execution_id, seq)
-                expected = await folded(store.log, execution_id, seq)
+                found = await moments.at(ids[-1], seq)
+                expected = await folded(store.log, ids[-1], seq)
                 assert refs.encode(found.state) == refs.encode(expected)
-            kept = sum(len(body) for one in moments._kept.values() for body in one.values())
-            assert kept == moments._size <= history.KEPT_BYTES
+
+        async def read_for(execution_id: str) -> int:
+            log.read = 0
+            await moments.at(execution_id, 45)
+            return log.read
+
+        assert await read_for(ids[0]) == 45, "its checkpoints made room for those of the others"
+        assert await read_for(ids[0]) < 45, "and are kept again"
 
     on_bench(work)
 

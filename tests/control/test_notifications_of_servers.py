@@ -137,7 +137,7 @@ def test_a_rule_that_cannot_be_settled_rests_as_any_trigger(
 ):
     monkeypatch.setattr(notifications, "HEARD_SECONDS", 0.0)
 
-    async def lost(*_: object) -> None:
+    async def lost(**_: object) -> None:
         raise NotFound("what it looks at is not stored.")
 
     async def story() -> None:
@@ -146,7 +146,7 @@ def test_a_rule_that_cannot_be_settled_rests_as_any_trigger(
             await register(system, RULE % ("failed", "0s"))
             row = await system.store.triggers.get("t/told")
             assert row is not None
-            monkeypatch.setattr(system.notifications, "_overlooked", lost)
+            monkeypatch.setattr(system.store.retention, "ended", lost)
             with pytest.raises(NotFound, match="not stored"):
                 await system.notifications.settle(row)
             await system.notifications.delete("t/told")

@@ -13,13 +13,13 @@ import pytest
 
 from noetl import wiring
 from noetl.api.services import Services
+from noetl.control import retention
 from noetl.control.recordings import read_bytes, recorded
-from noetl.control.retention import EVENTS_AT_ONCE, Retention, _parts
+from noetl.control.retention import Retention
 from noetl.errors import Conflict, NotFound
 from noetl.model.retention import keep_rules
 from noetl.settings import Settings
 from noetl.store.archive import Folder
-from noetl.store.retention import Member
 from tests.control.servers import servers, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
@@ -271,14 +271,31 @@ async def _size(url: str) -> int:
         return int(row[0])
 
 
-def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split():
-    def member(name: str, seq: int) -> Member:
-        return Member(name, has_ended=True, is_held=False, is_reused=False, seq=seq)
+def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def work() -> None:
+        async with running(f"sqlite:///{tmp_path}/noetl.db") as system:
+            root = await run(system, "shop/parent", {"n": 5})
+            store = system.store.retention
+            size = {member.execution_id: member.seq for member in await store.tree(root)}
+            children = sorted(size.values())[:-1]
+            room = sum(children[:2])
+            monkeypatch.setattr(retention, "EVENTS_AT_ONCE", room)
+            forget, parts = store.forget, []
 
-    half = EVENTS_AT_ONCE // 2
-    tree = [member("a", half), member("b", half), member("c", 1), member("d", 10 * half)]
-    assert _parts(tree) == [["a", "b"], ["c"], ["d"]]
-    assert _parts([]) == []
+            async def noted(part: list[str]) -> int:
+                parts.append(part)
+                return await forget(part)
+
+            monkeypatch.setattr(store, "forget", noted)
+            await Retention(system.store, system.clock, SOON).delete(root)
+
+            assert [one for part in parts for one in part] == list(size)
+            assert sorted(map(len, parts)) == [1, 1, 2, 2], "the parent has more than is allowed"
+            assert all(len(part) == 1 or sum(size[one] for one in part) <= room for part in parts)
+
+    asyncio.run(work())
 
 
 def test_what_one_server_forgot_another_does_not_show_from_memory(database_url: str):

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from noetl.api.services import Services
-from tests.control.servers import leased, run, servers, started
+from tests.control.servers import leased, run, servers, started, waiting
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
-
-
-async def waiting_worker(system: Services, name: str) -> asyncio.Task[list[object]]:
-    """A worker that waits, and has begun to."""
-    before = len(system.orchestrator.dispatch._waiting.get("default", ()))
-    task = asyncio.create_task(leased(system, name, wait=60))
-    while len(system.orchestrator.dispatch._waiting.get("default", ())) == before:
-        await asyncio.sleep(0.01)
-    return task
 
 
 def test_t35_a_worker_that_waits_is_sent_away_and_others_are_not(tmp_path: Path):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
-            one = await waiting_worker(system, "w-1")
-            other = await waiting_worker(system, "w-2")
+            one = await waiting(system, "w-1")
+            other = await waiting(system, "w-2")
 
             system.orchestrator.dispatch.send_away("w-1")
 
@@ -54,18 +43,19 @@ def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(
 ):
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
-            waiting = await waiting_worker(system, "w")
+            given = await waiting(system, "w")
             commit = system.store.log.commit
 
             async def sent_away_meanwhile(writes, **options):
-                assert system.orchestrator.dispatch._promised
+                [[command]] = [write.commands for write in writes]
+                assert command.worker_id == "w"
                 system.orchestrator.dispatch.send_away("w")
                 return await commit(writes, **options)
 
             monkeypatch.setattr(system.store.log, "commit", sent_away_meanwhile)
             execution_id = await started(system, ONE_STEP)
 
-            [lease] = await waiting
+            [lease] = await given
             assert lease.command.execution_id == execution_id
 
     run(story)

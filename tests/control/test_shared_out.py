@@ -11,7 +11,7 @@ import pytest
 from noetl.api.services import Services
 from noetl.errors import StoreError
 from noetl.model.commands import Lease
-from tests.control.servers import done, leased, run, servers, started
+from tests.control.servers import done, leased, run, servers, started, waiting
 from tests.stopwatch import PATIENCE
 
 FORK = """\
@@ -51,16 +51,11 @@ def test_four_commands_for_two_workers_are_two_for_each(tmp_path: Path):
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             await started(system, FORK)
             [first] = await leased(system, "w-0")
-            waiting = [
-                asyncio.create_task(leased(system, name, want=64, wait=60))
-                for name in ("w-1", "w-2")
-            ]
-            while len(system.orchestrator.dispatch._waiting.get("default", ())) < len(waiting):
-                await asyncio.sleep(0.01)
+            others = [await waiting(system, name, want=64) for name in ("w-1", "w-2")]
 
             await system.orchestrator.report(done(first, "w-0"))
 
-            assert [len(await given) for given in waiting] == [2, 2]
+            assert [len(await given) for given in others] == [2, 2]
 
     run(story)
 

@@ -5,14 +5,26 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
+from typing import Any
 
 from noetl.cli import main
 from noetl.control import traces
-from noetl.control.commit_loop import CommitLoop
+from noetl.store.log import Write
+from noetl.store.postgres.log import PostgresLog
+from noetl.store.sqlite.log import SqliteLog
 
 
-def die(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def die_with_the_end(log: type[SqliteLog] | type[PostgresLog]) -> None:
+    commit = log.commit
+
+    async def last(self: Any, writes: Sequence[Write], **options: Any) -> list[str]:
+        moved = await commit(self, writes, **options)
+        if any(write.summary is not None and write.summary.ended_at for write in writes):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return moved
+
+    log.commit = last  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
@@ -22,5 +34,6 @@ if __name__ == "__main__":
         # Nobody misses it while it is there, and what it wrote at first has to be enough.
         traces.RENEW_SECONDS = 3600.0
     if dies:
-        CommitLoop._tell_end = die  # type: ignore[method-assign]
+        die_with_the_end(SqliteLog)
+        die_with_the_end(PostgresLog)
     main()
