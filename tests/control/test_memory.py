@@ -6,13 +6,15 @@ import asyncio
 import gc
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from noetl.errors import NotFound
+from noetl.api.route import Caller
+from noetl.api.routes import moments
+from noetl.errors import NotFound, StoreError
 from noetl.store.log import EventRow, Loaded
-from tests.control.servers import run, servers, started
+from tests.control.servers import done, leased, run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
 
@@ -94,5 +96,53 @@ def test_whoever_waits_for_chosen_events_has_each_event_looked_at_once(tmp_path:
             assert looks[0] == 0
             assert looks[1:]
             assert min(looks[1:]) >= begun[execution_id]
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_nobody_hears_of_what_is_decided_before_it_is_stored(tmp_path: Path, is_refused: bool):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            execution_id = await started(system, ONE_STEP)
+            [lease] = await leased(system, "w")
+            await system.orchestrator.settled(execution_id)
+            stored = system.store.log.commit
+            is_being_stored, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def slowly(*writes: Any, **how: Any) -> Any:
+                is_being_stored.set()
+                await goes_on.wait()
+                system.store.log.commit = stored
+                if is_refused:
+                    raise StoreError("the disk is full.")
+                return await stored(*writes, **how)
+
+            system.store.log.commit = slowly
+            reporting = asyncio.create_task(system.orchestrator.report(done(lease, "w")))
+            await is_being_stored.wait()
+            memory = system.orchestrator.memory.find(execution_id)
+            assert memory is not None
+            assert memory.state.status == "COMPLETED"
+            orchestrator, query = system.orchestrator, moments.AtSeq()
+            caller = cast(Caller, None)
+            asking = [
+                asyncio.create_task(one)
+                for one in (
+                    orchestrator.state(execution_id),
+                    orchestrator.last_known(execution_id),
+                    system.executions.shown(execution_id),
+                    moments.state(system, caller, execution_id=execution_id, query=query),
+                )
+            ]
+            asked, _ = await asyncio.wait(asking, timeout=0.05)
+            told = [one.result().status for one in asked]
+            goes_on.set()
+            told += [(await one).status for one in asking if one not in asked]
+            outcomes = await asyncio.gather(reporting, return_exceptions=True)
+
+            assert told == ["RUNNING" if is_refused else "COMPLETED"] * 4
+            assert asked == set()
+            assert isinstance(outcomes[0], StoreError) is is_refused
 
     run(story)

@@ -20,12 +20,12 @@ def test_others_have_turns_while_a_large_batch_is_decided(tmp_path: Path):
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
             orchestrator = system.orchestrator
-            seen = [(await orchestrator.last_known(execution_id)).seq]
+            memory = orchestrator.memory
+            seen = [(await memory.get(execution_id)).state.seq]
 
             async def others() -> None:
                 while True:
-                    # In memory, so this takes one turn.
-                    seen.append((await orchestrator.last_known(execution_id)).seq)
+                    seen.append((await memory.get(execution_id)).state.seq)
                     await asyncio.sleep(0)
 
             busy = asyncio.create_task(others())

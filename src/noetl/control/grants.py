@@ -20,7 +20,6 @@ from noetl.errors import NotAllowed, NotFound
 from noetl.model import net as nets
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
-from noetl.model.state import ExecutionState
 from noetl.store.credentials import Credentials, StoredCredential
 from noetl.templates import is_template
 
@@ -52,15 +51,15 @@ async def require_credential(
     """Raises NotAllowed unless the playbook of this execution names the credential, and the
     credential is for that playbook.
     """
-    state, named = await _named_by(orchestrator, execution_id)
+    path, named = await _named_by(orchestrator, execution_id)
     if name not in named.texts and not named.any_credential:
         raise NotAllowed(
-            f'the playbook "{state.path}" does not name the credential "{name}", so nobody is'
+            f'the playbook "{path}" does not name the credential "{name}", so nobody is'
             " given it for one of its executions."
         )
     row = await credentials.get(name)
     if row is not None:
-        require_playbook(row, state.path)
+        require_playbook(row, path)
 
 
 def require_playbook(credential: StoredCredential, path: str) -> None:
@@ -89,16 +88,15 @@ async def no_credential(credentials: Credentials, name: str, path: str | None = 
 
 async def require_child(orchestrator: Orchestrator, path: str, execution_id: ExecutionId) -> None:
     """Raises NotAllowed unless the playbook of this execution names the child."""
-    state, named = await _named_by(orchestrator, execution_id)
+    caller, named = await _named_by(orchestrator, execution_id)
     if path not in named.texts and not named.any_child:
-        raise NotAllowed(f'the playbook "{state.path}" does not call "{path}".')
+        raise NotAllowed(f'the playbook "{caller}" does not call "{path}".')
 
 
-async def _named_by(
-    orchestrator: Orchestrator, execution_id: ExecutionId
-) -> tuple[ExecutionState, Named]:
-    state = await orchestrator.state(execution_id)
-    return state, _named(await orchestrator.programs.by_digest(state.digest))
+async def _named_by(orchestrator: Orchestrator, execution_id: ExecutionId) -> tuple[str, Named]:
+    """The path of its playbook, and what that names: neither changes, so any state tells."""
+    live = await orchestrator.memory.get(execution_id)
+    return live.state.path, _named(live.program)
 
 
 @lru_cache(PROGRAMS_REMEMBERED)

@@ -112,8 +112,10 @@ class Moments:
 
     async def end(self, execution_id: ExecutionId, state: ExecutionState) -> Moment:
         """The last moment of an execution that has ended with this state: nothing is folded."""
-        [row] = await self._log.events(execution_id, after=state.seq - 1, limit=1)
-        return Moment(state, state.seq, row, state.seq)
+        rows = await self._log.events(execution_id, after=state.seq - 1, limit=1)
+        if not rows:
+            raise NotFound(f"there is no execution {execution_id}.")  # It was just removed.
+        return Moment(state, state.seq, rows[0], state.seq)
 
     def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         kept = self._kept.setdefault(execution_id, {})

@@ -269,7 +269,8 @@ class Orchestrator:
         await self.commits.submit(Nothing(execution_id=execution_id, at=self._clock.now()))
 
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
-        """The state as it stands. Read it, do not keep it."""
+        """The state as it is stored. Read it at once, do not keep it."""
+        await self._stored(execution_id)
         live = self.memory.find(execution_id)
         # Others may have moved it, or removed it after its end.
         if self.memory.is_shared and live is not None:
@@ -286,8 +287,18 @@ class Orchestrator:
         return await self.last_known(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
-        """The state as this process knows it; another server may have moved it on."""
+        """The state as this process last stored or read it; another server may have moved it on."""
+        await self._stored(execution_id)
         return (await self.memory.get(execution_id)).state
+
+    async def _stored(self, execution_id: ExecutionId) -> None:
+        """Return when what is in memory is stored. While a batch is being written, memory is ahead
+        of the store, and the commit may still be refused: nobody may hear of it before.
+        """
+        while (live := self.memory.find(execution_id)) is not None:
+            if live.stored >= live.state.seq:
+                return
+            await self.settled(execution_id)
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:
         """Return when the execution has ended."""

@@ -81,7 +81,7 @@ async def show(
         who.require("secrets.read")
     path = None
     if who.is_bound_to_leases and execution_id is not None:
-        path = (await services.orchestrator.state(execution_id)).path
+        path = (await services.orchestrator.memory.get(execution_id)).state.path
     row = await _named(services, name, path)
     if who.is_bound_to_leases and execution_id is not None:
         parts = services.orchestrator, services.store.credentials
