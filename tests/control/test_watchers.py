@@ -7,25 +7,10 @@ from collections.abc import Sequence
 from noetl.control.watchers import Watchers
 from noetl.store.log import Facts, Write
 
-CALLED = [Facts(1, b'{"type":"task.done","step":"step.done"}')]
-DONE = [Facts(1, b'{"type":"task.done"}'), Facts(2, b'{"type":"a"},{"type":"step.done"}')]
-
-
-def test_whoever_watches_for_some_types_hears_of_these_and_of_what_others_did():
-    watchers = Watchers()
-    types = ("step.failed", "step.done")
-    with watchers.watch("1") as everything, watchers.watch("1", types) as ends:
-        for events, is_for_it in ((CALLED, False), (DONE, True), (None, True), ([], False)):
-            everything.clear()
-            ends.clear()
-            write = None if events is None else Write(execution_id="1", seq_before=4, events=events)
-            watchers.tell("1", write, may_have_ended=False)
-            assert (everything.is_set(), ends.is_set()) == (True, is_for_it)
-
 
 def test_executions_that_somebody_watches_are_known_until_nobody_does():
     watchers = Watchers()
-    with watchers.watch("1"), watchers.watch("2", ("step.done",)):
+    with watchers.watch("1"), watchers.follow("2", 1000):
         assert watchers.executions() == {"1", "2"}
 
     assert watchers.executions() == set()
@@ -63,3 +48,42 @@ def test_whoever_follows_is_told_to_read_what_is_not_there():
     assert told([stored(3, "a"), stored(5, "c")], after=3) is None
     assert told([stored(3, "a"), None, stored(4, "b")], after=3) is None
     assert told([stored(3, "a"), stored(4, "b"), stored(5, "c")], after=3, size=40) is None
+
+
+CALLED = b'{"type":"task.done","at":1.0,"step":"step.done"}'
+DONE = b'{"type":"a","at":1.0},{"type":"step.done","at":1.0}'
+
+
+def test_whoever_follows_some_types_hears_of_these_and_of_what_others_did():
+    watchers = Watchers()
+    types = ("step.failed", "step.done")
+    with watchers.watch("1") as everything, watchers.follow("1", 1000, types) as ends:
+        heard, taken, last = [], [], 4
+        assert ends.take(last) is None
+        for events in ([Facts(1, CALLED)], [Facts(1, CALLED), Facts(2, DONE)], None, []):
+            everything.clear()
+            write = (
+                None if events is None else Write(execution_id="1", seq_before=last, events=events)
+            )
+            watchers.tell("1", write, may_have_ended=False)
+            assert everything.is_set()
+            heard.append(ends.signal.is_set())
+            if ends.signal.is_set():
+                rows = ends.take(4)
+                taken.append(None if rows is None else [f"{row.seq} {row.type}" for row in rows])
+            last += sum(facts.size for facts in events or ())
+
+    assert heard == [False, True, True, False]
+    assert taken == [["8 step.done"], None]
+
+
+def test_whoever_follows_some_types_reads_what_others_stored_between_two_events():
+    watchers = Watchers()
+    with watchers.follow("1", 1000, ("step.done",)) as ends:
+        assert ends.take(4) is None
+        for before in (4, 9):
+            write = Write(execution_id="1", seq_before=before, events=[Facts(1, CALLED)])
+            watchers.tell("1", write, may_have_ended=False)
+
+        assert ends.signal.is_set()
+        assert ends.take(4) is None

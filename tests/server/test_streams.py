@@ -194,6 +194,27 @@ def test_readers_that_come_at_any_time_read_all_events_to_the_last(server):
         assert ids == list(range(number * 60 + 1, last + 1))
 
 
+@pytest.mark.parametrize(
+    ("chosen", "last"),
+    [
+        ("", "playbook.processed"),
+        ("&type=step.done&type=playbook.processed", "playbook.processed"),
+        ("&type=step.done&step=s18", "step.done"),
+    ],
+)
+def test_long_polls_of_what_runs_give_what_is_stored(server, chosen, last):
+    entry = server.post("/api/catalog/register", {"content": chain(20)})
+    started = server.post("/api/execute", {"path": entry["path"], "version": entry["version"]})
+    path = f"/api/executions/{started['execution_id']}/events"
+    polled: list[dict[str, Any]] = []
+    while not polled or polled[-1]["event_type"] != last:
+        after = polled[-1]["seq"] if polled else 0
+        polled += server.get(f"{path}?after={after}&wait=60&limit=3{chosen}")["events"]
+
+    server.get(path, type="playbook.processed", wait=60)
+    assert polled == server.get(f"{path}?limit=1000{chosen}")["events"]
+
+
 def test_a_reader_that_stops_for_a_while_goes_on_where_it_was(server):
     entry = server.post("/api/catalog/register", {"content": LARGE})
 

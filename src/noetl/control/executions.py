@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 ID_DRAWS_MAX = 20
 """Ids that are drawn at most until this server looks after one."""
+POLLED_BYTES = 256 * 1024
+"""How much is kept for a long poll of events; beyond that it reads them from the store."""
 PAUSE_PATIENCE = 5.0
 """Seconds that workers have to confirm a pause before it is answered without them."""
 
@@ -236,24 +238,27 @@ class Executions:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
         deadline = self._clock.now() + wait
         is_chosen = bool(types) or step is not None
-        with self._orchestrator.watchers.watch(execution_id, types) as signal:
+        with self._orchestrator.watchers.follow(execution_id, POLLED_BYTES, types) as tail:
             while True:
-                signal.clear()
-                heads = await self._store.log.heads([execution_id])
-                if execution_id not in heads:
-                    raise NotFound(f"there is no execution {execution_id}.")
-                rows = await self._store.log.events(
-                    execution_id, after=after, limit=limit, types=types, step=step
-                )
+                rows = tail.take(after)
+                if rows is None:
+                    heads = await self._store.log.heads([execution_id])
+                    if execution_id not in heads:
+                        raise NotFound(f"there is no execution {execution_id}.")
+                    rows = await self._store.log.events(
+                        execution_id, after=after, limit=limit, types=types, step=step
+                    )
+                    if is_chosen and not rows:
+                        # None of those up to there was chosen: they are not looked at again.
+                        after = max(after, heads[execution_id])
+                elif step is not None:
+                    rows = [row for row in rows if row.step == step]
                 remaining = deadline - self._clock.now()
                 if rows or remaining <= 0:
-                    return rows
-                if is_chosen:
-                    # None of those up to there was chosen: they are not looked at again.
-                    after = max(after, heads[execution_id])
+                    return rows[:limit]
                 with suppress(TimeoutError):
                     async with asyncio.timeout(remaining):
-                        await signal.wait()
+                        await tail.signal.wait()
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""

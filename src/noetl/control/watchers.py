@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from noetl.model.ids import ExecutionId
 from noetl.store.log import EventRow, Facts, Write, events_of, mark
 
 T = TypeVar("T")
-
-
-class _Watch(NamedTuple):
-    """A signal, and what has to be in an event to set it; nothing: any event does."""
-
-    signal: asyncio.Event
-    marks: tuple[bytes, ...]
 
 
 class Changed:
@@ -40,31 +33,52 @@ class Changed:
 
 class Tail:
     """What this process stores of an execution from now on, for a reader that takes its events one
-    after the other: they need not be read from the store again.
+    after the other: they need not be read from the store again. With `types`, only events of these
+    types.
 
     Events are kept until they are taken, up to `size` bytes. Those that others store are not here.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, types: Sequence[str] = ()) -> None:
         self.signal = asyncio.Event()
         """Set when there may be more."""
-        self._size = size
+        self._types = types
+        self._marks = [mark(type=one) for one in types]
+        self._size = self._room = size
         self._stored: list[tuple[int, Sequence[Facts]]] = []
         """The seq before each write, and its events."""
-        self._room = size
         self._is_whole = False
+        self._begin: int | None = None
+        """The seq before the first write since the last `take`; None: there was none."""
+        self._end = 0
 
     def add(self, write: Write | None) -> None:
         """This was stored. None: another process stored something."""
         if write is None:
             self.miss()
-        elif self._is_whole and write.events:
+            self.signal.set()
+        elif write.events:
+            if self._is_whole:
+                self._keep(write)
+            if not self._is_whole or self._has_wanted(write):
+                self.signal.set()
+
+    def _keep(self, write: Write) -> None:
+        if self._begin is None:
+            self._begin = self._end = write.seq_before
+        if write.seq_before != self._end:
+            self.miss()  # Another process stored what comes before it.
+            return
+        self._end += sum([facts.size for facts in write.events])
+        if self._has_wanted(write):
             self._stored.append((write.seq_before, write.events))
             self._room -= sum([len(facts.json) for facts in write.events])
             if self._room < 0:
                 self.miss()
-        if write is None or write.events:
-            self.signal.set()
+
+    def _has_wanted(self, write: Write) -> bool:
+        marks = self._marks
+        return not marks or any(one in facts.json for facts in write.events for one in marks)
 
     def miss(self) -> None:
         """There is more in the store than is known here."""
@@ -74,10 +88,15 @@ class Tail:
         """The events after that one, as far as there are any. None: read them from the store. What
         is stored from now on is here again."""
         self.signal.clear()
-        rows = [row for before, facts in self._stored for row in events_of(facts, before)]
-        rows = [row for row in rows if row.seq > after]
-        is_whole = self._is_whole and (not rows or rows[-1].seq == after + len(rows))
-        self._stored, self._room, self._is_whole = [], self._size, True
+        is_whole = self._is_whole and (self._begin is None or self._begin <= after)
+        rows = [
+            row
+            for before, facts in self._stored
+            for row in events_of(facts, before)
+            if row.seq > after and (not self._types or row.type in self._types)
+        ]
+        self.miss()
+        self._is_whole, self._begin = True, None
         return rows if is_whole else None
 
 
@@ -99,25 +118,23 @@ class Watchers:
 
     def __init__(self) -> None:
         self._all: list[Changed] = []
-        self._watching: dict[ExecutionId, list[_Watch]] = {}
+        self._watching: dict[ExecutionId, list[asyncio.Event]] = {}
         self._followed: dict[ExecutionId, list[Tail]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
     @contextmanager
-    def watch(
-        self, execution_id: ExecutionId, types: Sequence[str] = ()
-    ) -> Iterator[asyncio.Event]:
-        """A signal that is set whenever events of the execution were stored, or may have been; with
-        `types`, events of these types.
-        """
-        watch = _Watch(asyncio.Event(), tuple(mark(type=one) for one in types))
-        with _listed(self._watching, execution_id, watch):
-            yield watch.signal
+    def watch(self, execution_id: ExecutionId) -> Iterator[asyncio.Event]:
+        """A signal that is set whenever events of the execution were stored, or may have been."""
+        signal = asyncio.Event()
+        with _listed(self._watching, execution_id, signal):
+            yield signal
 
     @contextmanager
-    def follow(self, execution_id: ExecutionId, size: int) -> Iterator[Tail]:
+    def follow(
+        self, execution_id: ExecutionId, size: int, types: Sequence[str] = ()
+    ) -> Iterator[Tail]:
         """What is stored of the execution, for as long as this lasts."""
-        tail = Tail(size)
+        tail = Tail(size, types)
         with _listed(self._followed, execution_id, tail):
             yield tail
 
@@ -143,13 +160,8 @@ class Watchers:
             changed.add(execution_id)
         for tail in self._followed.get(execution_id, ()):
             tail.add(write)
-        for signal, marks in self._watching.get(execution_id, ()):
-            if (
-                write is None
-                or not marks
-                or any(one in facts.json for facts in write.events for one in marks)
-            ):
-                signal.set()
+        for signal in self._watching.get(execution_id, ()):
+            signal.set()
         if may_have_ended:
             for future in self._waiting.pop(execution_id, ()):
                 if not future.done():
