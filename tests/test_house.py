@@ -9,7 +9,7 @@ import inspect
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -159,6 +159,81 @@ def test_nobody_waits_in_a_way_that_loses_a_cancellation():
     ]
 
     assert waits == []
+
+
+# --- Tests stand outside of the rooms ----------------------------------------------------------
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def named_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that are given to functions, classes, variables and attributes."""
+    found = set()
+    for node in nodes:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+    return found
+
+
+def private_uses(nodes: Sequence[ast.AST], ours: set[str]) -> Iterator[tuple[int, str]]:
+    """Uses of private names of ours: imported, read or replaced; with their lines."""
+    libraries = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if not alias.name.startswith("noetl")
+    }
+    own = named_in(nodes)
+    for node in nodes:
+        match node:
+            case ast.ImportFrom(module=str(module)) if module.startswith("noetl"):
+                names = [*module.split("."), *(alias.name for alias in node.names)]
+                yield from ((node.lineno, name) for name in names if is_private(name))
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if name in own:
+                pass  # of a class of the test
+            case ast.Attribute(value=ast.Name(id=base), attr=_) if base in libraries:
+                pass
+            case ast.Attribute(attr=name) if name in ours:
+                yield node.lineno, name
+            case ast.Call(
+                func=ast.Attribute(attr="setattr" | "delattr") | ast.Name(id="setattr" | "getattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+            ) if name.rpartition(".")[2] in ours:
+                yield node.lineno, name
+
+
+def test_no_test_uses_a_private_name_of_ours():
+    """What only a room knows may change; tests show what others see of it."""
+    ours = {name for path in SOURCES for name in named_in(nodes_of(path)) if is_private(name)}
+
+    assert [
+        f"{name_of(path)}:{line}: {name}"
+        for path in CODE
+        if path not in SOURCES
+        for line, name in private_uses(nodes_of(path), ours)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from noetl.worker.worker import _free",
+        "from noetl.tools._inside import run",
+        "worker._free()",
+        "monkeypatch.setattr(worker, '_free', 1)",
+        "super()._free()",
+    ],
+)
+def test_the_check_of_private_names_sees(source):
+    nodes = [*ast.walk(ast.parse(source))]
+
+    assert [*private_uses(nodes, {"_free"})] != []
 
 
 # --- Purity ------------------------------------------------------------------------------------

@@ -862,9 +862,9 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
     rules = tool_rules(settings)
 
     def sandbox() -> SandboxPool:
-        from noetl.tools.python.sandbox import SandboxPool, processes_for
+        from noetl.tools.python.sandbox import SandboxPool, memory_here, processes_for
 
-        size = settings.python_processes or processes_for(slots)
+        size = settings.python_processes or processes_for(slots, memory_here())
         return SandboxPool(
             size, bounds=rules.bounds, room=rules.room, message_max=rules.max_response_bytes
         )

@@ -6,6 +6,7 @@ Recorded outcomes stand in for all tools, so nothing is called that was not reco
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import msgspec
 import pytest
@@ -13,27 +14,31 @@ import pytest
 from noetl.control import history
 from noetl.control.forks import Wish
 from noetl.control.recordings import Recording, keep, read_bytes, recorded
+from noetl.dsl.walk import all_tasks
 from noetl.engine.evolve import evolve
 from noetl.model import refs
-from noetl.model.events import IterationDone, IterationFailed, TaskDone, WorkflowFinished
-from noetl.model.net import digest
+from noetl.model.events import (
+    ApprovalReceived,
+    IterationDone,
+    IterationFailed,
+    MessageReceived,
+    TaskDone,
+    WorkflowFinished,
+)
+from noetl.model.net import PLAYBOOK, digest
 from noetl.model.state import ExecutionState
 from noetl.settings import Settings
+from noetl.store.log import Log
 from noetl.store.sqlite.store import SqliteStore
 from noetl.trials.clock import VirtualLoop
-from noetl.trials.files import Expect, read_trials
+from noetl.trials.files import Expect, Signal, read_trials
 from noetl.trials.from_run import trial_of, written
-from noetl.trials.playbooks import Playbooks, adapted
-from noetl.trials.recorded import (
-    Calls,
-    RecordedTools,
-    _handed_over,
-    _signals,
-    compared,
-)
+from noetl.trials.playbooks import Playbooks, Target, adapted
+from noetl.trials.recorded import Calls, RecordedTools, compared
 from noetl.trials.stand_ins import standing_in
 from noetl.trials.verdict import differences
 from noetl.trials.world import World, run_trial, surroundings
+from tests.control.test_moments import Reading
 from tests.examples.system import on_bench
 from tests.server.example_runs import NAMES, prepared
 
@@ -124,12 +129,13 @@ def test_every_moment_is_the_fold_of_the_log_up_to_it(example, monkeypatch):
             async for _, fact in history.facts(store.log, execution_id):
                 evolve(state, fact)
                 folded.append(refs.encode(state))
-            moments = history.Moments(store.log)
+            log = Reading(store.log)
+            moments = history.Moments(cast(Log, log))
             order = [*range(last, 0, -max(1, last // 200)), *range(1, last + 1, last // 200 + 1)]
             for seq in order:
                 found = await moments.at(execution_id, seq)
                 assert refs.encode(found.state) == folded[seq - 1], seq
-            assert moments._kept[execution_id]
+            assert log.read < sum(order), "checkpoints made most looks short"
         finally:
             await store.close()
 
@@ -171,7 +177,13 @@ async def forked(recording: Recording, seq: int, around):
     """The state in which a fork ends, the first call that was not recorded, and how many recorded
     calls after the event were not made."""
     async with World.opened(around, recording.facts[-1].at) as world:
-        tested = adapted(Playbooks(recording.net, {}), _handed_over(recording.net), {}).net
+        children = [
+            Target("", step.name, task.name)
+            for step in recording.net.steps
+            for task in all_tasks(step)
+            if task.kind == PLAYBOOK
+        ]
+        tested = adapted(Playbooks(recording.net, {}), children, {}).net
         await keep(world.store, msgspec.structs.replace(recording, net=tested))
         assert await world.store.catalog.net(digest(tested)) is not None
         source = recording.head.execution_id
@@ -179,9 +191,9 @@ async def forked(recording: Recording, seq: int, around):
         calls = await again(recording, plan.reused_upto)
         recorded = RecordedTools(calls, world)
         signals = [
-            msgspec.structs.replace(signal, after=0)
-            for signal, number in zip(_signals(recording, 0.0), heard(recording), strict=True)
-            if number > plan.reused_upto
+            Signal(name=fact.name, data=fact.data, step=fact.step or None)
+            for fact in recording.facts[plan.reused_upto :]
+            if isinstance(fact, MessageReceived | ApprovalReceived)
         ]
 
         async def fork() -> str:
@@ -200,16 +212,6 @@ async def forked(recording: Recording, seq: int, around):
         }
         left = {key for key, waiting in calls.made.items() if waiting and key[:2] not in indirect}
         return state, recorded.unknown, left
-
-
-def heard(recording: Recording) -> list[int]:
-    from noetl.model.events import ApprovalReceived, MessageReceived
-
-    return [
-        number
-        for number, fact in enumerate(recording.facts, 1)
-        if isinstance(fact, MessageReceived | ApprovalReceived)
-    ]
 
 
 async def again(recording: Recording, cut: int) -> Calls:

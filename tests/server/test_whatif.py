@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from noetl import wiring
-from noetl.api.routes.whatif import _packed
+from noetl.api.routes import whatif
 from noetl.api.simulation import WAITING_MAX, Simulator
 from noetl.errors import TooLarge, TooMany
 from noetl.settings import Settings
@@ -193,17 +193,18 @@ def test_who_waits_for_a_comparison_holds_no_recordings(tmp_path):
     asyncio.run(work())
 
 
-def test_a_recording_that_is_too_large_is_not_read_to_its_end(tmp_path):
+def test_a_recording_that_is_too_large_is_not_read_to_its_end(tmp_path, monkeypatch):
     async def work() -> None:
         settings = Settings.from_environment({})
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{tmp_path}/x.db")
         async with wiring.embedded(here, work=False, serves=True) as services:
             entry, _ = await services.catalog.register(HEAD + TEXT)
             started = await services.executions.start(entry.digest, entry.path, entry.version, {})
-            whole = await _packed(services, started, 10**6)
-
-            assert whole[:2] == b"\x1f\x8b"
+            client = wiring.here(services, "ada").client
+            question = whatif.WhatIf(content=HEAD + TEXT, executions=[started])
+            assert (await client.call(whatif.WHATIF, body=question)).same == 1
+            monkeypatch.setattr(whatif, "BYTES_MAX", 100)
             with pytest.raises(TooLarge, match="Choose fewer"):
-                await _packed(services, started, len(whole) // 2)
+                await client.call(whatif.WHATIF, body=question)
 
     asyncio.run(work())

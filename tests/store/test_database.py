@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from noetl.store.access import StoredUser
-from noetl.store.base import Store
-from noetl.store.database import Transaction, columns_of
-from noetl.store.sqlite import SqliteStore
+from noetl.store.access import Access, StoredUser
+from noetl.store.database import Database, Transaction, columns_of
+from noetl.store.postgres import PostgresStore
+from noetl.store.postgres.database import PostgresDatabase, conninfo_of
+from noetl.store.sqlite.connections import MEMORY, connect
+from noetl.store.sqlite.database import Inline, Lane, SqliteDatabase, Writer
+from noetl.store.sqlite.schema import migrate
 from tests.store.test_access import ADA
 
 
-async def test_what_is_done_together_is_done_or_not(store: Store):
+async def sqlite(lane: Callable[[sqlite3.Connection], Lane] = Writer) -> SqliteDatabase:
+    db = connect(None, "writer")
+    migrate(db, MEMORY)
+    made = lane(db)
+    return SqliteDatabase(MEMORY, writer=made, reader=made)
+
+
+async def postgres(url: str) -> PostgresDatabase:
+    await (await PostgresStore.open(url)).close()
+    database = PostgresDatabase(conninfo_of(url))
+    await database.open()
+    return database
+
+
+@pytest.fixture(params=["sqlite", "sqlite-inline", "postgres"])
+def database(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Database]:
+    if request.param == "postgres":
+        opening: Any = postgres(request.getfixturevalue("database_url"))
+    else:
+        opening = sqlite(Inline if request.param == "sqlite-inline" else Writer)
+    database = runner.run(opening)
+    yield database
+    runner.run(database.close())
+
+
+async def test_what_is_done_together_is_done_or_not(database: Database):
     async def put(db: Transaction) -> None:
         await db.change("put_user", **columns_of(ADA))
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await store._database.together(put)
+        await database.together(put)
 
-    assert await store.access.users() == []
+    assert await Access(database).users() == []
 
 
-async def test_a_transaction_sees_what_it_has_written(store: Store):
+async def test_a_transaction_sees_what_it_has_written(database: Database):
     async def put(db: Transaction) -> tuple[int, StoredUser | None, list[str]]:
         changed = await db.change("put_user", **columns_of(ADA))
         found = await db.row("user", StoredUser, name="ada")
         return changed, found, await db.column("installation")
 
-    [changed, found, installation] = await store._database.together(put)
+    [changed, found, installation] = await database.together(put)
 
     assert (changed, found) == (1, ADA)
-    assert installation == [await store.installation()]
+    assert installation == await database.column("installation")
 
 
-async def test_one_that_fails_among_many_leaves_the_others(store: Store):
+async def test_one_that_fails_among_many_leaves_the_others(database: Database):
     async def put(name: str) -> str:
         async def job(db: Transaction) -> str:
             await db.change("put_user", **columns_of(ADA) | {"name": name})
@@ -44,12 +75,12 @@ async def test_one_that_fails_among_many_leaves_the_others(store: Store):
                 raise ValueError(name)
             return name
 
-        return await store._database.together(job)
+        return await database.together(job)
 
     done = await asyncio.gather(*map(put, "12345"), return_exceptions=True)
 
     assert [one for one in done if isinstance(one, str)] == ["1", "2", "4", "5"]
-    assert [user.name for user in await store.access.users()] == ["1", "2", "4", "5"]
+    assert [user.name for user in await Access(database).users()] == ["1", "2", "4", "5"]
 
 
 async def test_on_sqlite_a_job_waits_for_nothing_but_its_statements():
@@ -57,9 +88,9 @@ async def test_on_sqlite_a_job_waits_for_nothing_but_its_statements():
         await db.change("put_user", **columns_of(ADA))
         await asyncio.sleep(0)
 
-    store = await SqliteStore.open(":memory:")
+    database = await sqlite()
     with pytest.raises(RuntimeError, match="waits for nothing but its statements"):
-        await store._database.together(put)
+        await database.together(put)
 
-    assert await store.access.users() == []
-    await store.close()
+    assert await Access(database).users() == []
+    await database.close()

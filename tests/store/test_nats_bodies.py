@@ -24,11 +24,11 @@ LARGE = random.Random(7).randbytes(3 * SIZE_MIN + 1)
 
 @asynccontextmanager
 async def storing(
-    database_url: str, nats_url: str
+    database_url: str, nats_url: str, bucket: str = ""
 ) -> AsyncIterator[tuple[PostgresStore, NatsBodies]]:
     async with connected(nats_url) as line:
         store = await PostgresStore.open(database_url)
-        copies = store.bodies.copies = NatsBodies(line, f"trial_{uuid4().hex}")
+        copies = store.bodies.copies = NatsBodies(line, bucket or f"trial_{uuid4().hex}")
         copying = asyncio.create_task(copies.run())
         try:
             yield store, copies
@@ -145,11 +145,15 @@ async def test_small_bodies_are_the_databases_own(database_url, nats_url):
 
 
 async def test_copies_that_were_lost_cost_nothing_but_time(database_url, nats_url):
-    async with storing(database_url, nats_url) as (store, copies), connected(nats_url) as line:
+    bucket = f"trial_{uuid4().hex}"
+    async with (
+        storing(database_url, nats_url, bucket) as (store, copies),
+        connected(nats_url) as line,
+    ):
         await store.bodies.put("7", "k", LARGE)
         await read_until_copied(store, copies, "k")
         async with line.asking() as client:
-            await client.jetstream().delete_object_store(copies._bucket)
+            await client.jetstream().delete_object_store(bucket)
 
         assert await store.bodies.get("7", "k") == LARGE
         copies.found = 0

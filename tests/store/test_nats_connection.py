@@ -13,10 +13,9 @@ from tests.store.test_sessions import connected
 async def test_a_lost_connection_is_noticed_though_the_library_does_not_tell(tmp_path: Path):
     with nats_running(tmp_path) as nats:
         async with connected(nats.url) as line:
-            client = line._client
-            assert client is not None
-            # As when something was left to send: the error of that ends the library's telling.
-            client._closed_cb = None
+            async with line.asking() as client:
+                # As when something was left to send: the error of that ends the library's telling.
+                client._closed_cb = None
 
             nats.kill()
 

@@ -9,20 +9,22 @@ import psycopg
 
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import CONNECTIONS_MAX, Connection
+from noetl.store.records import Records
 from tests.stopwatch import PATIENCE
+from tests.store.test_database import postgres
 
 ROUNDS = 10
 ASKING = 3 * CONNECTIONS_MAX
 
 
-async def ask_for_ever(store: PostgresStore) -> None:
+async def ask_for_ever(records: Records) -> None:
     while True:
-        await store.records.summary("1")
+        await records.summary("1")
 
 
-async def cancel_many(store: PostgresStore, dice: random.Random) -> None:
+async def cancel_many(records: Records, dice: random.Random) -> None:
     """Cancel statements wherever they are; each asker ends."""
-    tasks = [asyncio.create_task(ask_for_ever(store)) for _ in range(ASKING)]
+    tasks = [asyncio.create_task(ask_for_ever(records)) for _ in range(ASKING)]
     for _ in range(dice.randrange(300)):
         await asyncio.sleep(0)
     for task in tasks:
@@ -35,18 +37,18 @@ async def cancel_many(store: PostgresStore, dice: random.Random) -> None:
 
 def test_cancelling_whoever_waits_costs_no_connection(database_url: str):
     async def story() -> None:
-        store = await PostgresStore.open(database_url)
-        dice = random.Random(1)
+        database = await postgres(database_url)
+        records, dice = Records(database), random.Random(1)
         for _ in range(ROUNDS):
-            await cancel_many(store, dice)
+            await cancel_many(records, dice)
         all_at_once = asyncio.Barrier(CONNECTIONS_MAX)
 
         async def meet(db: Connection) -> None:
             await all_at_once.wait()
 
         async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*(store._database.run(meet) for _ in range(CONNECTIONS_MAX)))
-        await store.close()
+            await asyncio.gather(*(database.run(meet) for _ in range(CONNECTIONS_MAX)))
+        await database.close()
 
     asyncio.run(story())
 

@@ -10,7 +10,7 @@ from noetl.settings import Settings
 from noetl.tools.files.results import in_memory
 from noetl.tools.rules import Rules
 from noetl.wiring import tool_rules
-from tests.tools.running import SEAL, failure, on_bench, ran
+from tests.tools.running import SEAL, elsewhere, failure, on_bench, ran
 
 FIFTY_MB = 50 * 1024 * 1024
 
@@ -21,11 +21,11 @@ def test_t23_a_large_download_is_a_small_reference_and_verified(web):
         # It would not fit into an answer that is read into memory.
         outcome = await bench.run("http", {"url": url, "download": True})
         reference = outcome.result["data"]
-        bench.resources.shared("files", lambda: None)._sizes.clear()
-        files = bench.resources.files("2", SEAL, "other", *in_memory(bench.bodies))
-        size = (await files.local(files.find(reference))).stat().st_size
-        tail = await files.read(files.find(reference), FIFTY_MB - 3, FIFTY_MB + 100)
-        await files.close()
+        async with elsewhere(bench) as other:
+            files = other.resources.files("2", SEAL, "other", *in_memory(other.bodies))
+            size = (await files.local(files.find(reference))).stat().st_size
+            tail = await files.read(files.find(reference), FIFTY_MB - 3, FIFTY_MB + 100)
+            await files.close()
         return outcome, size, tail, max(map(len, bench.bodies.values()))
 
     rules = Rules(max_response_bytes=1024)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from noetl.tools.processes.programs import spawner
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
@@ -199,12 +198,18 @@ def test_s23_what_is_left_of_a_killed_supervisor_ends_too():
     assert is_gone(in_pool(work))
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_spawner_that_is_killed_is_replaced_and_what_it_started_goes_on():
     async def work(pool):
         first = await called(pool, PID)
-        process = spawner()._process
-        process.kill()
-        process.wait()
+        # The parent of a process is its supervisor, whose parent is the spawner.
+        process = parent_of(parent_of(first))
+        assert parent_of(process) == os.getpid()
+        os.kill(process, signal.SIGKILL)
+        assert is_gone(process)
         assert await called(pool, PID) == first
         return await called(pool, "result = 1", owner="other")
 

@@ -17,7 +17,7 @@ from noetl import wiring
 from noetl.model.events import TaskStarted
 from noetl.tools.limits import time_limit, waiting
 from noetl.tools.python import sandbox
-from noetl.tools.python.sandbox import processes_for
+from noetl.tools.python.sandbox import memory_here, processes_for
 from tests.examples.system import on_bench, playbook
 from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch
@@ -84,11 +84,10 @@ def test_t43_the_next_free_place_goes_to_the_playbook_that_has_the_fewest():
     assert order.index("b") <= 4, "it was last in the queue"
 
 
-def test_processes_follow_from_slots_and_memory(monkeypatch):
-    monkeypatch.setattr(sandbox, "_memory", lambda: 1024**4)
-    assert [processes_for(slots) for slots in (1, 16, 64)] == [2, 20, 80]
-    monkeypatch.setattr(sandbox, "_memory", lambda: 1024**3)
-    assert [processes_for(slots) for slots in (1, 16, 64)] == [2, 16, 16]
+def test_processes_follow_from_slots_and_memory():
+    assert [processes_for(slots, 1024**4) for slots in (1, 16, 64)] == [2, 20, 80]
+    assert [processes_for(slots, 1024**3) for slots in (1, 16, 64)] == [2, 16, 16]
+    assert memory_here() > 0
 
 
 def test_idle_processes_go_after_a_while(monkeypatch):

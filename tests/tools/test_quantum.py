@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.quantum.run import Jobs
 from noetl.tools.rules import Rules
 from tests.stopwatch import PATIENCE
 from tests.tools.running import Bench, failure, on_bench, ran
@@ -194,10 +193,13 @@ def test_s09_a_job_that_nobody_submitted_is_not_found(tmp_path, job_id):
 
 def test_a_file_that_another_worker_moves_away_disturbs_nobody(tmp_path):
     """Workers share the directory: what one has listed, another has renamed before it is read."""
-    (tmp_path / "aer-0.1.partial").symlink_to(tmp_path / "renamed")
-    (old := tmp_path / "aer-1.done").write_bytes(b"{}")
+    folder = tmp_path / "quantum"
+    folder.mkdir()
+    (folder / "aer-0.1.partial").symlink_to(folder / "renamed")
+    (old := folder / "aer-1.done").write_bytes(b"{}")
     os.utime(old, (0, 0))
 
-    Jobs(tmp_path, None)._forget_old()
+    taken = ran("quantum", {"circuit": BELL}, settings={"rules": Rules(cache=str(tmp_path))})
 
+    assert taken.is_ok
     assert not old.exists()

@@ -11,7 +11,7 @@ import pytest
 from noetl.errors import TooLarge
 from noetl.tools.files import results as files
 from noetl.tools.rules import Rules
-from tests.tools.running import KEY, failure, kept, on_bench, ran
+from tests.tools.running import KEY, elsewhere, failure, kept, on_bench, ran
 
 MANY = 25_000
 
@@ -195,12 +195,11 @@ def test_a_file_is_kept_in_parts_and_read_by_range(monkeypatch, tmp_path):
         shelf = bench.resources.files("7", "seal", "a", *files.in_memory(bodies))
         reference = await shelf.keep(path, form="bytes")
         await shelf.close()
-        # Another worker has none of it on its disk.
-        bench.resources.shared("files", lambda: None)._sizes.clear()
-        other = bench.resources.files("8", "seal", "b", *files.in_memory(bodies))
-        whole = (await other.local(other.find(reference))).read_bytes()
-        part = await other.read(other.find(reference), 990, 2010)
-        await other.close()
+        async with elsewhere(bench) as worker:
+            other = worker.resources.files("8", "seal", "b", *files.in_memory(bodies))
+            whole = (await other.local(other.find(reference))).read_bytes()
+            part = await other.read(other.find(reference), 990, 2010)
+            await other.close()
         return reference, whole, part
 
     reference, whole, part = on_bench(work)
@@ -213,12 +212,12 @@ def test_a_file_is_kept_in_parts_and_read_by_range(monkeypatch, tmp_path):
 def test_a_file_that_is_not_what_was_written_is_not_handed_out(harm, tmp_path):
     async def work(bench):
         made = await bench.run("duckdb", {"command": "SELECT 1 AS a", "result_as": "parquet"})
-        bench.resources.shared("files", lambda: None)._sizes.clear()
         if harm == "gone":
             bench.bodies.clear()
         else:
             bench.bodies = {key: body + b"!" for key, body in bench.bodies.items()}
-        return await bench.run("artifact", {"ref": made.result})
+        async with elsewhere(bench) as other:
+            return await other.run("artifact", {"ref": made.result})
 
     kind, message = failure(on_bench(work))
     assert kind == {"changed": "parse", "gone": "not_found"}[harm]

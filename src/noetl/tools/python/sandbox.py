@@ -60,16 +60,16 @@ Without namespaces every process has the worker's network.
 LINES = "lines.ndjson"
 
 
-def processes_for(slots: int) -> int:
-    """The default maximum number of processes of a worker.
+def processes_for(slots: int, memory: int) -> int:
+    """The default maximum number of processes of a worker on a machine with so much memory.
 
     Enough for one playbook in all slots plus the reserve for others, if there is memory.
     """
-    most = max(4, _memory() // BYTES_PER_PROCESS)
+    most = max(4, memory // BYTES_PER_PROCESS)
     return min(slots + -(-slots // (RESERVE - 1)), most)
 
 
-def _memory() -> int:
+def memory_here() -> int:
     """The memory of the machine, or the limit set for us."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for place in ("memory.max", "memory/memory.limit_in_bytes"):
@@ -318,7 +318,7 @@ class SandboxPool:
         bounds: Bounds | None = None,
         room: Room | None = None,
     ) -> None:
-        self._size = processes_for(SLOTS) if size is None else size
+        self._size = processes_for(SLOTS, memory_here()) if size is None else size
         self._reserve = self._size // RESERVE
         self._message_max = message_max
         self._bounds = bounds or Bounds()
