@@ -1,8 +1,8 @@
 """What a template reads, without evaluating it.
 
 A read is the path from a root down to the last plain key: `ctx.a[0].b` and `ctx.a[i]` both read
-`("ctx", "a")`, since what lies below an index travels as one. Where it cannot be sure that a name
-was bound inside the template it counts as read: what is listed is enough to evaluate with.
+`("ctx", "a")`, since a value below an index is passed on as a whole. A name that the template binds
+only sometimes counts as read, so the reads are always enough to evaluate the template.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from jinja2 import nodes
 
 Path = tuple[str, ...]
 Lookup = tuple[str | None, ...]
-"""A path on beyond indexes: None stands for an element by its number or by a computed key."""
+"""A path that continues past indexes: None is an element by its number or by a computed key."""
 
 
 class Reads:
-    """Collects the paths a tree reads, following the statements in their order."""
+    """Collects the paths that a tree reads, statement by statement."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -26,7 +26,7 @@ class Reads:
         self.called: set[str] = set()
 
     def collect(self, node: nodes.Node, bound: set[str]) -> None:
-        """Add what the node reads; `bound` holds the names that surely hold a local value here."""
+        """Add what the node reads; `bound` are the names that certainly have a local value here."""
         if isinstance(node, nodes.Name | nodes.Getattr | nodes.Getitem):
             self._collect_path(node, bound)
         elif isinstance(node, nodes.For):
@@ -116,7 +116,7 @@ class Reads:
 
 
 def targets(node: nodes.Node) -> list[str]:
-    """The names a target binds: one, or those of a tuple."""
+    """The names that a target binds: one, or those of a tuple."""
     if isinstance(node, nodes.Name):
         return [node.name]
     return [name for child in node.iter_child_nodes() for name in targets(child)]
@@ -140,7 +140,7 @@ def _until_none(keys: Iterator[str | None]) -> Iterator[str]:
 
 
 def path_of(node: nodes.Node) -> Path | None:
-    """The whole path of a node that is nothing but names and plain keys."""
+    """The path of a node that consists of a name and plain keys; None for any other."""
     keys: list[str] = []
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         key = node.attr if isinstance(node, nodes.Getattr) else _constant_key(node.arg)
@@ -152,9 +152,9 @@ def path_of(node: nodes.Node) -> Path | None:
 
 
 def required_texts(node: nodes.Node, path: Path) -> frozenset[str] | None:
-    """The texts one of which the value at `path` must equal for the expression to hold.
+    """The expression holds only if the value at `path` equals one of these texts.
 
-    None: it may hold whatever that value is, or this cannot be told.
+    None: it may hold for any value, or this cannot be determined.
     """
     if isinstance(node, nodes.Const):
         return None if node.value else frozenset()

@@ -1,28 +1,28 @@
 """The compiler: a checked syntax tree becomes one Python function.
 
-Every node is written as a line or two that call the functions at the end of this file. These hold
-the rules of the language: they settle views and secrets, treat what is undefined, and charge the
-budget of the evaluation before they do any work. The text that is compiled is made of our own
-fragments alone: names and keys go in as literals (`repr` of a str) or as constants, so nothing that
-a template says becomes code.
+Each node becomes a line or two of Python that call the functions at the end of this file. Those
+hold the rules of the language: they settle views and secrets, handle undefined values, and charge
+the budget of the evaluation before they do any work. The generated source consists of our own
+fragments only: names and keys enter it as literals (`repr` of a str) or as constants, so nothing
+that a template says becomes code.
 
-*Inlined* code first asks whether the operands are what they nearly always are (texts, numbers,
-plain mappings), does that case on the spot, and calls the same function for everything else. It
-creates no `Evaluation` until it needs one. Large templates are not inlined, nor are templates that
-may read a secret, nor is an evaluation that reports what it misses. Both codes give the same
-results and the same errors; `tests/templates/test_inlined.py` compares them.
+*Inlined* code first tests whether the operands are of the usual kinds (texts, numbers, plain
+mappings) and computes that case on the spot; for everything else it calls the same function. It
+creates no `Evaluation` until it needs one. Large templates, templates that may read a secret, and
+evaluations that report missing lookups are not inlined. Both kinds of code give the same results
+and the same errors; `tests/templates/test_inlined.py` compares them.
 
-Variables of the written code:
+Variables of the generated code:
 
-* `run`, `scope`, `roots`, `place`, `strict`: the evaluation and what it was given; inlined code
-  starts with `run` None and writes `RUN` where it needs one.
-* `v1`, `v2`, …: values. A value is *raw* as it was found: a view, an `Undefined`, data with secrets
-  inside. It is *plain* once settled: plain data or `Undefined`. Inlined lookups of a path leave
-  `MISSING` in the variable, and explain it (as an `Undefined`) only when it is used.
+* `run`, `scope`, `roots`, `place`, `strict`: the evaluation and its arguments; inlined code starts
+  with `run` None and writes `RUN` where it needs one.
+* `v1`, `v2`, …: values. A *raw* value is as it was found: a view, an `Undefined`, data with secrets
+  inside. A *plain* value is settled: plain data or `Undefined`. An inlined lookup of a path leaves
+  `MISSING` in the variable, and makes an `Undefined` of it only when it is used.
 * `n1`, `n2`, …: names that the template binds, `MISSING` while unbound. Each block with names of
   its own (`for`, `with`, `filter`, the block form of `set`) has its own variables, set from those
   around it; `if` shares the names around it, as in Jinja.
-* `o1`, …: lists of texts written so far. `c0`, `c1`, …: constants.
+* `o1`, …: lists of the texts written so far. `c0`, `c1`, …: constants.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Finish = Callable[[Evaluation, object], object]
 
 
 class Code(Protocol):
-    """The compiled function. If not `strict`, what is undefined is false instead of an error."""
+    """The compiled function. Unless `strict`, an undefined value is false instead of an error."""
 
     def __call__(
         self, scope: Scope, place: str, strict: bool, run: Evaluation | None = None, /
@@ -60,11 +60,11 @@ class Code(Protocol):
 INLINED_NODES_MAX = 300
 INLINED_ITEMS_MAX = 16
 INLINED_TEXT_MAX = 100
-"""Characters that inlined code makes in one go: as few as a step of the budget pays for."""
+"""Characters that inlined code makes at once: no more than one tick of the budget pays for."""
 INLINED_RESULT_MAX = 65_536
-"""Characters of the text that inlined code returns."""
+"""Characters of a text that inlined code may return."""
 DEPTH_MAX = 12
-"""Blocks within blocks before the rest becomes a function of its own; Python allows 20 loops."""
+"""Nested blocks before the rest becomes a function of its own; Python allows 20 of them."""
 
 RUN = "(run := run or begin(scope, place, strict))"
 
@@ -78,11 +78,10 @@ def compile_tree(
     checks: bool,
     inline: bool,
 ) -> Code:
-    """The function for a template: the value of its one expression, or the text it writes.
+    """The function of a template: it returns the value of its one expression, or its text.
 
-    `begin` makes the evaluation, `finish` makes the result of what was computed. Inlined code
-    leaves both out where it can: `finish` for plain scalars, and for containers as well unless it
-    `checks` them.
+    `begin` makes the evaluation, `finish` makes the final value. Inlined code skips both where it
+    can: `finish` for plain scalars, and for containers, too, unless `checks` is set.
     """
     writer = _Writer(inline and sum(1 for _ in _tree_nodes(tree)) <= INLINED_NODES_MAX)
     with writer.function("evaluate(scope, place, strict, run=None)"):
@@ -98,7 +97,7 @@ def compile_tree(
 
 
 def source_of(node: nodes.Node) -> str:
-    """How a path is written, for messages; other expressions are `(…)`."""
+    """A path as text, for messages; other expressions are `(…)`."""
     if isinstance(node, nodes.Name):
         return node.name
     if isinstance(node, nodes.Getattr):
@@ -126,7 +125,7 @@ class _Path(NamedTuple):
 
 
 class _Writer:
-    """Writes the function line by line. `emit` gives the variable that holds a node's value."""
+    """Writes the function line by line. `emit` returns the variable with a node's value."""
 
     def __init__(self, inline: bool) -> None:
         self.inline = inline
@@ -137,15 +136,15 @@ class _Writer:
         self.depth = 0
         self.count = 0
         self.booleans: set[str] = set()
-        """Variables that surely hold True or False."""
+        """Variables that certainly hold True or False."""
         self.settled: set[str] = set()
-        """Variables that surely hold a plain value, or Undefined."""
+        """Variables that certainly hold a plain value or Undefined."""
         self.paths: dict[str, str] = {}
-        """Variables that may hold MISSING, and the constant with the path they were read from."""
+        """Variable that may hold MISSING → the constant with the path it was read from."""
         self.names: dict[str, str] = {}
-        """The variables of the names bound around here."""
+        """Name bound here or around here → its variable."""
         self.own: list[str] = []
-        """Those of them that the innermost block binds."""
+        """The variables of names that the innermost block binds."""
         self.out = ""
         self.in_loop = False
 
@@ -182,7 +181,7 @@ class _Writer:
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function beside the one under way."""
+        """Write a function beside the current one."""
         lines, depth = self.lines, self.depth
         self.lines, self.depth = [], 0
         with self.block(f"def {signature}:"):
@@ -197,13 +196,13 @@ class _Writer:
         return cast(Code, namespace["evaluate"])
 
     def begin(self) -> None:
-        """From here on there is an evaluation."""
+        """Make sure that `run` is an Evaluation from here on."""
         if self.inline and self.run == RUN:
             self.line(f"run = {RUN}")
             self.run = "run"
 
-    def _apart(self, name: str) -> str:
-        """The call of a function that sees all that is bound here."""
+    def _call_apart(self, name: str) -> str:
+        """The call of a function that sees every name bound here."""
         variables = "".join(f", {each}" for each in self.names.values())
         return f"{name}(scope, roots, place, strict, run{variables}{{}})"
 
@@ -216,14 +215,14 @@ class _Writer:
         if self.inline:
             self.line(f"run = {self.run}")
         self.run = "run"
-        call = self._apart(self.fresh("f")).format("")
+        call = self._call_apart(self.fresh("f")).format("")
         with self.function(call):
             self.line(f"return {self.raw(self.emit(node))}")
         self.run = started
         return self.set(call)
 
     def raw(self, name: str) -> str:
-        """The variable to pass on as it is; what is missing gets its explanation."""
+        """The variable with its raw value; a MISSING becomes an Undefined first."""
         if name in self.paths:
             self.line(f"if {name} is M: {name} = find({self.run}, {self.paths.pop(name)})")
         return name
@@ -236,7 +235,7 @@ class _Writer:
         return f"settle({run}, {name}{path})"
 
     def known(self, name: str) -> bool:
-        """Whether the variable surely holds a plain scalar."""
+        """Whether the variable certainly holds a plain scalar."""
         return name in self.booleans or name in self.constants
 
     def guard(self, names: Sequence[str], kinds: str) -> str:
@@ -245,12 +244,12 @@ class _Writer:
         return " and ".join(f"{name}.__class__ in {kinds}" for name in unknown) or "True"
 
     def numbers(self, *names: str) -> str:
-        """The test that these variables hold numbers; booleans are none here."""
+        """The test that these variables hold numbers; booleans do not count."""
         unknown = [name for name in names if type(self.constants.get(name)) not in (int, float)]
         return " and ".join(f"{name}.__class__ in NUMBERS" for name in unknown) or "True"
 
     def truth(self, name: str) -> str:
-        """A variable that is true or false as the value is."""
+        """A variable with the truth of the value."""
         if name in self.settled or self.known(name):
             return name
         if self.inline:
@@ -306,14 +305,14 @@ class _Writer:
     # --- Statements ----------------------------------------------------------------------------
 
     def body(self, statements: list[nodes.Node]) -> None:
-        """Write statements; what is nested deeply moves into a function of its own."""
+        """Write statements; deeply nested ones move into a function of their own."""
         if self.depth <= DEPTH_MAX:
             for statement in statements:
                 _STATEMENTS[type(statement)](self, statement)
             if not statements:
                 self.line("pass")
             return
-        call = self._apart(self.fresh("f")).format(f", {self.out}")
+        call = self._call_apart(self.fresh("f")).format(f", {self.out}")
         changed = "".join(f"{name}, " for name in self.own)
         with self.function(call):
             self.body(statements)
@@ -322,7 +321,7 @@ class _Writer:
 
     @contextmanager
     def scope(self, bound: list[nodes.Node], body: list[nodes.Node]) -> Iterator[None]:
-        """Names that end with the block: those of its targets and those that its body sets."""
+        """A block with names of its own: its targets, and those that its body sets."""
         names, own = self.names, self.own
         inside = [name for target in bound for name in targets(target)] + list(_set_by(body))
         self.names = dict(names)
@@ -335,7 +334,7 @@ class _Writer:
         self.names, self.own = names, own
 
     def bind(self, target: nodes.Node, value: str) -> None:
-        """Bind a variable's value to a name, or the parts of a list to several."""
+        """Bind a value to a name, or the parts of a list to several names."""
         if isinstance(target, nodes.Name):
             self.line(f"{self.names[target.name]} = {value}")
             return
@@ -346,12 +345,12 @@ class _Writer:
             self.bind(each, part)
 
     def given(self, target: nodes.Node, value: nodes.Expr) -> str:
-        """The value for a target: one name may hold a view, several names take a list apart."""
+        """The value for a target: a single name may hold a view, several names unpack a list."""
         name = self.emit(value)
         return self.raw(name) if isinstance(target, nodes.Name) else self.plain(name)
 
     def captured(self, body: list[nodes.Node], chain: nodes.Filter | None) -> str:
-        """The text of a body, through the filters of its tag."""
+        """The text of a body, after the filters of its tag."""
         out, self.out = self.out, self.fresh("o")
         self.line(f"{self.out} = []")
         with self.scope([], body):
@@ -370,7 +369,7 @@ class _Writer:
 
 
 def _set_by(body: list[nodes.Node]) -> Iterator[str]:
-    """The names that statements set in the block they stand in."""
+    """The names that statements set in their own block."""
     for node in body:
         if isinstance(node, nodes.Assign | nodes.AssignBlock):
             yield from targets(node.target)
@@ -429,7 +428,7 @@ def _emit_path(writer: _Writer, path: _Path) -> str:
 
 
 def _emit_bound(writer: _Writer, node: nodes.Name) -> str:
-    """A name that the template may have bound; else it is one of the scope."""
+    """A name that the template may have bound; otherwise it is read from the scope."""
     about = writer.constant(_Path(node.name, [], []))
     bound = writer.names[node.name]
     return writer.set(f"{bound} if {bound} is not M else find({writer.run}, {about})")
@@ -470,7 +469,7 @@ def _emit_conditional(writer: _Writer, node: nodes.CondExpr) -> str:
         else:
             otherwise = writer.raw(writer.emit(node.expr2))
         writer.line(f"{name} = {otherwise}")
-    return _joined_kinds(writer, name, then, otherwise)
+    return _merge_kinds(writer, name, then, otherwise)
 
 
 def _emit_logic(writer: _Writer, node: nodes.And | nodes.Or) -> str:
@@ -482,11 +481,11 @@ def _emit_logic(writer: _Writer, node: nodes.And | nodes.Or) -> str:
         writer.line(f"{name} = {right}")
     with writer.block("else:"):
         writer.line(f"{name} = {writer.raw(left)}")
-    return _joined_kinds(writer, name, left, right)
+    return _merge_kinds(writer, name, left, right)
 
 
-def _joined_kinds(writer: _Writer, name: str, one: str, other: str) -> str:
-    """What is sure of both values is sure of the variable that holds either."""
+def _merge_kinds(writer: _Writer, name: str, one: str, other: str) -> str:
+    """What is certain of both values is certain of the variable that holds one of them."""
     for kind in (writer.booleans, writer.settled):
         if one in kind and other in kind:
             kind.add(name)
@@ -562,7 +561,7 @@ def _emit_comparison(writer: _Writer, left: str, step: nodes.Operand) -> str:
 
 
 def _constants_in(step: nodes.Operand) -> tuple[object, ...] | None:
-    """The constants that `in` looks through."""
+    """The constants in the list of an `in`; None if it has anything else."""
     if step.op not in ("in", "notin") or not isinstance(step.expr, nodes.List | nodes.Tuple):
         return None
     found = [item.value for item in step.expr.items if isinstance(item, nodes.Const)]
@@ -570,7 +569,7 @@ def _constants_in(step: nodes.Operand) -> tuple[object, ...] | None:
 
 
 def _comparable(writer: _Writer, left: str, operator: str, right: str) -> str:
-    """The test that two values can be compared at once and at next to no cost."""
+    """The test that two values can be compared on the spot, at nearly no cost."""
     if operator in ("in", "notin"):
         if isinstance(writer.constants.get(right), tuple):
             return writer.guard([left], "SCALARS")
@@ -623,7 +622,7 @@ def _emit_filter(writer: _Writer, node: nodes.Filter) -> str:
 
 
 def _emit_default(writer: _Writer, node: nodes.Filter) -> str:
-    """`default` passes on what it is given, so that a view stays one."""
+    """`default` passes its value on unsettled, so that a view stays a view."""
     assert node.node is not None
     given: dict[str, nodes.Expr] = {"default_value": nodes.Const("")}
     given |= zip(("default_value", "boolean"), node.args, strict=False)
@@ -823,16 +822,16 @@ _STATEMENTS: dict[type[nodes.Node], Callable[..., None]] = {
 }
 
 
-# --- What the written code calls -----------------------------------------------------------------
+# --- What the generated code calls ---------------------------------------------------------------
 
 
 def _look(container: object, key: object) -> object:
-    """A lookup on the way along a path; a secret stops it, for `find` to read it properly."""
+    """A lookup along a path. A secret is returned as it is, and `find` reads the path again."""
     return container if type(container) is Tainted else lookup(container, key)
 
 
 def _find(run: Evaluation, path: _Path) -> object:
-    """Read a path step by step; what is missing says where."""
+    """Read a path key by key; an Undefined names the missing one."""
     scope = run.scope
     value = scope.roots.get(path.name, MISSING)
     if value is MISSING:
@@ -844,12 +843,12 @@ def _find(run: Evaluation, path: _Path) -> object:
     for key, node in zip(path.keys, path.lookups, strict=True):
         found = lookup(value, key)
         if found is MISSING:
-            return _lacking(run, node, value, key)
+            return _undefined_at(run, node, value, key)
         value = run.take(found) if type(found) is Tainted else found
     return value
 
 
-def _lacking(run: Evaluation, node: nodes.Expr, container: object, key: object) -> Undefined:
+def _undefined_at(run: Evaluation, node: nodes.Expr, container: object, key: object) -> Undefined:
     assert isinstance(node, nodes.Getattr | nodes.Getitem)
     return run.undefined(source_of(node), container, key, source_of(node.node))
 
@@ -862,7 +861,7 @@ def _inside(run: Evaluation, container: object, key: object, node: nodes.Expr) -
         return run.missing(key)
     found = lookup(container, key)
     if found is MISSING:
-        return _lacking(run, node, container, key)
+        return _undefined_at(run, node, container, key)
     return run.take(found) if type(found) is Tainted else found
 
 
@@ -881,7 +880,7 @@ def _cut(
         raise EvaluationFailed("the step of a slice must not be 0")
     found = sliced(container, slice(*bounds))
     if found is MISSING:
-        return _lacking(run, node, container, None)
+        return _undefined_at(run, node, container, None)
     assert isinstance(found, list | tuple | str)
     run.charge(1 + len(found) // (100 if isinstance(found, str) else 1))
     return found
@@ -924,7 +923,7 @@ def _concatenate(run: Evaluation, values: tuple[object, ...]) -> object:
 
 
 def _items_in(run: Evaluation, values: tuple[object, ...]) -> Iterator[object]:
-    """The items of a list that is written out; a condition leaves out what is undefined."""
+    """The items of a list display; in a condition, undefined ones are left out."""
     owned = (_owned(run, value) for value in values)
     return (value for value in owned if type(value) is not Undefined)
 
@@ -942,7 +941,7 @@ def _mapping_of(run: Evaluation, pairs: tuple[tuple[object, object], ...]) -> di
 
 
 def _owned(run: Evaluation, value: object) -> object:
-    """A value on its way into a new container."""
+    """A value that goes into a new container."""
     if type(value) is Undefined:
         return run.missing(value)
     return str(value) if type(value) is AliasedName else value
@@ -996,7 +995,7 @@ def _write(run: Evaluation, out: list[str], values: tuple[object, ...]) -> None:
 
 
 def _append(run: Evaluation, out: list[str], value: object) -> None:
-    """Write what a filter made, which was paid for when it was made."""
+    """Write what a filter made; the filter has paid for it."""
     if type(value) is Undefined:
         run.missing(value)
     else:
@@ -1011,7 +1010,7 @@ def _rounds(run: Evaluation, value: object) -> list[object]:
 
 
 def _loop_at(index: int, length: int) -> dict[str, object]:
-    """What `loop` is in one round."""
+    """The value of `loop` in one round."""
     return {
         "index": index + 1,
         "index0": index,

@@ -18,7 +18,7 @@ from noetl.templates.taint import Tainted, uncovered
 from noetl.templates.views import MISSING, AliasedName, View, lookup
 
 CHARACTERS_PER_TICK = 100
-"""Reading text is much cheaper than anything else that costs a tick."""
+"""Reading text costs much less than anything else that costs a tick."""
 KEYS_SHOWN = 8
 
 CONTAINERS = (dict, list, tuple)
@@ -40,7 +40,7 @@ KINDS: tuple[tuple[type, str], ...] = (
 
 
 class Undefined:
-    """A value that is not there. Chainable: what is looked up in it is the same undefined."""
+    """A missing value. A lookup in it gives the same Undefined again."""
 
     __slots__ = ("key", "parent", "path", "where")
 
@@ -54,7 +54,7 @@ class Undefined:
         return False
 
     def cause(self, secret: bool) -> str:
-        """Why it is undefined; where secrets are about, without any key that was looked up."""
+        """Why it is undefined; with `secret`, without the key, which may be one."""
         key = f'"{shortened(str(self.key), 60)}"' if type(self.key) in (str, int) else "such key"
         key = "such key" if secret else key
         hint = "" if secret else self._hint()
@@ -79,21 +79,21 @@ class Undefined:
         return f" It has {shown}{more}." + did_you_mean(str(self.key), keys)
 
     def _keys_beside(self) -> list[str]:
-        """The keys that are there, where this one is not."""
+        """The keys that the container has."""
         parent = self.parent.plain if isinstance(self.parent, View) else self.parent
         if not isinstance(parent, dict):
             return []
         return [key for _, key in zip(range(1000), parent, strict=False) if type(key) is str]
 
     def nearest(self) -> str:
-        """The name that is there and was most likely meant; empty if none is near."""
+        """The existing name that was probably meant; empty if none is similar."""
         if isinstance(self.parent, Scope):
             return nearest(self.path, self.parent.names())
         return nearest(str(self.key), self._keys_beside()) if self.key is not None else ""
 
 
 class Lacks(Exception):
-    """A filter met an item without the attribute it was told to use."""
+    """A filter met an item that lacks the attribute it needs."""
 
     def __init__(self, undefined: Undefined) -> None:
         self.undefined = undefined
@@ -135,7 +135,7 @@ class Evaluation:
             )
 
     def charge_text(self, characters: int) -> None:
-        """Pay for text about to be made, and for the time it takes."""
+        """Pay for text before it is made, and for the time that takes."""
         self.text_left -= characters
         if self.text_left < 0:
             raise BudgetExceeded(
@@ -145,22 +145,20 @@ class Evaluation:
         self.charge(1 + characters // CHARACTERS_PER_TICK)
 
     def charge_reading(self, text: str) -> None:
-        """Pay for looking through a text."""
+        """Pay for reading a text."""
         self.charge(1 + len(text) // CHARACTERS_PER_TICK)
 
     def undefined(
         self, path: str, parent: object, key: object = None, where: str = ""
     ) -> Undefined:
-        """What stands for a value that is not there."""
-        found = Undefined(path, parent, key, where)
+        """The Undefined for a lookup that found nothing."""
+        undefined = Undefined(path, parent, key, where)
         if self.missed is not None:
-            self.missed.append(found)
-        return found
+            self.missed.append(undefined)
+        return undefined
 
     def missing(self, value: Undefined) -> Undefined:
-        """Something needs this value: in a value that is an error, a condition continues without
-        it.
-        """
+        """A missing value is needed: an error if `strict`; a condition goes on without it."""
         if not self.strict:
             return value
         raise UndefinedValue(
@@ -183,7 +181,7 @@ class Evaluation:
         return value
 
     def _uncover(self, value: object) -> object:
-        """The same container with the tainted values in it revealed, and remembered."""
+        """The container with its tainted values revealed; the evaluation becomes tainted."""
         if isinstance(value, Tainted):
             return self._uncover(self.take(value))
         if isinstance(value, View):
@@ -198,7 +196,7 @@ class Evaluation:
         return value
 
     def walk(self, value: object) -> None:
-        """Pay for visiting every part of a container, shared parts as often as they occur."""
+        """Pay for a visit to every part of a container; shared parts count at each occurrence."""
         if not isinstance(value, CONTAINERS):
             return
         pending: list[object] = [value]
@@ -235,7 +233,7 @@ class Evaluation:
                 raise not_plain(part)
 
     def text(self, value: object) -> str:
-        """The text of a plain value, as in `{{ value }}` amid other text; paid for."""
+        """The text of a plain value, as in `{{ value }}` amid other text. Pays for it."""
         if isinstance(value, str):
             return str.__str__(value) if type(value) is AliasedName else value
         if value is None or isinstance(value, int | float):
@@ -251,7 +249,7 @@ class Evaluation:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words; safe to show, since it tells nothing of the value itself."""
+    """The kind of a value in words. Safe in messages: it does not reveal the value."""
     if value is None:
         return "none"
     for kind, word in KINDS:
@@ -265,7 +263,7 @@ def not_plain(value: object) -> EvaluationFailed:
 
 
 def items_of(run: Evaluation, value: object, what: str) -> list[object]:
-    """The items of a list, the keys of a mapping, the characters of a text; one tick each."""
+    """The items of a list, keys of a mapping or characters of a text, at one tick each."""
     if isinstance(value, list):
         run.charge(1 + len(value))
         return value
@@ -276,7 +274,7 @@ def items_of(run: Evaluation, value: object, what: str) -> list[object]:
 
 
 def attribute_parts(attribute: object, what: str) -> list[str | int]:
-    """The steps of `attribute="a.0.b"`: dots separate, digits are indexes."""
+    """The path in `attribute="a.0.b"`: dots separate its parts, digits are indexes."""
     if isinstance(attribute, int):
         return [int(attribute)]
     if isinstance(attribute, str):
@@ -289,14 +287,14 @@ def is_index(part: str) -> bool:
 
 
 def attribute_of(item: object, parts: list[str | int]) -> object:
-    """What stands at the end of the steps, or MISSING."""
+    """The value at the end of the path, or MISSING."""
     for part in parts:
         item = lookup(item, part)
     return item
 
 
 def required_attribute(item: object, parts: list[str | int]) -> object:
-    """What stands at the end of the steps; without it the filter cannot do its work."""
+    """The value at the end of the path. Raises Lacks if there is none."""
     found = attribute_of(item, parts)
     if found is MISSING:
         raise Lacks(Undefined("an item", key=".".join(map(str, parts))))

@@ -1,8 +1,8 @@
 """The filters of the language: those on lists, those that make text, those that convert.
 
-They give the same results as Jinja's, with two differences: where Jinja gives a generator these
-give a list, and every size is known and paid for before anything is made. `FILTERS`, at the end, is
-the table of them all.
+They give the same results as Jinja's, with two differences: where Jinja gives a generator, these
+give a list; and every size is known and paid for before anything is made. `FILTERS`, at the end,
+lists them all.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def slices(
 def with_attribute(
     run: Evaluation, items: list[object], attribute: object, what: str
 ) -> list[object]:
-    """The items themselves, or that attribute of each."""
+    """The items themselves, or this attribute of each."""
     if attribute is None:
         return items
     parts = attribute_parts(attribute, what)
@@ -155,7 +155,7 @@ def join(run: Evaluation, value: object, d: object = "", attribute: object = Non
 
 
 def joined(run: Evaluation, separator: str, items: list[object]) -> str:
-    """The items' texts with the separator between; also the method `join`."""
+    """The texts of the items with the separator between them; also the method `join`."""
     run.charge_text(len(separator) * max(0, len(items) - 1))
     texts = []
     for item in items:
@@ -269,7 +269,7 @@ def _folded(run: Evaluation, value: object, case_sensitive: object) -> object:
 
 
 def _order(run: Evaluation, keys: list[object], reverse: object, what: str) -> list[int]:
-    """The positions of the keys from least to greatest, or the other way; equal ones as they were.
+    """The positions of the keys in ascending or descending order; equal keys keep their order.
 
     Long keys are paid for as often as sorting compares them.
     """
@@ -284,7 +284,7 @@ def _order(run: Evaluation, keys: list[object], reverse: object, what: str) -> l
 
 
 def _frozen(value: object) -> object:
-    """A stand-in that can be a key and equals exactly the stand-ins of equal values."""
+    """A hashable value that equals those of equal values and no others."""
     if isinstance(value, dict):
         return frozenset((key, _frozen(part)) for key, part in value.items())
     if isinstance(value, list | tuple):
@@ -337,22 +337,22 @@ def _attributes(
 
 
 def select(run: Evaluation, value: object, *args: object) -> object:
-    return _chosen(run, value, args, wanted=True, by_attribute=False)
+    return _select_items(run, value, args, wanted=True, by_attribute=False)
 
 
 def reject(run: Evaluation, value: object, *args: object) -> object:
-    return _chosen(run, value, args, wanted=False, by_attribute=False)
+    return _select_items(run, value, args, wanted=False, by_attribute=False)
 
 
 def selectattr(run: Evaluation, value: object, attribute: object, *args: object) -> object:
-    return _chosen(run, value, (attribute, *args), wanted=True, by_attribute=True)
+    return _select_items(run, value, (attribute, *args), wanted=True, by_attribute=True)
 
 
 def rejectattr(run: Evaluation, value: object, attribute: object, *args: object) -> object:
-    return _chosen(run, value, (attribute, *args), wanted=False, by_attribute=True)
+    return _select_items(run, value, (attribute, *args), wanted=False, by_attribute=True)
 
 
-def _chosen(
+def _select_items(
     run: Evaluation, value: object, args: tuple[object, ...], *, wanted: bool, by_attribute: bool
 ) -> list[object]:
     """The items that pass a test (or fail it): on the item itself, or on one of its attributes."""
@@ -407,7 +407,7 @@ def trim(run: Evaluation, value: object, chars: object = None) -> str:
 
 
 def strippable(run: Evaluation, chars: object) -> str | None:
-    """The characters to strip: few enough, since each of them is tried at each position."""
+    """The characters to strip: not many, since each is tried at every position."""
     if chars is None:
         return None
     text = run.text(chars)
@@ -447,7 +447,7 @@ def replace(run: Evaluation, value: object, old: object, new: object, count: obj
 
 
 def replaced(run: Evaluation, text: str, old: str, new: str, count: int) -> str:
-    """`text.replace` after paying for the result; also the method of that name."""
+    """`text.replace`, paid for beforehand; also the method `replace`."""
     run.charge_reading(text)
     found = text.count(old)
     if count >= 0:
@@ -528,13 +528,13 @@ def escape(run: Evaluation, value: object) -> str:
 
 
 def striptags(run: Evaluation, value: object) -> str:
-    text = _without(run, _without(run, run.text(value), "<!--", "-->"), "<", ">")
+    text = _remove_between(run, _remove_between(run, run.text(value), "<!--", "-->"), "<", ">")
     run.charge(len(text) // 2)
     return run.made(html.unescape(" ".join(text.split())))
 
 
-def _without(run: Evaluation, text: str, opening: str, closing: str) -> str:
-    """The text less everything from an opening to the next closing, in one pass."""
+def _remove_between(run: Evaluation, text: str, opening: str, closing: str) -> str:
+    """The text without everything from an opening to the next closing, in one pass."""
     run.charge_reading(text)
     kept, position = [], 0
     while (start := text.find(opening, position)) >= 0:
@@ -664,7 +664,7 @@ def _json_scalar(value: object) -> object:
 
 
 def fromjson(run: Evaluation, value: object) -> object:
-    text = _needed_text(value, "fromjson")
+    text = _required_text(value, "fromjson")
     run.charge_text(len(text))
     run.charge(sum(text.count(sign) for sign in ",[{:"))
     try:
@@ -685,7 +685,7 @@ def b64encode(run: Evaluation, value: object) -> str:
 
 
 def b64decode(run: Evaluation, value: object) -> str:
-    text = _needed_text(value, "b64decode")
+    text = _required_text(value, "b64decode")
     run.charge_text(len(text))
     try:
         return base64.b64decode(text, validate=True).decode()
@@ -702,7 +702,7 @@ def sha256(run: Evaluation, value: object) -> str:
 def regex_search(run: Evaluation, value: object, pattern: object, group: object = 0) -> object:
     """The first match, or one group of it; none if there is no match."""
     text = run.text(value)
-    found = _searched(run, text, pattern).search(text)
+    found = _compiled_pattern(run, text, pattern).search(text)
     if found is None:
         return None
     try:
@@ -717,12 +717,12 @@ def regex_replace(
 ) -> str:
     text, template = run.text(value), run.text(replacement)
     most = whole(count, "the count", 0, 1_000_000)
-    compiled = _searched(run, text, pattern)
+    compiled = _compiled_pattern(run, text, pattern)
     pieces, position = [], 0
     for done, found in enumerate(compiled.finditer(text), start=1):
-        # A pattern can make every single match look through the whole rest of the text.
+        # A pattern can make every match read the whole rest of the text.
         run.charge(5 + compiled.groups + (len(text) - position) // 500)
-        piece = _expanded(run, template, found)
+        piece = _expand(run, template, found)
         pieces += [text[position : found.start()], piece]
         run.charge_text(len(piece))
         position = found.end()
@@ -733,9 +733,9 @@ def regex_replace(
     return "".join(pieces)
 
 
-def _searched(run: Evaluation, text: str, pattern: object) -> Any:
-    """The compiled pattern, after paying for a search through the text."""
-    source = _needed_text(pattern, "the pattern")
+def _compiled_pattern(run: Evaluation, text: str, pattern: object) -> Any:
+    """The compiled pattern; pays for a search through the text."""
+    source = _required_text(pattern, "the pattern")
     if len(source) > PATTERN_MAX:
         raise EvaluationFailed(f"a pattern may have at most {PATTERN_MAX:,} characters")
     run.charge(100 + len(text) // 10)
@@ -744,7 +744,7 @@ def _searched(run: Evaluation, text: str, pattern: object) -> Any:
 
 @lru_cache(maxsize=256)
 def _pattern(source: str) -> Any:
-    """A pattern of RE2: its search time grows with the text alone, whatever the pattern."""
+    """Compiled by RE2, whose search time is linear in the text, whatever the pattern."""
     import re2  # loaded by the first pattern: most playbooks use none
 
     options = re2.Options()
@@ -758,7 +758,7 @@ def _pattern(source: str) -> Any:
         ) from None
 
 
-def _expanded(run: Evaluation, template: str, found: Any) -> str:
+def _expand(run: Evaluation, template: str, found: Any) -> str:
     """The replacement with `\\\\1` and `\\\\g<name>` filled in."""
     if "\\" not in template:
         return template
@@ -777,22 +777,22 @@ def _expanded(run: Evaluation, template: str, found: Any) -> str:
 
 
 def to_datetime(run: Evaluation, value: object, format: object = None) -> datetime:  # noqa: A002
-    """A time from ISO text, from text in a given format, or from seconds since 1970; UTC if it
-    says nothing else."""
+    """A time from ISO text, from text in a given format, or from seconds since 1970; UTC by
+    default."""
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     try:
-        return _parsed(value, format)
+        return _parse_time(value, format)
     except (ValueError, OverflowError, OSError, re.error):
         raise EvaluationFailed("to_datetime: the value is not a time in this format") from None
 
 
-def _parsed(value: object, layout: object) -> datetime:
+def _parse_time(value: object, layout: object) -> datetime:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return datetime.fromtimestamp(value, UTC)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    text = _needed_text(value, "to_datetime")
+    text = _required_text(value, "to_datetime")
     if len(text) > FORMAT_MAX:
         raise ValueError("too long")
     if layout is None:
@@ -811,15 +811,14 @@ def strftime(run: Evaluation, value: object, format: object = "%Y-%m-%dT%H:%M:%S
 
 
 def _layout(value: object) -> str:
-    """A time format made only of the well-known parts: the C library's extensions pad without
-    limit."""
-    layout = _needed_text(value, "the format")
+    """A time format with the common parts only: extensions of the C library pad without limit."""
+    layout = _required_text(value, "the format")
     if len(layout) > FORMAT_MAX or STRFTIME_PART.search(layout.replace("%%", "")):
         raise EvaluationFailed("the time format is too long or has an unknown % part")
     return layout
 
 
-def _needed_text(value: object, what: str) -> str:
+def _required_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise EvaluationFailed(f"{what} needs text, not {kind_of(value)}")
     return value
@@ -887,11 +886,11 @@ FILTERS: dict[str, Filter] = {
 }
 
 TAKE_UNDEFINED = frozenset({"default", "d"})
-"""Filters made for values that are not there."""
+"""Filters that accept a missing value."""
 COUNT_UNDEFINED = frozenset({"length", "count"})
-"""Filters that find nothing, 0, in a condition on a value that is not there."""
+"""Filters that give 0 for a missing value in a condition."""
 MAKE_TUPLES = frozenset({"items", "dictsort", "groupby"})
-"""Filters whose results hold pairs; as a final value they become lists."""
+"""Filters whose results hold tuples, which become lists in the final value."""
 
 
 @lru_cache(maxsize=512)
@@ -900,7 +899,7 @@ def _signature(function: Filter) -> inspect.Signature:
 
 
 def misfit(name: str, function: Filter, positional: int, named: Mapping[str, object]) -> str:
-    """What is wrong with the arguments of a filter, test, function or method; or nothing."""
+    """What is wrong with the arguments of a filter, test, function or method; empty if nothing."""
     signature = _signature(function)
     fixed = [key for key in signature.parameters if key in ("run", "value")]
     try:

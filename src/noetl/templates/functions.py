@@ -1,8 +1,8 @@
 """What a template can call: three functions, and a few methods of texts and mappings.
 
-A method is a name in this table, never an attribute of a Python object, so that `x.upper()` works
-as people expect and nothing else can be reached. Everything that does not depend on the data is
-checked when a template is compiled.
+A method is a name in this table, never an attribute of a Python object: `x.upper()` works as people
+expect, and nothing else can be reached. Whatever does not depend on the data is checked when the
+template is compiled.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ Callee = Callable[..., object]
 
 
 def now(run: Evaluation) -> object:
-    """The time of the event that is being handled, so that doing it again gives the same."""
+    """The time of the event that is being handled: a replay gives the same."""
     if run.scope.now is None:
         raise EvaluationFailed("now() has no time here")
     return run.scope.now
 
 
 def uuid(run: Evaluation) -> object:
-    """A new id at each call, and the same ids again when the same evaluation is repeated."""
+    """A new id at each call; a replay gives the same ids again."""
     run.uuids += 1
     return str(uuid5(NAMESPACE_URL, f"noetl:{run.scope.seed}:{run.place}:{run.uuids}"))
 
 
 def make_range(run: Evaluation, start: object, stop: object = None, step: object = 1) -> object:
+    """The whole numbers from `start` up to, not including, `stop`."""
     first, end = (0, start) if stop is None else (start, stop)
     bounds = [
         whole(part, "a bound of range()", -BOUND_MAX, BOUND_MAX) for part in (first, end, step)
@@ -149,11 +150,11 @@ INSTEAD = {
     "env": "declare the variable in the keychain (`kind: env`)",
     "lookup": "declare it in the keychain",
 }
-"""What to write in place of things people know from elsewhere."""
+"""What to write in place of functions and methods that people know from elsewhere."""
 
 
 def call_method(run: Evaluation, name: str, value: object, args: tuple[object, ...]) -> object:
-    """Call a method of the table on a plain value."""
+    """Call a method in the table on a plain value."""
     kind, method = METHODS[name]
     if not isinstance(value, kind):
         wanted = "text" if kind is str else "a mapping"

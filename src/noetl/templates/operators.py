@@ -1,7 +1,7 @@
 """Operators on plain data, `+ - * / // % **`, comparisons and `in`, and the tests of `x is …`.
 
-Python does the work; this module only makes sure that the operands are data, that the cost is
-known and paid beforehand, and that a failure says what was tried, not with which values.
+Python does the work. This module makes sure that the operands are plain data, that the cost is
+known and paid beforehand, and that an error names the operation but never the values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT_PART = re.compile(
 
 
 def checked(value: object) -> object:
-    """The number, unless it is too large to compute with."""
+    """The number. Raises if it is too large to compute with."""
     if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         raise BudgetExceeded(f"a whole number may have at most {INTEGER_BITS_MAX} bits")
     if isinstance(value, Decimal) and value.is_finite() and value.adjusted() > INTEGER_DIGITS_MAX:
@@ -158,7 +158,7 @@ def formatted(run: Evaluation, pattern: str, values: object) -> str:
 
 
 def _check_format(run: Evaluation, part: re.Match[str], ready: object) -> None:
-    """Refuse a part that is not a format or is too wide; pay for a named value at each use."""
+    """Refuse a part that is no format or is too wide; pay for a named value at each use."""
     if part["kind"] is None:
         raise EvaluationFailed("the format text has a `%` that starts no format; write `%%`")
     for size in (part["width"], part["precision"]):
@@ -258,14 +258,14 @@ COMPARISONS: dict[str, Operator] = {
 Predicate = Callable[..., bool]
 
 
-def _of_kind(*kinds: type) -> Predicate:
+def _is_kind(*kinds: type) -> Predicate:
     def is_of_kind(run: Evaluation, value: object) -> bool:
         return isinstance(value, kinds)
 
     return is_of_kind
 
 
-def _compared(operator: Operator) -> Predicate:
+def _passes_if(operator: Operator) -> Predicate:
     def is_so(run: Evaluation, value: object, other: object) -> bool:
         return bool(operator(run, value, other))
 
@@ -278,45 +278,45 @@ TESTS: dict[str, Predicate] = {
     "none": lambda run, value: value is None,
     "true": lambda run, value: value is True,
     "false": lambda run, value: value is False,
-    "boolean": _of_kind(bool),
+    "boolean": _is_kind(bool),
     "integer": lambda run, value: isinstance(value, int) and not isinstance(value, bool),
-    "float": _of_kind(float),
-    "number": _of_kind(int, float, Decimal),
-    "string": _of_kind(str),
-    "mapping": _of_kind(dict),
-    "sequence": _of_kind(str, list, tuple, dict),
-    "iterable": _of_kind(str, list, tuple, dict),
+    "float": _is_kind(float),
+    "number": _is_kind(int, float, Decimal),
+    "string": _is_kind(str),
+    "mapping": _is_kind(dict),
+    "sequence": _is_kind(str, list, tuple, dict),
+    "iterable": _is_kind(str, list, tuple, dict),
     "odd": lambda run, value: number(value, "odd") % 2 == 1,
     "even": lambda run, value: number(value, "even") % 2 == 0,
     "divisibleby": lambda run, value, num: modulo(run, number(value, "divisibleby"), num) == 0,
     "lower": lambda run, value: run.text(value).islower(),
     "upper": lambda run, value: run.text(value).isupper(),
-    "in": _compared(contained),
-    "eq": _compared(equal),
-    "==": _compared(equal),
-    "equalto": _compared(equal),
-    "ne": _compared(unequal),
-    "!=": _compared(unequal),
-    "lt": _compared(less),
-    "<": _compared(less),
-    "lessthan": _compared(less),
-    "le": _compared(less_or_equal),
-    "<=": _compared(less_or_equal),
-    "gt": _compared(greater),
-    ">": _compared(greater),
-    "greaterthan": _compared(greater),
-    "ge": _compared(greater_or_equal),
-    ">=": _compared(greater_or_equal),
+    "in": _passes_if(contained),
+    "eq": _passes_if(equal),
+    "==": _passes_if(equal),
+    "equalto": _passes_if(equal),
+    "ne": _passes_if(unequal),
+    "!=": _passes_if(unequal),
+    "lt": _passes_if(less),
+    "<": _passes_if(less),
+    "lessthan": _passes_if(less),
+    "le": _passes_if(less_or_equal),
+    "<=": _passes_if(less_or_equal),
+    "gt": _passes_if(greater),
+    ">": _passes_if(greater),
+    "greaterthan": _passes_if(greater),
+    "ge": _passes_if(greater_or_equal),
+    ">=": _passes_if(greater_or_equal),
 }
 
 ON_UNDEFINED = {"undefined": True, "ne": True, "!=": True}
-"""What a test says of a value that is not there; every other test says no."""
+"""Tests that pass for a missing value; all others fail."""
 
 
 def passes(
     run: Evaluation, name: str, value: object, args: Sequence[object], named: Mapping[str, object]
 ) -> bool:
-    """Put a plain value to a test of the table."""
+    """Whether a plain value passes a test."""
     for given in (value, *args, *named.values()):
         if type(given) is Undefined:
             return ON_UNDEFINED.get(name, False)

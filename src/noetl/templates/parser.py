@@ -1,15 +1,15 @@
 """From text to a checked syntax tree, or to the problems of the text.
 
-Jinja's lexer and parser make the tree; its code generator is not used. The parser calls itself for
-every bracket, sign and nested tag, and would run out of stack on hostile text, so the tokens are
-counted before it starts. Then every node is checked: whatever is not listed here is refused. All
-problems of a template are found at once, and each message says what to write instead.
+Jinja's lexer and parser make the tree; its code generator is not used. The parser recurses for
+every bracket, sign and nested tag, and hostile text would exhaust the stack, so the tokens are
+counted before it starts. Then every node is checked, and whatever is not listed here is refused.
+All problems of a template are found at once, and each message says what to write instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
@@ -28,7 +28,7 @@ TREE_NODES_MAX = 20_000
 FRAMES_MAX = 600
 """How many calls deep the parser may go; Python allows 1000 in all."""
 SMALL_MAX, SMALL_BRACKETS_MAX = 300, 15
-"""Text this small cannot go too deep, so its tokens need not be counted."""
+"""A text this small cannot nest too deeply, so its tokens are not counted."""
 FRAMES_PER_BRACKET = 15
 FRAMES_PER_TAG = 5
 
@@ -41,7 +41,7 @@ CLOSED_TAGS = frozenset(
 
 
 def is_template(text: str) -> bool:
-    """Whether the text holds anything to evaluate: `{{ … }}`, `{% … %}` or a comment."""
+    """Whether the text contains `{{ … }}`, `{% … %}` or a comment."""
     if "{{" in text or "{%" in text:
         return True
     comment = text.find("{#")
@@ -77,10 +77,7 @@ def _refused(code: str, message: str) -> TemplateRefused:
 
 
 def _problem_at(source: str, line: int, word: str, code: str, message: str) -> TemplateProblem:
-    """A problem placed at a word of a line, or at the tag it stands in.
-
-    Jinja knows lines (from 1) but no columns.
-    """
+    """A problem at a word of a line, or at the tag around it: Jinja knows lines but no columns."""
     lines = source.splitlines() or [""]
     index = min(max(line - 1, 0), len(lines) - 1)
     found = [lines[index].find(mark) for mark in ("{{", "{%", "{#")]
@@ -97,7 +94,7 @@ def keywords(node: nodes.Filter | nodes.Test | nodes.Call) -> Iterator[tuple[str
 
 
 _SIGNS = {"end of print statement": "}}", "end of statement block": "%}"}
-"""What the parser calls these signs, and what people write."""
+"""Jinja's names of these signs, and the signs."""
 
 
 def _syntax_problem(source: str, error: TemplateSyntaxError) -> TemplateProblem:
@@ -128,10 +125,10 @@ def _too_deep() -> TemplateRefused:
 
 
 def _check_nesting(source: str) -> None:
-    """Refuse text whose parsing would go too deep.
+    """Refuse text that would make the parser recurse too deeply.
 
-    Frames are counted as the parser would use them: brackets and tags while open, signs and `not`
-    until their operand, `else` of a conditional expression until the end of its bracket or tag.
+    Counts stack frames as the parser uses them: brackets and tags while open, signs and `not` until
+    their operand, `else` of a conditional expression until the end of its bracket or tag.
     """
     if len(source) <= SMALL_MAX and sum(map(source.count, OPENING)) <= SMALL_BRACKETS_MAX:
         return
@@ -141,7 +138,7 @@ def _check_nesting(source: str) -> None:
     previous = ""
     for kind, value in _tokens(source):
         if kind in ("variable_begin", "block_begin", "variable_end", "block_end"):
-            tags += in_set  # a set without `=` takes all up to its endset
+            tags += in_set  # `set` without `=` spans everything up to its endset
             in_set = False
             frames, signs = 0, 0
             open_frames.clear()
@@ -175,7 +172,7 @@ def _tokens(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_depth(tree: nodes.Node) -> None:
-    """Refuse a tree too deep or too large to be compiled; chains of operators are deep as well."""
+    """Refuse a tree that is too deep or too large to compile; chains of operators are deep, too."""
     level: list[nodes.Node] = [tree]
     count = 0
     for _ in range(TREE_DEPTH_MAX):
@@ -229,8 +226,8 @@ def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ..
     pending: list[nodes.Node] = [tree]
     while pending:
         node = pending.pop()
-        # Some nodes carry no line, whatever Jinja's types say.
-        found += [(node.lineno or 1, each) for each in _complaints(node)]
+        # Some nodes have no line, although Jinja's types say otherwise.
+        found += [(node.lineno or 1, each) for each in _node_problems(node)]
         if type(node) in ALLOWED:
             pending.extend(node.iter_child_nodes())
     found.sort()
@@ -239,7 +236,7 @@ def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ..
     )
 
 
-def _complaints(node: nodes.Node) -> Iterator[Found]:
+def _node_problems(node: nodes.Node) -> Iterator[Found]:
     kind = type(node)
     if kind in CHECKS:
         yield from CHECKS[kind](node)
@@ -336,8 +333,7 @@ def _check_method(name: str, node: nodes.Call) -> Iterator[Found]:
         yield from _check_arguments(name, METHODS[name][1], node)
 
 
-def _instead(name: str, known: object) -> str:
-    assert isinstance(known, dict)
+def _instead(name: str, known: Iterable[str]) -> str:
     if name in INSTEAD:
         return f" {INSTEAD[name][0].upper()}{INSTEAD[name][1:]}."
     if name in FILTERS:

@@ -1,4 +1,4 @@
-"""What an evaluation may read: named values, the time, and the limits it must keep."""
+"""What an evaluation may read: named values and the time; and how much it may do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl.templates.taint import Tainted, uncovered
 from noetl.templates.views import MISSING, View, lookup
 
 FALLBACKS = ("args", "ctx", "iter", "workload")
-"""Where a bare name is looked up, in this order, when nothing in the scope has that name."""
+"""Where a bare name is looked up, in this order, if it is not a root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,12 @@ DEFAULT_LIMITS = Limits()
 
 
 class Scope:
-    """The names an evaluation can see. Build one per moment, evaluate as often as you like.
+    """The names that an evaluation can see. One scope serves any number of evaluations.
 
-    `roots` holds reserved names, step and task names; a value may be plain data, a view, or either
-    one tainted. `tainted` names the roots under which a tainted value may stand: an expression
-    that reads none of them pays nothing for taint. A tainted value under an undeclared root never
-    shows, but is not understood either. The evaluation hands out parts of these values, not
-    copies, so they must not be changed.
+    `roots` holds reserved names, step and task names; a value is plain data, a view, or either of
+    them tainted. `tainted` names the roots under which tainted values may stand: an expression that
+    reads none of them pays nothing for taint. A tainted value under any other root is never shown,
+    but no expression can use it. Results share parts with these values, so nobody may change them.
     """
 
     __slots__ = ("limits", "now", "roots", "seed", "tainted")
@@ -54,9 +53,9 @@ class Scope:
         self.limits = limits
 
     def bare(self, name: str) -> object:
-        """The value of a name that is not a root: the first that args, ctx, iter, workload have.
+        """The value of a name that is not a root: the first in args, ctx, iter, workload.
 
-        With taint about, a tainted container makes the value tainted as well.
+        A value from a tainted container is tainted.
         """
         for root in FALLBACKS:
             container = self.roots.get(root)
@@ -74,7 +73,7 @@ class Scope:
         return MISSING
 
     def may_taint(self, names: Iterable[str]) -> bool:
-        """Whether reading these names could meet a tainted value."""
+        """Whether one of these names may lead to a tainted value."""
         if not self.tainted:
             return False
         for name in names:
@@ -85,7 +84,7 @@ class Scope:
         return False
 
     def names(self) -> list[str]:
-        """Every name that could have been meant, for the hint in an error."""
+        """Every name that exists, for the hint in an error."""
         known = list(self.roots)
         for root in FALLBACKS:
             container = self.roots.get(root)

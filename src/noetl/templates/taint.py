@@ -1,8 +1,8 @@
-"""Secrets that stay secret: a value that was computed from one is wrapped until it is used.
+"""Secrets that stay secret: every value computed from a secret is wrapped until it is used.
 
-`Tainted` may stand at any depth of the data a template reads. What an expression makes of it is
-`Tainted` again. Only two things are done with the result: the tool that needs the real value asks
-for it with `reveal`, and everyone else (events, logs, errors, screens) shows `mask`.
+`Tainted` may stand at any depth of the data that a template reads, and whatever an expression
+computes from it is `Tainted` again. The tool that needs the real value calls `reveal`; everything
+else (events, logs, errors, screens) calls `mask`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def uncovered(value: Tainted) -> object:
 
 
 def reveal(structure: object) -> object:
-    """The structure with real values in place of tainted ones; for the tool that uses them."""
+    """The structure with real values in place of tainted ones, for the tool that uses them."""
     if isinstance(structure, Tainted):
         return reveal(structure._value)
-    return _rebuilt(structure, reveal)
+    return _changed(structure, reveal)
 
 
 def mask(structure: object) -> object:
-    """The structure with `***` in place of each tainted value; for everyone else."""
+    """The structure with `***` in place of each tainted value, for everyone else."""
     if isinstance(structure, Tainted):
         return MASK
-    return _rebuilt(structure, mask)
+    return _changed(structure, mask)
 
 
-def _rebuilt(structure: object, change: Callable[[object], object]) -> object:
-    """Rebuilt containers if something inside changed, otherwise the very same object."""
+def _changed(structure: object, change: Callable[[object], object]) -> object:
+    """The structure with its parts changed; the same object if nothing in it changes."""
     if isinstance(structure, dict):
         changed = {key: change(part) for key, part in structure.items()}
         if all(structure[key] is part for key, part in changed.items()):

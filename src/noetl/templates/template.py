@@ -1,4 +1,4 @@
-"""Compiled templates, as the rest of the code holds them.
+"""Compiled templates, as the rest of the code uses them.
 
 `Template` gives a value, `Condition` gives yes or no, `Compiled` gives a whole structure with the
 templates in it filled in. All of them are immutable to their users and shared between threads.
@@ -48,10 +48,10 @@ NAMES_UNCHECKED = 16
 class Template:
     """A text with expressions, compiled. `evaluate` gives its value.
 
-    A text that is one `{{ expression }}` and nothing else gives what the expression gives; any
-    other text gives text. `reads` are the paths it may read, `lookups` the same on beyond indexes,
-    `filters` and `called` what it uses. Code is made for the first evaluation: checking a playbook
-    evaluates nothing.
+    A text that is just one `{{ expression }}` gives the value of the expression; any other text
+    gives text. `reads` are the paths that it may read, `lookups` the same beyond indexes, `filters`
+    and `called` what it uses. The code is generated at the first evaluation, because checking a
+    playbook evaluates nothing.
     """
 
     __slots__ = (
@@ -80,23 +80,22 @@ class Template:
     def evaluate(self, scope: Scope, place: str = "") -> object:
         """The value; `Tainted` if a secret was read for it.
 
-        Raises UndefinedValue if it needs something that is not there, BudgetExceeded if it costs
-        too much, EvaluationFailed for everything else that does not work out. `place` says in
-        messages where the template stands.
+        Raises UndefinedValue if it needs something that is missing, BudgetExceeded if it costs too
+        much, and EvaluationFailed for every other failure. Messages begin with `place`.
         """
         code = self.code
         if code is None or (scope.tainted and scope.may_taint(self._roots)):
-            return self.computed(scope, place, strict=True)
+            return self.compute(scope, place, strict=True)
         try:
             return code(scope, place, True)
         except Exception as error:  # noqa: BLE001  each becomes a NoetlError
-            raise self.reported(error, place) from None
+            raise self.explain(error, place) from None
 
-    def computed(
+    def compute(
         self, scope: Scope, place: str, *, strict: bool, missed: list[Undefined] | None = None
     ) -> object:
-        """The value; what is undefined is an error only if `strict`, and is noted in `missed`."""
-        run = self._begun(scope, place, strict)
+        """The value. Undefined values raise only if `strict`; `missed` collects them."""
+        run = self._begin(scope, place, strict)
         run.missed = missed
         try:
             if run.may_taint or missed is not None:
@@ -105,9 +104,9 @@ class Template:
                 code = self.code or self._compile(inline=self._inline)
             return code(scope, place, strict, run)
         except Exception as error:  # noqa: BLE001  each becomes a NoetlError
-            raise self.reported(error, place) from None
+            raise self.explain(error, place) from None
 
-    def _begun(self, scope: Scope, place: str, strict: bool) -> Evaluation:
+    def _begin(self, scope: Scope, place: str, strict: bool) -> Evaluation:
         may_taint = scope.may_taint(self._roots)
         return Evaluation(scope, strict=strict, may_taint=may_taint, place=place or self.source)
 
@@ -125,8 +124,8 @@ class Template:
         code = compile_tree(
             tree,
             self.expression,
-            begin=self._begun,
-            finish=self._finished,
+            begin=self._begin,
+            finish=self._finish,
             checks=self._makes_plain or self._makes_shared,
             inline=inline,
         )
@@ -136,10 +135,10 @@ class Template:
             self.code = code
         return code
 
-    def _finished(self, run: Evaluation, value: object) -> object:
-        """The value as it leaves the evaluation: defined, plain data, no larger than paid for.
+    def _finish(self, run: Evaluation, value: object) -> object:
+        """The final value: defined, plain data, no larger than was paid for.
 
-        A time leaves as text (RFC 3339), which is what the record of it will say.
+        A time becomes text (RFC 3339), as it will be recorded.
         """
         if type(value) is Undefined:
             value = run.missing(value)
@@ -152,8 +151,8 @@ class Template:
                 value = _plain(value)
         return Tainted(value) if run.tainted else value
 
-    def reported(self, error: Exception, place: str) -> EvaluationFailed:
-        """The error with the place and the expression; the text of Python's may hold a secret."""
+    def explain(self, error: Exception, place: str) -> EvaluationFailed:
+        """The error with place and expression, without Python's text, which may hold a secret."""
         if isinstance(error, RecursionError):
             error = BudgetExceeded("the data is nested too deeply")
         if not isinstance(error, EvaluationFailed):
@@ -161,15 +160,15 @@ class Template:
         return explained(error, self.source, place)
 
     def undefined(self, scope: Scope) -> dict[str, str]:
-        """What the expression looks up and does not find, with the name that was probably meant.
+        """The lookups that find nothing, each with the name that was probably meant.
 
-        Names that it expects to be missing at times (`default`, `is defined`) are left out, and so
-        is what it does not get to. For messages: it evaluates the whole template once more.
+        Leaves out names that the template guards (`default`, `is defined`) and lookups that it does
+        not reach. For messages only: it evaluates the whole template once more.
         """
         missed: list[Undefined] = []
-        # A template that cannot be evaluated is reported when its value is needed.
+        # A failure is reported where the value is needed.
         with suppress(EvaluationFailed):
-            self.computed(scope, "", strict=False, missed=missed)
+            self.compute(scope, "", strict=False, missed=missed)
         secret = scope.may_taint(self._roots)
         return {
             shortened(one.path, PATH_SHOWN): "" if secret else one.nearest()
@@ -178,7 +177,7 @@ class Template:
         }
 
     def may_miss(self, path: str) -> bool:
-        """Whether the template says that this may be missing (`default`, `is defined`)."""
+        """Whether the template guards this path (`default`, `is defined`)."""
         return any(
             _reaches(source_of(node.node), path)
             for node in self._tree.find_all((nodes.Filter, nodes.Test))
@@ -189,7 +188,7 @@ class Template:
 
 
 def _reaches(guard: str, path: str) -> bool:
-    """Whether the guarded expression is this path, or leads through it."""
+    """Whether the guarded expression is this path, or begins with it."""
     return guard == path or guard.startswith((f"{path}.", f"{path}["))
 
 
@@ -200,26 +199,26 @@ def _builds(node: nodes.Node) -> bool:
 def _parts(tree: nodes.Template) -> list[nodes.Expr] | None:
     """The texts and expressions of a template without statements.
 
-    Whitespace around the one expression of a template does not count.
+    Whitespace around a single expression is left out.
     """
     parts: list[nodes.Expr] = []
     for node in tree.body:
         if not isinstance(node, nodes.Output):
             return None
         parts.extend(node.nodes)
-    told = [part for part in parts if not isinstance(part, nodes.TemplateData) or part.data.strip()]
-    return told if _only_expression(told) is not None else parts
+    bare = [part for part in parts if not isinstance(part, nodes.TemplateData) or part.data.strip()]
+    return bare if _only_expression(bare) is not None else parts
 
 
 def _only_expression(parts: list[nodes.Expr] | None) -> nodes.Expr | None:
-    """The expression of a template that is nothing else."""
+    """The expression of a template that consists of one expression."""
     if parts is None or len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
         return None
     return parts[0]
 
 
 def _plain(value: object) -> object:
-    """Lists for tuples, text for times."""
+    """The value with lists for tuples and texts for times."""
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     if isinstance(value, dict):
@@ -237,7 +236,7 @@ def compile_text(source: str) -> Template:
 
 
 class Condition:
-    """A template, or a plain value, asked for yes or no. What is undefined counts as no."""
+    """A template or plain value that is true or false. An undefined value is false."""
 
     __slots__ = ("constant", "reads", "source", "template")
 
@@ -250,31 +249,31 @@ class Condition:
         self.reads: Final[frozenset[Path]] = template.reads if template else frozenset()
 
     def holds(self, scope: Scope, place: str = "") -> bool:
-        """Whether it holds. Raises as `Template.evaluate` does, but not for undefined."""
+        """Whether it holds. Raises as `Template.evaluate` does, except UndefinedValue."""
         template = self.template
         if template is None:
             return self.constant is True
         code = template.code
         if code is None or scope.tainted:
-            value = template.computed(scope, place, strict=False)
+            value = template.compute(scope, place, strict=False)
         else:
             try:
                 value = code(scope, place, False)
             except Exception as error:  # noqa: BLE001  each becomes a NoetlError
-                raise template.reported(error, place) from None
+                raise template.explain(error, place) from None
         if value is True or value is False:
             return value
         return holds(value._value if isinstance(value, Tainted) else value)
 
     def undefined(self, scope: Scope) -> dict[str, str]:
-        """What it looks up and does not find: see `Template.undefined`."""
+        """The lookups that find nothing: see `Template.undefined`."""
         return self.template.undefined(scope) if self.template is not None else {}
 
     def required_texts(self, *path: str) -> frozenset[str] | None:
-        """The texts one of which the value at the path must equal for this to hold.
+        """The condition holds only if the value at the path equals one of these texts.
 
-        None: it can hold whatever that value is. For `event.name` this tells which events a
-        condition is about.
+        None: it may hold for any value. For `event.name` these are the events that a condition is
+        about.
         """
         if self.template is None:
             return None if self.constant else frozenset()
@@ -284,14 +283,14 @@ class Condition:
 
 
 def holds(value: object) -> bool:
-    """What a condition makes of a value: text by its meaning, everything else by truth."""
+    """The truth of a value in a condition: texts such as "false" and "0" are false."""
     if isinstance(value, str):
         return value.strip() not in FALSE_TEXTS
     return bool(value)
 
 
 def compile_condition(source: object) -> Condition:
-    """Compile what stands where a condition is wanted: a template, or a native YAML value."""
+    """Compile a condition: a template, or a plain YAML value."""
     return _condition(source) if isinstance(source, str) else Condition(source)
 
 
@@ -306,7 +305,7 @@ def _condition(source: str) -> Condition:
 class Compiled:
     """A mapping or list as it stands in a playbook, with templates at some of its leaves.
 
-    Parts without a template stay the objects they are and cost nothing. Keys are never templates.
+    Parts without a template are the same objects in every result. Keys are never templates.
     """
 
     __slots__ = ("_plan", "is_literal", "reads", "source", "templates")
@@ -323,14 +322,14 @@ class Compiled:
     def render(self, scope: Scope, place: str = "") -> object:
         """The structure with every template replaced by its value.
 
-        Secrets are `Tainted` leaves: `reveal` or `mask` the result. Without a template in it the
-        structure itself is given back. Errors name the place within the structure.
+        Secrets are `Tainted` leaves: `reveal` or `mask` the result. A structure without templates
+        is returned itself. Errors name the place within the structure.
         """
-        return self.source if self._plan is None else _rendered(self._plan, scope, place)
+        return self.source if self._plan is None else _render(self._plan, scope, place)
 
 
 class _Branch(NamedTuple):
-    """A mapping or list some of whose parts change; the others are taken over."""
+    """A mapping or list of which some parts change; the others are shared."""
 
     source: dict[object, object] | list[object]
     changing: dict[object, _Plan]
@@ -339,12 +338,12 @@ class _Branch(NamedTuple):
 _Plan = Template | _Branch
 
 
-def _rendered(plan: _Plan, scope: Scope, place: str) -> object:
+def _render(plan: _Plan, scope: Scope, place: str) -> object:
     if isinstance(plan, Template):
         return plan.evaluate(scope, place)
     made = plan.source.copy()
     for key, part in plan.changing.items():
-        made[key] = _rendered(part, scope, _below(place, key))  # type: ignore[call-overload]
+        made[key] = _render(part, scope, _below(place, key))  # type: ignore[call-overload]
     return made
 
 
@@ -361,18 +360,18 @@ def _below(place: str, key: object) -> str:
 
 
 def compile_value(value: object) -> Compiled:
-    """Compile whatever stands where a value is wanted.
+    """Compile a value that may contain templates.
 
     Raises TemplateRefused with the problems of all its leaves, each with its path.
     """
     problems: list[TemplateProblem] = []
-    plan = _planned(value, (), problems)
+    plan = _plan_of(value, (), problems)
     if problems:
         raise TemplateRefused(tuple(problems))
     return Compiled(value, plan)
 
 
-def _planned(
+def _plan_of(
     value: object, path: tuple[str | int, ...], problems: list[TemplateProblem]
 ) -> _Plan | None:
     if isinstance(value, str) and is_template(value):
@@ -385,7 +384,7 @@ def _planned(
         return None
     changing: dict[object, _Plan] = {}
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        plan = _planned(part, (*path, key if isinstance(key, int) else str(key)), problems)
+        plan = _plan_of(part, (*path, key if isinstance(key, int) else str(key)), problems)
         if plan is not None:
             changing[key] = plan
     return _Branch(value, changing) if changing else None

@@ -1,12 +1,12 @@
-"""One result, read in all the shapes the documents read it in (000, 001, 002, 003).
+"""Views: results as templates read them, in every form that playbooks use.
 
-A view stands where a result stands in the scope. It answers lookups (`response.paging.hasMore`,
-`result[0].id`, `fetch.data`); every other use of the result gets the plain value. Views
-live only in the scope and in what a view's lookup hands out, never inside plain data, so plain
-data needs no search for them.
+A view stands in the scope in place of a result. It answers lookups (`response.paging.hasMore`,
+`result[0].id`, `fetch.data`); every other use of the result gets the plain value. Views occur only
+in the scope and as results of a view's lookups, never inside plain data, so plain data need not be
+searched for them.
 
-Which view a result has, its tool declares (`ToolShape.view`); `Views` finds it. A new kind of view
-is a subclass of `ResultView` that answers `get`, with its name in `VIEWS`.
+A tool declares the view of its results (`ToolShape.view`); `Views` finds it. A new kind of view is
+a subclass of `ResultView` with a `get` of its own, and a name in `VIEWS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noetl.model.toolshape import ToolShape, ViewName
 from noetl.templates.taint import Tainted, uncovered
 
 LOOP = "loop"
-"""Of what a loop yields, in the place of a tool kind."""
+"""Stands for the result of a loop, where other results have a tool kind."""
 TIME_FIELDS: dict[type, tuple[str, ...]] = {
     datetime: ("year", "month", "day", "hour", "minute", "second"),
     date: ("year", "month", "day"),
@@ -31,7 +31,7 @@ TIME_FIELDS: dict[type, tuple[str, ...]] = {
 
 
 class Missing:
-    """The answer of a lookup that finds nothing; `None` is a value like any other."""
+    """The result of a lookup that finds nothing; `None` is a value like any other."""
 
     __slots__ = ()
 
@@ -77,11 +77,11 @@ class View:
         raise NotImplementedError
 
     def get(self, key: object) -> object:
-        """What `view.key` or `view[key]` reads; MISSING if there is no such thing."""
+        """What `view.key` or `view[key]` reads, or MISSING."""
         raise NotImplementedError
 
     def part(self, bounds: slice) -> object:
-        """What `view[a:b]` reads; MISSING if it has no order."""
+        """What `view[a:b]` reads; MISSING if the result is not a list or text."""
         return sliced(self.plain, bounds)
 
 
@@ -105,8 +105,8 @@ class ResultView(View):
 
 
 class AnswerView(ResultView):
-    """The answer of a web service: what the envelope lacks is looked up in the body, and `body` is
-    another name of `data`.
+    """The answer of a web service: keys that the envelope lacks are looked up in the body, and
+    `body` is another name of `data`.
     """
 
     __slots__ = ()
@@ -125,7 +125,7 @@ class AnswerView(ResultView):
 
 
 class LoopView(ResultView):
-    """What a loop yields: `.errors` is there also when no iteration failed."""
+    """The result of a loop: `.errors` exists even if no iteration failed."""
 
     __slots__ = ()
 
@@ -181,7 +181,7 @@ class Views(dict[str, type[ResultView]]):
 
 
 class OutcomeView(View):
-    """The envelope of a finished task; its `result` is seen through the view of the tool's kind."""
+    """The envelope of a finished task; its `result` is read through the view of the tool's kind."""
 
     __slots__ = ("_plain", "_seen_as")
 
@@ -203,7 +203,7 @@ class OutcomeView(View):
 
 
 class EventView(ResultView):
-    """An event. Its `name` also equals the other names the event goes by."""
+    """An event. Its `name` also equals the event's other names."""
 
     __slots__ = ("_name",)
 
@@ -235,12 +235,12 @@ class ViewsByName(View):
         return lookup(self._views, key)
 
     def with_one(self, name: str, shown: object) -> ViewsByName:
-        """The same, but for one of them."""
+        """A copy with this one replaced or added."""
         return ViewsByName({**self._views, name: shown})
 
 
 class _Wrapped(View):
-    """A view around another one, with further keys: those that the other does not have itself."""
+    """A view around another one, with further keys; keys of the other win."""
 
     __slots__ = ("_inner",)
 
@@ -258,7 +258,7 @@ class _Wrapped(View):
         return self if found is self._inner else found
 
     def _further(self, key: object) -> object:
-        """What this view adds; MISSING if it adds nothing of that name."""
+        """The value of a key that this view adds, or MISSING."""
         raise NotImplementedError
 
     def part(self, bounds: slice) -> object:
@@ -268,7 +268,7 @@ class _Wrapped(View):
 class StepView(_Wrapped):
     """A step of several tasks: the last one's result, and `.results.<task>` for each.
 
-    As with `.data`, a result that has a key `results` keeps it.
+    A result with a key `results` of its own keeps it.
     """
 
     __slots__ = ("_tasks",)
@@ -282,7 +282,7 @@ class StepView(_Wrapped):
 
 
 class KeptView(_Wrapped):
-    """A result that is kept by reference: beside its own keys, the reference stays readable."""
+    """A result that is kept by reference: the reference is readable beside its own keys."""
 
     __slots__ = ("_reference",)
 
@@ -295,7 +295,7 @@ class KeptView(_Wrapped):
 
 
 class SelectedView(_Wrapped):
-    """A result of which some fields have names of their own: `output: {select: [{path, as}]}`."""
+    """A result with names for some of its fields: `output: {select: [{path, as}]}`."""
 
     __slots__ = ("_paths",)
 
@@ -313,7 +313,7 @@ _KEYS = re.compile(r"[^.\[\]]+")
 
 
 def at_path(value: object, path: str) -> object:
-    """What a path such as `rows[0].id` leads to; MISSING if nothing is there."""
+    """The value at a path such as `rows[0].id`, or MISSING."""
     for part in _KEYS.findall(path):
         key = part.strip("'\"")
         found = lookup(value, key)
@@ -348,7 +348,7 @@ class Group(tuple[object, list[object]]):
 
 
 def view(seen_as: type[ResultView], plain: object) -> View | Tainted:
-    """A result in its view; of a secret result, a secret view."""
+    """The view of a result; for a tainted result, a tainted view."""
     if isinstance(plain, Tainted):
         return Tainted(view(seen_as, uncovered(plain)))
     return seen_as(plain)
@@ -357,7 +357,7 @@ def view(seen_as: type[ResultView], plain: object) -> View | Tainted:
 def lookup(container: object, key: object) -> object:
     """What `container.key` and `container[key]` read: plain data only, never a Python attribute."""
     if type(container) is dict:
-        # A container is not a key of plain data; a tuple would even be hashed part by part.
+        # A container is no key of plain data, and a tuple would be hashed part by part.
         return MISSING if isinstance(key, list | dict | tuple) else container.get(key, MISSING)
     if isinstance(container, list | tuple | str):
         if isinstance(key, int) and -len(container) <= key < len(container):
