@@ -10,13 +10,24 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
-/** Ask for something when `key` changes, and again every so many milliseconds while the tab is seen. */
+const RETRY_MIN = 2000;
+const RETRY_MAX = 30_000;
+
+/** Whether the same question may be answered another time: the server is away, busy, or failed. */
+function mayPass(problem: Problem): boolean {
+  return problem.status < 400 || problem.status >= 500 || problem.status === 429;
+}
+
+/** Ask for something when `key` changes, and again every so many milliseconds while the tab is seen.
+ * What could not be had is asked for again. */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: Problem; loading: boolean }>({ key, loading: true });
   const again = useRef<() => void>(() => {});
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
+    let pause = every;
+    let retry = RETRY_MIN;
     let running = false;
     let wanted = false;
     const run = async () => {
@@ -29,9 +40,12 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       try {
         const value = await load(stop.signal);
         if (!stop.signal.aborted) setState({ key, value, loading: false });
+        [pause, retry] = [every, RETRY_MIN];
       } catch (error) {
         if (stop.signal.aborted) return;
         const problem = error instanceof Problem ? error : new Problem(0, "broken", String(error));
+        pause = every || (mayPass(problem) ? retry : 0);
+        retry = Math.min(2 * retry, RETRY_MAX);
         setState((old) => ({ key, ...(old.key === key && old.value !== undefined ? { value: old.value } : {}), error: problem, loading: false }));
       } finally {
         running = false;
@@ -40,9 +54,9 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       if (wanted) {
         wanted = false;
         void run();
-      } else if (every) timer = window.setTimeout(tick, every);
+      } else if (pause) timer = window.setTimeout(tick, pause);
     };
-    const tick = () => (document.hidden ? (timer = window.setTimeout(tick, every)) : void run());
+    const tick = () => (document.hidden ? (timer = window.setTimeout(tick, pause)) : void run());
     again.current = () => void run();
     setState((old) => ({ ...old, loading: true }));
     void run();

@@ -6,12 +6,12 @@
 import { address } from "./client";
 import { follow } from "./stream";
 
-type Listener = (said: unknown) => void;
+type Listener = () => void;
 type Word =
   | { kind: "want"; tab: string; topics: string[] }
   | { kind: "gone"; tab: string }
   | { kind: "leads" }
-  | { kind: "news"; topic: string; said: unknown };
+  | { kind: "news"; topic: string };
 
 const COALESCE = 250;
 const SETTLE = 150;
@@ -23,7 +23,6 @@ const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
 const listeners = new Map<string, Set<Listener>>();
 const wanted = new Map<string, { topics: string[]; heard: number }>();
 const waiting = new Map<string, number>();
-const latest = new Map<string, unknown>();
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("noetl.live") : null;
 const shares = channel !== null && Boolean(navigator.locks);
 let leads = false;
@@ -31,22 +30,20 @@ let reading: AbortController | null = null;
 let topicsRead = "";
 let settling = 0;
 
-function hear(topic: string, said: unknown): void {
-  if (!listeners.has(topic)) return;
-  latest.set(topic, said);
-  if (waiting.has(topic)) return;
+function hear(topic: string): void {
+  if (!listeners.has(topic) || waiting.has(topic)) return;
   waiting.set(
     topic,
     window.setTimeout(() => {
       waiting.delete(topic);
-      for (const listener of listeners.get(topic) ?? []) listener(latest.get(topic));
+      for (const listener of listeners.get(topic) ?? []) listener();
     }, COALESCE),
   );
 }
 
-function tell(topic: string, said: unknown): void {
-  hear(topic, said);
-  channel?.postMessage({ kind: "news", topic, said } satisfies Word);
+function tell(topic: string): void {
+  hear(topic);
+  channel?.postMessage({ kind: "news", topic } satisfies Word);
 }
 
 function announce(): void {
@@ -75,18 +72,20 @@ function read(): void {
   topicsRead = topics.join();
   if (!topics.length) return;
   const mine = (reading = new AbortController());
+  let isNew = false;
   const stream = follow(
     address("/api/stream", {}, { topics: topicsRead }),
-    (message) => {
-      if (message.event === "position") return;
-      if (message.event === "reset") tell((JSON.parse(message.data) as { topic: string }).topic, null);
-      else if (message.event === "inbox") tell("inbox", JSON.parse(message.data));
-      else if (message.event === "event") tell(`execution:${/"execution_id":"(\w+)"/.exec(message.data)?.[1]}`, null);
-      else tell(message.event, null);
+    ({ event, data }) => {
+      if (event === "position") {
+        // From here on the server tells of all topics. What happened before it did not: look once.
+        if (isNew) topics.forEach(tell);
+        isNew = false;
+      } else if (event === "reset") tell((JSON.parse(data) as { topic: string }).topic);
+      else if (event === "event") tell(`execution:${/"execution_id":"(\w+)"/.exec(data)?.[1]}`);
+      else tell(event);
     },
     mine.signal,
-    // What happened while nobody read may not be told again: look once.
-    () => topics.forEach((topic) => tell(topic, null)),
+    () => (isNew = true),
   );
   void stream.then(() => {
     if (mine.signal.aborted) return;
@@ -97,7 +96,7 @@ function read(): void {
 
 if (shares) {
   channel!.onmessage = ({ data }: MessageEvent<Word>) => {
-    if (data.kind === "news") hear(data.topic, data.said);
+    if (data.kind === "news") hear(data.topic);
     else if (data.kind === "leads") announce();
     else if (leads) {
       if (data.kind === "want") wanted.set(data.tab, { topics: data.topics, heard: Date.now() });
@@ -121,6 +120,8 @@ export function subscribe(topic: string, listener: Listener): () => void {
   if (known) known.add(listener);
   else listeners.set(topic, new Set([listener]));
   announce();
+  // If the topic is read already, for another tab, no stream opens: what was told before was not heard.
+  hear(topic);
   return () => {
     const left = listeners.get(topic);
     left?.delete(listener);

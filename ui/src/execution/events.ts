@@ -7,12 +7,22 @@ import { tellProblem } from "../parts/notes";
 
 const PAGE = 500;
 const PAGES_MAX = 10;
+const ANYWAY = 15_000;
 
-/** Call `onNews` when something happened, at most 4 times per second. */
+/** Call `onNews` when something happened, at most 4 times per second; also now and then while nothing
+ * is heard, since news may not come through: a proxy may hold them back, or a tab that sleeps. */
 export function useNews(id: string, isLive: boolean, onNews: () => void): void {
   const news = useRef(onNews);
   news.current = onNews;
-  useEffect(() => (isLive ? subscribe(`execution:${id}`, () => news.current()) : undefined), [id, isLive]);
+  useEffect(() => {
+    if (!isLive) return;
+    const unsubscribe = subscribe(`execution:${id}`, () => news.current());
+    const timer = setInterval(() => document.hidden || news.current(), ANYWAY);
+    return () => {
+      unsubscribe();
+      clearInterval(timer);
+    };
+  }, [id, isLive]);
 }
 
 /** Events by number in pages, at most so many of them: a log of a million is never held whole. */

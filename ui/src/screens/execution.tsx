@@ -63,9 +63,10 @@ function moodsOf(execution: ExecutionDocument): Map<string, Mood> {
 function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () => void; stale: boolean }) {
   const id = latest.execution_id;
   const head = latest.last_seq;
-  const timeline = useLoaded(`timeline ${id}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
+  // Once more when it is over: the last look may be older than the state that says so, and no news follow.
+  const timeline = useLoaded(`timeline ${id} ${isOver(latest.status)}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
   const critical = useLoaded(`critical ${id} ${latest.status}`, () => (isOver(latest.status) ? call("GET /api/executions/{execution_id}/critical-path", { path: { execution_id: id } }) : Promise.resolve(undefined)));
-  const tokens = useLoaded(`tokens ${id}`, () => tokensOf(id));
+  const tokens = useLoaded(`tokens ${id} ${isOver(latest.status)}`, () => tokensOf(id));
   useNews(id, !isOver(latest.status), () => {
     reload();
     timeline.reload();

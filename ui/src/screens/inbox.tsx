@@ -15,12 +15,13 @@ const EVERY = 5000;
 const SHOWN = 200;
 const COUNTED = 100;
 const waiting = signal("");
+let asking = 0;
 
 function countAgain(): void {
-  call("GET /api/inbox", { query: { mine: true, limit: COUNTED } }).then(
-    ({ forms, next_cursor }) => (waiting.value = next_cursor ? `${forms.length}+` : forms.length ? String(forms.length) : ""),
-    tellProblem,
-  );
+  const mine = ++asking;
+  call("GET /api/inbox", { query: { mine: true, limit: COUNTED } }).then(({ forms, next_cursor }) => {
+    if (mine === asking) waiting.value = next_cursor ? `${forms.length}+` : forms.length ? String(forms.length) : "";
+  }, tellProblem);
 }
 
 /** How many forms wait for whoever looks, for the header. */

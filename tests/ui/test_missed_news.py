@@ -1,0 +1,199 @@
+"""What a page did not hear, or could not read, it looks at again: between its first look and the
+news lies a moment in which an execution may end. The tests make that moment long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.ui.conftest import Stage, Tab
+from tests.ui.seed import start
+
+NEWS_ONLY = """
+const setEvery = window.setInterval;
+window.setInterval = (run, every, ...more) => (every < 10_000 ? setEvery(run, every, ...more) : 0);
+"""
+"""A page also looks now and then without having heard anything. Not here."""
+
+ANSWERS_TOO_EARLY = """
+const ask = window.fetch;
+window.follows = [];
+window.fetch = async (url, options) => {
+  if (!String(url).includes("/api/stream") || !String(url).includes("execution")) {
+    return ask(url, options);
+  }
+  const pipe = new TransformStream();
+  window.follows.push(() => ask(url, options).then((answer) => answer.body.pipeTo(pipe.writable)));
+  return new Response(pipe.readable, { headers: { "Content-Type": "text/event-stream" } });
+};
+"""
+"""As a busy server does: the head of a stream comes long before it follows the execution."""
+
+
+@pytest.fixture
+def own_tab(browser: Any, stage: Stage) -> Iterator[Tab]:
+    """With a context of its own: what is injected here is not for other tests."""
+    opened = Tab(browser, stage.server.url)
+    yield opened
+    opened.close()
+
+
+def says(page: Any, status: str) -> None:
+    page.locator(".title .status", has_text=status).wait_for()
+
+
+def answered(stage: Stage, waiting: str) -> None:
+    """Somebody answers the form of this execution elsewhere."""
+    said = {"name": "approval.received", "step": "approve", "data": {"approved": True}}
+    stage.server.post(f"/api/executions/{waiting}/events", said)
+    stage.server.ended(waiting)
+
+
+@pytest.mark.parametrize("how", ["refused", "lost"])
+def test_what_could_not_be_read_is_asked_for_again(own_tab: Tab, stage: Stage, how: str):
+    troubled: list[str] = []
+
+    def trouble_first(route: Any) -> None:
+        if len(troubled) == 2:
+            route.continue_()
+            return
+        troubled.append(route.request.url)
+        if how == "refused":
+            said = {"error": {"code": "internal", "message": "Internal error.", "details": None}}
+            route.fulfill(status=500, json=said)
+        else:
+            route.abort()
+
+    own_tab.page.route("**/state", trouble_first)
+    page = own_tab.go(f"/executions/{stage.ids['done']}")
+    page.locator(".trouble").wait_for()
+
+    says(page, "done")
+
+    assert len(troubled) == 2
+
+
+def test_the_end_is_seen_although_the_stream_opened_before_it_followed(own_tab: Tab, stage: Stage):
+    page = own_tab.page
+    page.add_init_script(NEWS_ONLY + ANSWERS_TOO_EARLY)
+    running = start(stage.server, "ops/slow")
+    own_tab.go(f"/executions/{running}")
+    says(page, "running")
+    while not page.evaluate("window.follows.length"):
+        page.wait_for_timeout(20)
+    page.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
+    stage.server.post(f"/api/executions/{running}/cancel")
+    page.evaluate("for (const follow of window.follows) void follow().catch(() => undefined)")
+
+    says(page, "cancelled")
+
+
+def test_the_end_is_seen_although_another_tab_had_heard_of_it_before(own_tab: Tab, stage: Stage):
+    """The other one reads for both, and has read about this execution all the time."""
+    running = start(stage.server, "ops/slow")
+    stage.server.wait_for(running, "task.log")  # nothing more happens until it is cancelled
+    other = own_tab.page
+    other.add_init_script(NEWS_ONLY)
+    first: list[str] = []
+
+    def as_first(route: Any) -> None:
+        if not first:
+            first.append(route.fetch().text())
+        route.fulfill(body=first[0], content_type="application/json")
+
+    other.route("**/state", as_first)  # it does not get to know of the end, and follows on
+    read: list[str] = []
+    other.on("response", lambda one: f"topics=execution%3A{running}" in one.url and read.append(""))
+    own_tab.go(f"/executions/{running}")
+    says(other, "running")
+    while not read:
+        other.wait_for_timeout(20)
+    other.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
+    page = own_tab.context.new_page()
+    page.add_init_script(NEWS_ONLY)
+    looks: list[tuple[Any, Any]] = []
+
+    def first_late(route: Any) -> None:
+        if looks:
+            route.continue_()
+        else:
+            looks.append((route, route.fetch()))
+
+    page.route("**/state", first_late)
+    page.goto(f"{stage.server.url}/executions/{running}")
+    while not looks:
+        page.wait_for_timeout(20)
+    with other.expect_request("**/state"):
+        stage.server.post(f"/api/executions/{running}/cancel")
+    [(route, answer)] = looks
+    assert answer.json()["status"] == "RUNNING"
+    route.fulfill(response=answer)
+
+    says(page, "cancelled")
+
+
+def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
+    """The last look at the timeline may be answered before the end is stored, and the look at the
+    state after it: then nobody tells of the end any more."""
+    page = own_tab.page
+    page.add_init_script(NEWS_ONLY)
+    waiting = start(stage.server, "ops/invoice")
+    stage.server.wait_for(waiting, "step.waiting")
+    old: list[str] = []
+    ended: list[str] = []
+
+    def timeline(route: Any) -> None:
+        if ended:
+            route.continue_()
+        else:
+            old.append(route.fetch().text())
+            route.fulfill(body=old[0], content_type="application/json")
+
+    def state(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer)
+        if answer.json()["status"] == "COMPLETED":
+            ended.append(answer.text())
+
+    page.route("**/timeline", timeline)
+    page.route("**/state", state)
+    own_tab.go(f"/executions/{waiting}")
+    page.locator(".timeline .line", has_text="approve").wait_for()
+    answered(stage, waiting)
+
+    says(page, "done")
+    page.locator(".timeline .line", has_text="pay").wait_for()
+
+
+def test_a_late_count_of_forms_does_not_replace_a_newer_one(own_tab: Tab, stage: Stage):
+    waiting = start(stage.server, "ops/invoice")
+    stage.server.wait_for(waiting, "step.waiting")
+    late: list[tuple[Any, Any]] = []
+    counts: list[int] = []
+
+    def first_late(route: Any) -> None:
+        answer = route.fetch()
+        counts.append(len(answer.json()["forms"]))
+        if late:
+            route.fulfill(response=answer)
+        else:
+            late.append((route, answer))
+
+    page = own_tab.page
+    page.route("**/api/inbox?*", first_late)
+    own_tab.go("/executions")
+    page.locator(".badge").wait_for()
+    answered(stage, waiting)
+    while counts[-1] == counts[0]:
+        page.wait_for_timeout(20)
+    badge = page.locator(".badge", has_text=str(counts[-1]))
+    badge.wait_for()
+    [(route, answer)] = late
+    with page.expect_response("**/api/inbox?*"):
+        route.fulfill(response=answer)
+    page.wait_for_timeout(200)
+
+    assert badge.is_visible()
