@@ -133,14 +133,16 @@ async def _announced(system: Services, worker: Worker) -> AsyncIterator[None]:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             try:
-                await system.store.beat(msgspec.structs.replace(me, seen_at=system.clock.now()))
+                await system.store.runtimes.beat(
+                    msgspec.structs.replace(me, seen_at=system.clock.now())
+                )
             except StoreError as error:
                 logger.warning("no heartbeat: %s", error)
 
-    await system.store.beat(me)
+    await system.store.runtimes.beat(me)
     async with wiring.in_background(beat()):
         yield
-    await system.store.leave(me.name)
+    await system.store.runtimes.leave(me.name)
 
 
 async def worker(

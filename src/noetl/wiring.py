@@ -262,8 +262,8 @@ async def _clock(store: Store) -> Clock:
     """The clock that all users of this store share."""
     if store.exclusive:
         return SystemClock()
-    clock = SharedClock()
-    await clock.follow(store.time)
+    clock = SharedClock(store.time)
+    await clock.follow()
     return clock
 
 
@@ -327,7 +327,13 @@ async def _peers(system: Services) -> AsyncIterator[None]:
         yield
         return
     peers = Peers(
-        system.orchestrator, store, store.channel, clock, system.membership, _process_name()
+        system.orchestrator,
+        store.log,
+        store.queue,
+        store.channel,
+        clock,
+        system.membership,
+        _process_name(),
     )
 
     def changed() -> None:

@@ -123,7 +123,7 @@ class SharedVirtualClock(VirtualClock):
         self._latest = max(self._latest, super().now())
         return self._latest
 
-    async def follow(self, ask: Callable[[], Awaitable[float]]) -> None:
+    async def follow(self) -> None:
         self.skew = self._faults.dice.uniform(-0.3, 0.3)
 
 
@@ -232,10 +232,16 @@ class Server:
             now = shared.now()
             me = Runtime(name=name, kind="server", started_at=now, seen_at=now)
             self.orchestrator = Orchestrator(self.store, shared, VIEWS, lease_seconds=LEASE_SECONDS)
-            membership = Membership(self.store, shared, me)
+            membership = Membership(self.store.runtimes, shared, me)
             line = world.air.line(name)
             self.peers = Peers(
-                self.orchestrator, self.store, line, cast(Any, shared), membership, name
+                self.orchestrator,
+                self.store.log,
+                self.store.queue,
+                line,
+                cast(Any, shared),
+                membership,
+                name,
             )
             owned = (membership.owns,)
             jobs, patience = [self.peers.run()], LOOK_SECONDS

@@ -145,7 +145,9 @@ async def test_s03_names_that_are_sql_are_names_and_nothing_else(store: Store, t
     await store.sessions.put(session(text, "b", user=text))
     await store.credentials.put(made_credential(text))
     await store.access.put_audit(AuditEntry(at=NOON, who=text, action=text, target=text))
-    await store.beat(Runtime(name=text, kind="worker", started_at=NOON, seen_at=NOON, pool=text))
+    await store.runtimes.beat(
+        Runtime(name=text, kind="worker", started_at=NOON, seen_at=NOON, pool=text)
+    )
     await store.bodies.put(ONE, text, b"1")
     await store.catalog.register(entry(text, path=text, digest=sha256(b"net").hexdigest()), b"net")
 
@@ -154,12 +156,12 @@ async def test_s03_names_that_are_sql_are_names_and_nothing_else(store: Store, t
     assert [one.user for one in await store.sessions.of_user(text)] == [text]
     assert {one.name for one in await store.credentials.all()} == {"kept", text}
     assert (await store.access.audit())[0].target == text
-    assert [one.pool for one in await store.runtimes()] == [text]
+    assert [one.pool for one in await store.runtimes.all()] == [text]
     assert await store.bodies.get(ONE, text) == b"1"
     assert [one.path for one in await store.catalog.entries(prefix=text)] == [text]
     assert await store.access.delete_user(text)
     assert await store.credentials.delete(text)
-    assert await store.leave(text)
+    assert await store.runtimes.leave(text)
     assert await is_untouched(store)
 
 

@@ -126,7 +126,7 @@ class Services:
     def membership(self) -> Membership:
         from noetl.control.peers import Membership
 
-        return Membership(self.store, self.clock, self._me)
+        return Membership(self.store.runtimes, self.clock, self._me)
 
     @cached_property
     def executions(self) -> Executions:

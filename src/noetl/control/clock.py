@@ -51,17 +51,19 @@ class WallClock(SystemClock):
 class SharedClock(SystemClock):
     """The clock of a database that several machines use, so that they agree on when leases end."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[float]]) -> None:
+        """`ask` tells the time of the database."""
         super().__init__()
+        self._ask = ask
         self._latest = 0.0
 
     def now(self) -> float:
         self._latest = max(self._latest, super().now())
         return self._latest
 
-    async def follow(self, ask: Callable[[], Awaitable[float]]) -> None:
+    async def follow(self) -> None:
         """Go by what the shared clock says now."""
         asked = monotonic()
-        now = await ask()
+        now = await self._ask()
         answered = monotonic()
         self._offset = now + (answered - asked) / 2 - answered

@@ -24,11 +24,11 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from noetl.control.orchestrator import Orchestrator
     from noetl.store import queue as stored
-    from noetl.store.base import Runtime
+    from noetl.store.base import Runtimes
     from noetl.store.records import Records, Summary
     from noetl.store.triggers import Triggers
 
@@ -53,7 +53,7 @@ class Desk:
         queue: stored.Queue,
         records: Records,
         triggers: Triggers,
-        runtimes: Callable[..., Awaitable[list[Runtime]]],
+        runtimes: Runtimes,
         orchestrator: Orchestrator,
     ) -> None:
         self._queue = queue
@@ -97,7 +97,7 @@ class Desk:
     async def queues(self, now: float) -> QueueList:
         """Commands that wait, by pool: how many, since when, of which kinds."""
         sizes = await self._queue.sizes()
-        workers = await self._runtimes(kind="worker", since=now - LIVE_SECONDS)
+        workers = await self._runtimes.all(kind="worker", since=now - LIVE_SECONDS)
         waiting = await self._queue.waiting_commands(limit=COMMANDS_LOOKED_AT)
         names = {pool_of(name) for name in sizes} | {pool_of(row.pool) for row in workers}
         found = []

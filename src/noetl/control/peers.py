@@ -29,8 +29,9 @@ from noetl.control.leases import Order
 from noetl.control.orchestrator import Orchestrator
 from noetl.errors import NoetlError, StoreError
 from noetl.model.ids import CommandId, ExecutionId, derive
-from noetl.store.base import Channel, Runtime, Store
-from noetl.store.log import Write
+from noetl.store.base import Channel, Runtime, Runtimes
+from noetl.store.log import Log, Write
+from noetl.store.queue import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ LOOKS_REMEMBERED = 30
 class Membership:
     """The servers on one database, as far as this process knows. `me` is None for a visitor."""
 
-    def __init__(self, store: Store, clock: Clock, me: Runtime | None) -> None:
-        self._store = store
+    def __init__(self, runtimes: Runtimes, clock: Clock, me: Runtime | None) -> None:
+        self._runtimes = runtimes
         self._clock = clock
         self._me = me
         self._servers: list[str] = [me.name] if me is not None else []
@@ -87,8 +88,8 @@ class Membership:
         """Say that we are there, and see who else is."""
         now = self._clock.now()
         if self._me is not None:
-            await self._store.beat(msgspec.structs.replace(self._me, seen_at=now))
-        servers = await self._store.runtimes(kind="server", since=now - GONE_SECONDS)
+            await self._runtimes.beat(msgspec.structs.replace(self._me, seen_at=now))
+        servers = await self._runtimes.all(kind="server", since=now - GONE_SECONDS)
         self._servers = [server.name for server in servers]
 
     async def leave(self) -> None:
@@ -97,7 +98,7 @@ class Membership:
             return
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._store.leave(self._me.name)
+                await self._runtimes.leave(self._me.name)
         except (StoreError, TimeoutError) as error:
             logger.warning("this server ends, and could not say so: %s", error or "no answer")
 
@@ -142,14 +143,16 @@ class Peers:
     def __init__(
         self,
         orchestrator: Orchestrator,
-        store: Store,
+        log: Log,
+        queue: Queue,
         channel: Channel,
         clock: SharedClock,
         membership: Membership,
         name: str,
     ) -> None:
         self._orchestrator = orchestrator
-        self._store = store
+        self._log = log
+        self._queue = queue
         self._channel = channel
         self._clock = clock
         self._membership = membership
@@ -303,7 +306,7 @@ class Peers:
         ours = list(commands)
         if not ours:
             return
-        still_open = await self._store.queue.holders(ours)
+        still_open = await self._queue.holders(ours)
         for command_id in ours:
             if command_id not in still_open:
                 self._orchestrator.dispatch.close(command_id, tell=True)
@@ -334,7 +337,7 @@ class Peers:
         orchestrator, memory = self._orchestrator, self._orchestrator.memory
         awaited = orchestrator.watchers.executions()
         doubtful = memory.busy(verified)
-        heads = await self._store.log.heads(awaited.union(doubtful)) if awaited or doubtful else {}
+        heads = await self._log.heads(awaited.union(doubtful)) if awaited or doubtful else {}
         if self._looks % LOOKS_REMEMBERED == 0:
             self._seen.clear()
         self._looks += 1
@@ -347,7 +350,7 @@ class Peers:
         waiting = orchestrator.dispatch.waiting_pools()
         turns: dict[str, int] = {}
         if waiting or not self._membership.is_alone:
-            turns = await self._store.queue.free_pools()
+            turns = await self._queue.free_pools()
         pools = {pool for pool in turns if orchestrator.dispatch.is_awaited(pool)}
         await self.hear(News(executions=changed, pools=pools, turns=turns))
         await self._stop_closed(orchestrator.dispatch.held)
@@ -355,7 +358,7 @@ class Peers:
     async def _keep_beating(self) -> None:
         while True:
             try:
-                await self._clock.follow(self._store.time)
+                await self._clock.follow()
                 await self._membership.beat()
             except NoetlError as error:
                 logger.warning("we cannot say that we are there: %s", error)

@@ -37,7 +37,7 @@ async def reasons(
     }
     offers: list[str] = []
     if any(worker is None and place_of(one.pool)[1] for one, worker, _ in commands.values()):
-        workers = await store.runtimes(kind="worker", since=now - LIVE_SECONDS)
+        workers = await store.runtimes.all(kind="worker", since=now - LIVE_SECONDS)
         offers = [row.pool for row in workers]
     calls = await _calls_waiting(store.log, execution_id)
     tries = await _failed_tries(store.log, execution_id, state)

@@ -46,6 +46,29 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker isolates code and programs of tasks: `processes` or `namespaces`."""
 
 
+class Runtimes:
+    """The processes that share a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def beat(self, runtime: Runtime) -> None:
+        """A heartbeat of this process, with its current state. Its start time never changes."""
+        await self._database.change("beat", **columns_of(runtime))
+
+    async def all(self, *, kind: str | None = None, since: float | None = None) -> list[Runtime]:
+        """Processes by name; optionally of one kind, or seen at or after a moment."""
+        return await self._database.rows("runtimes", _runtime_of, kind=kind, since=since)
+
+    async def leave(self, name: str) -> bool:
+        """This process ends. Returns whether it was known."""
+        return await self._database.change("leave", name=name) > 0
+
+
+def _runtime_of(draining: int, **fields: Any) -> Runtime:
+    return Runtime(draining=bool(draining), **fields)
+
+
 class Channel(Protocol):
     """Short messages between all processes on one database. Any of them may be lost."""
 
@@ -80,6 +103,7 @@ class Store(ABC):
         self.credentials = Credentials(database)
         self.access = Access(database)
         self.sessions: Sessions = DatabaseSessions(database)
+        self.runtimes = Runtimes(database)
 
     @abstractmethod
     async def time(self) -> float:
@@ -104,23 +128,3 @@ class Store(ABC):
     @abstractmethod
     async def check(self) -> list[str]:
         """All damage, one sentence each; reads everything."""
-
-    # --- Processes ---
-
-    async def beat(self, runtime: Runtime) -> None:
-        """A heartbeat of this process, with its current state. Its start time never changes."""
-        await self._database.change("beat", **columns_of(runtime))
-
-    async def runtimes(
-        self, *, kind: str | None = None, since: float | None = None
-    ) -> list[Runtime]:
-        """Processes by name; optionally of one kind, or seen at or after a moment."""
-        return await self._database.rows("runtimes", _runtime_of, kind=kind, since=since)
-
-    async def leave(self, name: str) -> bool:
-        """This process ends. Returns whether it was known."""
-        return await self._database.change("leave", name=name) > 0
-
-
-def _runtime_of(draining: int, **fields: Any) -> Runtime:
-    return Runtime(draining=bool(draining), **fields)

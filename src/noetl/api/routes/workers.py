@@ -23,7 +23,7 @@ async def _beat(services: Services, caller: Caller, worker: Presence) -> WorkerK
     caller.principal.require_pool(worker.pool)
     now = services.clock.now()
     name = caller.principal.worker_name(worker.worker_id)
-    await services.store.beat(
+    await services.store.runtimes.beat(
         Runtime(
             name=name,
             kind="worker",
@@ -43,7 +43,7 @@ async def _beat(services: Services, caller: Caller, worker: Presence) -> WorkerK
 async def _seen(services: Services, name: str) -> Runtime | None:
     """The worker of that name, if it sent a heartbeat recently."""
     since = services.clock.now() - LIVE_SECONDS
-    found = await services.store.runtimes(kind="worker", since=since)
+    found = await services.store.runtimes.all(kind="worker", since=since)
     return next((row for row in found if row.name == name), None)
 
 
@@ -71,7 +71,7 @@ async def drain(services: Services, caller: Caller, *, body: Farewell) -> Worker
         raise NotFound(f'there is no worker "{body.worker_id}".')
     if row.host and row.name.startswith(EMBEDDED):
         raise Conflict("this worker is part of a server, and ends with it.")
-    await services.store.beat(msgspec.structs.replace(row, draining=True))
+    await services.store.runtimes.beat(msgspec.structs.replace(row, draining=True))
     await services.access.note(caller.name, "worker.drain", row.name)
     return WorkerDrained(worker_id=row.name)
 
@@ -80,7 +80,7 @@ async def deregister(services: Services, caller: Caller, *, body: Farewell) -> W
     """A worker ends; commands that it leased and has not reported on go to others at once."""
     name = caller.principal.worker_name(body.worker_id)
     given_back = await services.orchestrator.leases.take_over(lambda worker: worker == name)
-    return WorkerGone(was_known=await services.store.leave(name), given_back=given_back)
+    return WorkerGone(was_known=await services.store.runtimes.leave(name), given_back=given_back)
 
 
 def _listed(queue: str) -> str:
@@ -93,7 +93,7 @@ def _listed(queue: str) -> str:
 async def pools(services: Services, caller: Caller) -> PoolList:
     """Every pool with its workers and its queue."""
     since = services.clock.now() - LIVE_SECONDS
-    found = await services.store.runtimes(kind="worker", since=since)
+    found = await services.store.runtimes.all(kind="worker", since=since)
     sizes = await services.store.queue.sizes()
     names = sorted({pool_of(row.pool) for row in found} | {_listed(queue) for queue in sizes})
     pools = []
