@@ -5,11 +5,15 @@ process like any other: it has its own id, environment, directory, pipes, signal
 and it runs what is registered for its end. Only the imports are missing, half a second, which is
 most of what a short command costs. Tests of the start itself use `subprocess`; so does whatever
 has something in its environment that the interpreter reads (`PYTHON…`, a locale).
+
+The command gets what it starts itself from the same place, if it would import the same again: the
+processes that compile and simulate for a server.
 """
 
 from __future__ import annotations
 
 import array
+import asyncio
 import atexit
 import contextlib
 import fcntl
@@ -31,13 +35,15 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 MESSAGE_BYTES_MAX = 100_000
 NUMBER = struct.Struct("i")
 BEYOND_STANDARD = 3
 OUT_OF_THE_WAY = 500
 """Descriptors are moved up here before they get the numbers that the command expects."""
+ASKING = 900
+"""The descriptor by which a forked command asks for a process of its own."""
 OWN_THREADS = (
     "noetl.tools.duckdb.",
     "noetl.tools.sql.duckdb",
@@ -131,20 +137,26 @@ class _Source:
         atexit.register(self.close)
 
     def start(self, message: bytes, descriptors: list[int], numbers: list[int]) -> tuple[int, int]:
-        """The new process' id, and where its exit status will come."""
-        status, theirs = os.pipe()
-        told = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs, *descriptors]))]
-        head = json.dumps(numbers).encode() + b"\n"
-        try:
-            with self._turn:
-                self._socket.sendmsg([head + message], told)
-        finally:
-            os.close(theirs)
-        return NUMBER.unpack(os.read(status, NUMBER.size))[0], status
+        with self._turn:
+            return _started(self._socket, message, descriptors, numbers)
 
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+
+
+def _started(
+    source: socket.socket, message: bytes, descriptors: list[int], numbers: list[int]
+) -> tuple[int, int]:
+    """The new process' id, and where its exit status will come."""
+    status, theirs = os.pipe()
+    told = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs, *descriptors]))]
+    head = json.dumps(numbers).encode() + b"\n"
+    try:
+        source.sendmsg([head + message], told)
+    finally:
+        os.close(theirs)
+    return NUMBER.unpack(os.read(status, NUMBER.size))[0], status
 
 
 @functools.cache
@@ -206,23 +218,44 @@ def import_all() -> None:
     assert len(os.listdir("/proc/self/task")) == 1, "an import started a thread: do not import it"
 
 
-def serve(line: socket.socket) -> tuple[dict[str, Any], list[int], list[int]]:
-    """Fork for everything that is asked for. Returns in the fork; ends when nobody can ask."""
+class Wanted(NamedTuple):
+    """What a fork is to become."""
+
+    told: dict[str, Any]
+    given: list[int]
+    """Descriptors, and the numbers that the command expects them under."""
+    numbers: list[int]
+    source: socket.socket
+    """Where it asks for a process of its own."""
+
+
+def serve(line: socket.socket) -> Wanted:
+    """Fork for everything that is asked for. Returns in the fork; ends when no test can ask."""
     statuses: dict[int, tuple[int, int]] = {}
+    lines = {line.fileno(): line}
     poll = select.poll()
     poll.register(line, select.POLLIN)
     while True:
         for descriptor, _ in poll.poll():
-            if descriptor == line.fileno():
-                message, descriptors, _, _ = socket.recv_fds(line, 2 * MESSAGE_BYTES_MAX, 250)
-                if not message:
+            if descriptor in lines:
+                asking = lines[descriptor]
+                message, descriptors, _, _ = socket.recv_fds(asking, 2 * MESSAGE_BYTES_MAX, 250)
+                if not message and asking is line:
                     os._exit(0)
+                if not message:
+                    poll.unregister(descriptor)
+                    lines.pop(descriptor).close()
+                    continue
                 status, *given = descriptors
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 pid = os.fork()
                 if not pid:
                     head, _, body = message.partition(b"\n")
                     told = json.loads(body.decode(errors="surrogateescape"))
-                    return told, given, json.loads(head)
+                    return Wanted(told, given, json.loads(head), theirs)
+                theirs.close()
+                lines[ours.fileno()] = ours
+                poll.register(ours, select.POLLIN)
                 for number in given:
                     os.close(number)
                 os.write(status, NUMBER.pack(pid))
@@ -239,8 +272,10 @@ def serve(line: socket.socket) -> tuple[dict[str, Any], list[int], list[int]]:
                 os.close(status)
 
 
-def become(told: dict[str, Any], given: list[int], numbers: list[int]) -> NoReturn:
+def become(told: dict[str, Any], given: list[int], numbers: list[int], asked: int) -> NoReturn:
     """Be the command, as if this interpreter had been started for it."""
+    source = socket.socket(fileno=fcntl.fcntl(asked, fcntl.F_DUPFD_CLOEXEC, ASKING))
+    asyncio.create_subprocess_exec = functools.partial(_child, source)  # type: ignore[assignment]
     high = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) for number in given]
     os.closerange(BEYOND_STANDARD, OUT_OF_THE_WAY)
     for source, number in zip(high, numbers, strict=True):
@@ -273,8 +308,59 @@ def become(told: dict[str, Any], given: list[int], numbers: list[int]) -> NoRetu
     _end(code)
 
 
+async def _child(source: socket.socket, *words: str, **options: Any) -> Any:
+    """As `asyncio.create_subprocess_exec`, forked if it serves what a module of NoETL does."""
+    is_ours = words[:2] == (sys.executable, "-c") and words[2].endswith("import serve; serve()")
+    if not is_ours or options["stderr"] != subprocess.DEVNULL:
+        return await asyncio.subprocess.create_subprocess_exec(*words, **options)
+    ours, theirs = socket.socketpair()
+    with theirs, open(os.devnull, "w") as nowhere:
+        given = [theirs.fileno(), theirs.fileno(), nowhere.fileno()]
+        message = _message(words, options["env"], os.getcwd())
+        pid, status = _started(source, message, given, [0, 1, 2])
+    return _Child(pid, status, *await asyncio.open_connection(sock=ours))
+
+
+class _Child:
+    """As `asyncio.subprocess.Process`, as far as NoETL uses it."""
+
+    def __init__(
+        self, pid: int, status: int, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter
+    ) -> None:
+        self.returncode: int | None = None
+        self.stdin = stdin
+        self.stdout = stdout
+        self._pid = pid
+        self._status = status
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(status, self._end)
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._status)
+        said = os.read(self._status, NUMBER.size)
+        os.close(self._status)
+        self.returncode = os.waitstatus_to_exitcode(NUMBER.unpack(said)[0])
+        self._ended.set()
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self._pid, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        await self._ended.wait()
+        self.stdin.close()
+
+    async def communicate(self, said: bytes) -> tuple[bytes, None]:
+        self.stdin.write(said)
+        self.stdin.write_eof()
+        return await self.stdout.read(), None
+
+
 def _run(words: list[str], cwd: str) -> None:
-    if words[0] == "-m":
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    elif words[0] == "-m":
         sys.path[0] = cwd
         sys.argv = ["-m", *words[2:]]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -319,4 +405,4 @@ if __name__ == "__main__":
         gc.freeze()
         wanted = serve(asked)
         asked.detach()
-    become(*wanted)
+    become(wanted.told, wanted.given, wanted.numbers, wanted.source.detach())

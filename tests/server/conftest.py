@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,13 @@ def two_workers() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Guarded]:
     """A server that knows who asks."""
-    with temporary_folder() as folder, serving(folder) as server:
+    with guarding() as found:
+        yield found
+
+
+@contextmanager
+def guarding(**environment: str) -> Iterator[Guarded]:
+    with temporary_folder() as folder, serving(folder, **environment) as server:
         tokens = {}
         for role in ("admin", "viewer", "operator", "author", "worker"):
             body = {"name": role, "roles": [role]}

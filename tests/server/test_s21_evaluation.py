@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.server.conftest import Guarded
+from tests.server.conftest import Guarded, guarding
 from tests.server.processes import Server
 from tests.stopwatch import PATIENCE, meanwhile
 
@@ -34,6 +35,13 @@ def steps(count: int) -> str:
 def others(server: Server, token: str) -> AbstractContextManager[list[float]]:
     """How long somebody else waits for each answer meanwhile."""
     return meanwhile(lambda: server.get("/api/executions", token=token), server.process.pid)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    """It starts its processes as it does for users: `tests/forked.py` would fork them."""
+    with guarding(PYTHONUTF8="1") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from noetl.store.log import Write
 from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import LOG_BYTES
 from noetl.store.sqlite.database import MANY_CHANGES
+from tests import forked
+from tests.cli.conftest import clean_environment
 from tests.store.making import ONE, event, events, more, start
 from tests.store.writing_forever import GROUPS, MEMBERS, member, rounds_done
 
@@ -31,13 +33,13 @@ MIB = 1 << 20
 
 
 def python(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return forked.popen(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        env=clean_environment(),
     )
 
 
