@@ -32,7 +32,7 @@ def test_a_result_that_breaks_its_schema_is_an_error_that_is_not_worth_another_t
 
     assert failed.error["kind"] == "schema"
     assert not failed.error.get("retryable")
-    assert "`rows` has 3000 elements; 2000 are the most." in failed.error["message"]
+    assert "`rows` has 3000 elements; the maximum is 2000." in failed.error["message"]
 
 
 def test_an_execution_that_does_not_yield_what_its_playbook_promises_fails() -> None:

@@ -44,8 +44,8 @@ ORDER = {
         ({"id": 1.0, "lines": [{}], "note": None, "state": "paid"}, None),
         ({"lines": [{}]}, "the value lacks `id`."),
         ({"id": True, "lines": [{}]}, "`id` is boolean, not integer."),
-        ({"id": 0, "lines": [{}]}, "`id` is 0, against `minimum: 1`."),
-        ({"id": 1, "lines": []}, "`lines` has 0 elements; 1 are the least."),
+        ({"id": 0, "lines": [{}]}, "`id` is 0, which breaks `minimum: 1`."),
+        ({"id": 1, "lines": []}, "`lines` has 0 elements; the minimum is 1."),
         ({"id": 1, "lines": [{}, {"price": "3"}]}, "`lines[1].price` is string, not number."),
         ({"id": 1, "lines": [{}], "nte": ""}, '`nte` is not in the schema. Did you mean "note"?'),
         ({"id": 1, "lines": [{}], "state": "lost"}, '`state` is not one of "open", "paid".'),
@@ -136,7 +136,7 @@ def test_a_schema_that_never_ends_or_a_value_that_is_too_much_is_an_answer_and_n
 
 
 BROKEN = [
-    ({"properties": {"a": {}}}, {"properties": {}}, "`a` is no longer there."),
+    ({"properties": {"a": {}}}, {"properties": {}}, "`a` is no longer in the schema."),
     ({"required": ["a"]}, {}, "`a` is no longer required."),
     (
         {"type": "string"},
@@ -149,7 +149,7 @@ BROKEN = [
     ({"minimum": 3}, {"minimum": 2}, "the value has a weaker `minimum`."),
     ({"maxLength": 3}, {}, "the value has a weaker `maxLength`."),
     ({"items": {"type": "string"}}, {"items": {}}, "`[0]` may be"),
-    ({"anyOf": [{"type": "string"}]}, {}, "the value has another `anyOf`"),
+    ({"anyOf": [{"type": "string"}]}, {}, "the value has a different `anyOf`"),
     (
         {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"type": "string"}}}}},
         {"properties": {"b": {"type": "integer"}}},

@@ -33,6 +33,7 @@ from noetl.model.answers import (
     WorkerDocument,
 )
 from noetl.model.commands import place_of, pool_of
+from noetl.model.duration import timestamp
 from noetl.model.facts import Actor, sentence
 from noetl.model.ids import ExecutionId, derive, event_id, trace_of
 from noetl.model.net import FormField
@@ -71,15 +72,6 @@ def moment(at: float | None) -> str | None:
 def _second(at: float) -> str:
     """Many events happen within one."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
-
-
-def at(text: str) -> float | None:
-    """The moment that RFC 3339 text names; None if it names none."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo is not None else found.replace(tzinfo=UTC).timestamp()
 
 
 @cache
@@ -454,7 +446,7 @@ def restored(envelope: EventDocument) -> EventRow:
     fact = {
         **envelope.payload,
         "type": envelope.event_type,
-        "at": at(envelope.timestamp or ""),
+        "at": timestamp(envelope.timestamp or ""),
         "step": envelope.step,
         "step_run_id": envelope.step_run_id,
     }
@@ -465,7 +457,7 @@ def restored(envelope: EventDocument) -> EventRow:
         step=envelope.step or "",
         step_run_id=envelope.step_run_id or "",
         body=msgspec.json.encode({name: one for name, one in fact.items() if one is not None}),
-        recorded_at=at(envelope.recorded_at or "") or 0.0,
+        recorded_at=timestamp(envelope.recorded_at or "") or 0.0,
     )
 
 

@@ -1,8 +1,8 @@
-"""Help while a playbook is written: what may stand at a place of the text, and what stands there.
+"""Help for editors: what may be written at a place of the text, and what the word there means.
 
-The text is looked at as it is being typed, so it need not be right: places are found by indentation
-and brackets, keys come from the JSON Schema, names from the text itself. What is wrong with a text
-the compiler says.
+The text is still being typed, so it need not be valid: places are found by indentation and
+brackets, keys come from the JSON Schema, and names from the text itself. Mistakes are reported by
+the compiler.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROOTS: Mapping[str, str] = {
     "ctx": "What the execution has written so far.",
     "workload": "What the execution was started with, over the playbook's defaults.",
     "vars": "Variables of the execution.",
-    "args": "What the token or the step handed over.",
+    "args": "The args of the token and of the step.",
     "iter": "The element of a loop's iteration, by the name of the iterator.",
-    "event": "What has just happened: `event.name`, `event.data`.",
+    "event": "The event that just happened: `event.name`, `event.data`.",
     "error": "Why the step or call failed.",
-    "result": "What the call or step yielded.",
+    "result": "The result of the call or step.",
     "output": "The outcome of the call: `output.status`, `output.result`, `output.error`.",
     "keychain": "Secrets of the playbook's keychain, on workers only.",
-    "steps": "Results of steps by their names.",
+    "steps": "The results of steps, by name.",
     "execution_id": "The id of the execution.",
 }
 STEP_KEYS = frozenset({"step", "next", "to_step", "compensate"})
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[\w$-]+")
 
 
 class Offer(NamedTuple):
-    """Something that may be written."""
+    """A completion."""
 
     text: str
     kind: Kind
@@ -53,7 +53,7 @@ class Offer(NamedTuple):
 
 
 class About(NamedTuple):
-    """What stands at a place."""
+    """What the word at a place means."""
 
     text: str
     """In Markdown."""
@@ -63,25 +63,25 @@ class About(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place of the text."""
+    """A place in the text."""
 
     path: tuple[str, ...]
-    """Keys from the root; `[]` for the entry of a list."""
+    """The keys from the root; `[]` is an entry of a list."""
     siblings: Mapping[str, str]
-    """Keys beside it, with their values where they are plain."""
+    """The keys beside it, with their scalar values."""
     key: str | None
-    """The key whose value is being written; None where a key is."""
+    """The key whose value is being typed; None while a key is."""
     typed: str
-    """What is there of the word already."""
+    """The part of the word before the place."""
     template: str | None
-    """The text of the template before the place, if it is inside one."""
+    """Inside a template: its text before the place."""
 
 
-# --- Where --------------------------------------------------------------------------------------
+# --- Places -------------------------------------------------------------------------------------
 
 
 def place_of(text: str, line: int, column: int) -> Place:
-    """What a place of the text is; line and column count from 1."""
+    """Describe a place in the text; line and column count from 1."""
     lines = text.splitlines() or [""]
     line = max(1, min(line, len(lines)))
     before = lines[line - 1][: max(0, column - 1)]
@@ -102,12 +102,12 @@ def _typed(before: str) -> str:
 
 
 def _indent(line: str) -> int:
-    """Where the first key of a line stands, behind its dashes."""
+    """The column of the first key of a line, after its dashes."""
     return len(line) - len(line.lstrip(" -")) if line.strip(" -") else len(line)
 
 
 def _block(lines: list[str], at: int, before: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The keys above a line, and the keys beside it."""
+    """The path of keys above a line, and the keys beside it."""
     depth = _indent(before) if before.strip() else len(before)
     entry = _dash(before) if before.lstrip().startswith("-") else None
     path: list[str] = []
@@ -143,12 +143,12 @@ def _block(lines: list[str], at: int, before: str) -> tuple[tuple[str, ...], dic
                 path.append("[]")
                 limit = dash
     path.reverse()
-    siblings |= _below(lines, at, depth)
+    siblings |= _keys_after(lines, at, depth)
     return tuple(path), siblings
 
 
 def _dash(line: str) -> int | None:
-    """Where the dash of a list's entry stands."""
+    """The column of the dash of a list entry."""
     rest = line.lstrip(" ")
     return len(line) - len(rest) if rest.startswith("- ") or rest.strip() == "-" else None
 
@@ -157,8 +157,8 @@ def _value(line: str, found: re.Match[str]) -> str:
     return line[found.end() :].strip().strip("\"'")
 
 
-def _below(lines: list[str], at: int, depth: int) -> dict[str, str]:
-    """Keys beside it on the lines after."""
+def _keys_after(lines: list[str], at: int, depth: int) -> dict[str, str]:
+    """The keys beside a line on the lines after it."""
     found: dict[str, str] = {}
     for line in lines[at + 1 :]:
         if not line.strip():
@@ -172,7 +172,7 @@ def _below(lines: list[str], at: int, depth: int) -> dict[str, str]:
 
 
 def _flow(before: str) -> list[str] | None:
-    """What stands in the open brackets before a place, outermost first; None if there are none."""
+    """The text in each open bracket before a place, outermost first; None if none is open."""
     parts: list[str] = []
     current, quote = "", ""
     stack: list[str] = []
@@ -222,16 +222,16 @@ def _last_key(part: str) -> str | None:
     return match[1] if match else None
 
 
-# --- The schema -----------------------------------------------------------------------------------
+# --- The schema ---------------------------------------------------------------------------------
 
 
 def schemas_at(schema: Schema, path: tuple[str, ...], siblings: Mapping[str, str]) -> list[Schema]:
-    """What the schema says of a mapping at a path; several where several forms are allowed."""
+    """The schemas of a mapping at a path: several if several forms are allowed."""
     current = [schema]
     for depth, key in enumerate(path):
         beside = siblings if depth == len(path) - 1 else {}
         following: list[Schema] = []
-        for one in _resolved(schema, current, beside):
+        for one in _expanded(schema, current, beside):
             if key == "[]":
                 items = one.get("items")
                 following += [items] if isinstance(items, dict) else []
@@ -240,17 +240,17 @@ def schemas_at(schema: Schema, path: tuple[str, ...], siblings: Mapping[str, str
             elif isinstance(one.get("additionalProperties"), dict):
                 following.append(one["additionalProperties"])
         current = following
-    return list(_resolved(schema, current, siblings))
+    return list(_expanded(schema, current, siblings))
 
 
-def _resolved(root: Schema, found: list[Schema], siblings: Mapping[str, str]) -> Iterator[Schema]:
-    """Every form that is meant: references followed, choices taken apart."""
+def _expanded(root: Schema, found: list[Schema], siblings: Mapping[str, str]) -> Iterator[Schema]:
+    """The schemas with references followed and choices expanded."""
     waiting, seen = list(found), 0
     while waiting and seen < 500:
         one = waiting.pop(0)
         seen += 1
         if "$ref" in one:
-            waiting.insert(0, _looked_up(root, one["$ref"]))
+            waiting.insert(0, _target(root, one["$ref"]))
             one = {key: value for key, value in one.items() if key != "$ref"}
         for choice in ("anyOf", "oneOf", "allOf"):
             for part in one.get(choice, ()):
@@ -262,18 +262,18 @@ def _resolved(root: Schema, found: list[Schema], siblings: Mapping[str, str]) ->
         yield one
 
 
-def _looked_up(root: Schema, reference: str) -> Schema:
+def _target(root: Schema, reference: str) -> Schema:
     found: Any = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part, {}) if isinstance(found, dict) else {}
     return found if isinstance(found, dict) else {}
 
 
-# --- What may be written --------------------------------------------------------------------------
+# --- Completions --------------------------------------------------------------------------------
 
 
 def offers(text: str, line: int, column: int, schema: Schema) -> list[Offer]:
-    """What may stand at this place, the likeliest first."""
+    """The completions at this place, the likeliest first."""
     place = place_of(text, line, column)
     if place.template is not None:
         found = list(_in_template(text, place))
@@ -302,7 +302,7 @@ def _values(text: str, place: Place, schema: Schema) -> Iterator[Offer]:
     seen: set[str] = set()
     for one in schemas_at(schema, place.path, siblings):
         part = one.get("properties", {}).get(place.key)
-        for form in _resolved(schema, [part], {}) if isinstance(part, dict) else ():
+        for form in _expanded(schema, [part], {}) if isinstance(part, dict) else ():
             words = [*form.get("enum", ()), *([form["const"]] if "const" in form else ())]
             words += ["true", "false"] if form.get("type") == "boolean" else []
             for word in map(str, words):
@@ -334,7 +334,7 @@ def _in_template(text: str, place: Place) -> Iterator[Offer]:
 
 
 def _members(text: str, root: str) -> Iterator[Offer]:
-    """Keys of ctx and workload, as far as the text tells them."""
+    """The names after `root.`, as far as the text shows them."""
     if root == "ctx":
         yield from (Offer(name, "name", "Of ctx.") for name in dict.fromkeys(_CTX.findall(text)))
     elif root == "workload":
@@ -350,7 +350,7 @@ def _members(text: str, root: str) -> Iterator[Offer]:
 
 
 def _result_keys(text: str, step: str) -> list[str]:
-    """The keys of a step's result, as its schema lists them where it is written out."""
+    """The keys of a step's result, if the step has an inline schema that lists them."""
     root = read(text, Report())
     for one in items(field(root, "workflow")) if root is not None else ():
         if nodes.text_of(field(one, "step")) == step:
@@ -363,13 +363,13 @@ def _result_keys(text: str, step: str) -> list[str]:
 
 
 def step_names(text: str) -> list[str]:
-    """The steps of the playbook, as far as the text tells them, in their order."""
+    """The names of the steps, in order, as far as the text shows them."""
     _, _, workflow = text.partition("workflow:")
     return list(dict.fromkeys(_STEP.findall(workflow)))
 
 
 def section_keys(text: str, section: str) -> list[str]:
-    """The keys of a section of the root, in block or in brackets."""
+    """The keys of a root section, in block or flow style."""
     match = re.search(rf"^{section}:[ \t]*(.*)$", text, re.MULTILINE)
     if match is None:
         return []
@@ -388,11 +388,11 @@ def section_keys(text: str, section: str) -> list[str]:
     return found
 
 
-# --- What stands there ----------------------------------------------------------------------------
+# --- Explanations -------------------------------------------------------------------------------
 
 
 def about(text: str, line: int, column: int, schema: Schema) -> About | None:
-    """What the word at this place means; None if nothing is known of it."""
+    """What the word at this place means; None if unknown."""
     lines = text.splitlines() or [""]
     if not 1 <= line <= len(lines):
         return None
@@ -403,11 +403,11 @@ def about(text: str, line: int, column: int, schema: Schema) -> About | None:
     if word is None:
         return None
     place = place_of(text, line, word.end() + 1)
-    said = _said(text, place, word[0], written[word.end() :], schema)
-    return About(said, word[0], word.start() + 1) if said else None
+    meaning = _meaning(text, place, word[0], written[word.end() :], schema)
+    return About(meaning, word[0], word.start() + 1) if meaning else None
 
 
-def _said(text: str, place: Place, word: str, behind: str, schema: Schema) -> str:
+def _meaning(text: str, place: Place, word: str, behind: str, schema: Schema) -> str:
     if place.template is not None:
         for table in (FILTERS, TESTS, FUNCTIONS):
             if word in table:
@@ -424,15 +424,15 @@ def _said(text: str, place: Place, word: str, behind: str, schema: Schema) -> st
         return f"Step `{word}`."
     for one in schemas_at(schema, place.path, place.siblings):
         part = one.get("properties", {}).get(key)
-        if isinstance(part, dict) and (said := _description(schema, part)):
-            return f"`{key}`: {said}"
+        if isinstance(part, dict) and (description := _description(schema, part)):
+            return f"`{key}`: {description}"
     return ""
 
 
 def _description(schema: Schema, part: Schema) -> str:
     found = str(part.get("description", ""))
     if not found and "$ref" in part:
-        found = str(_looked_up(schema, part["$ref"]).get("description", ""))
+        found = str(_target(schema, part["$ref"]).get("description", ""))
     return found
 
 

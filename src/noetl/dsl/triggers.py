@@ -1,16 +1,16 @@
-"""Documents that start executions: how they are written, in one frame for all kinds.
+"""Documents other than playbooks: schedules, hooks, consumers, notifications and schemas.
 
-A kind is a shape for its `spec`, the names that its templates may read, and the rules that need to
-see more than one key. The shape is one description for the check, the JSON Schema and what is read:
-values of their types, under the names that the document's struct has. `compile_document` takes any
-kind; a playbook goes to `compile_text`.
+A kind has a shape for its `spec`, the names that its templates may read, and the rules that concern
+more than one key. As everywhere, the shape serves the check, the JSON Schema and the reading alike;
+it yields typed values under the names of the fields of the document's struct. `compile_document`
+compiles any kind, and passes playbooks to `compile_text`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from typing import Any
 
 import msgspec
@@ -51,8 +51,9 @@ from noetl.dsl.schema import DIALECT
 from noetl.dsl.schemas import InlineSchema
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
-from noetl.model.duration import seconds
+from noetl.model.duration import seconds, timestamp
 from noetl.model.net import Limits
+from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
     STORES,
@@ -78,7 +79,7 @@ OVERLAPS = ("skip", "buffer_one", "buffer_all", "cancel_other", "allow_all")
 
 
 class Span(Duration):
-    """A duration as it stands: documents are read once, so there is nothing to compute it from."""
+    """A duration without a template: these documents have nothing to compute it from."""
 
     def __init__(self, *, least: float = 0.0) -> None:
         self._least = least
@@ -93,9 +94,7 @@ class Span(Duration):
             return None
         length = seconds(value)
         if length is not None and length < self._least:
-            look.report.add(
-                "bad-value", f"{what} is shorter than {self._least:g} s, the least.", node.place
-            )
+            look.report.add("bad-value", f"{what} must be at least {self._least:g} s.", node.place)
         return None if length is None else float(length)
 
     def schema(self) -> Schema:
@@ -123,13 +122,13 @@ class Cron(Shape):
 
 
 class Moment(Shape):
-    """A moment: RFC 3339, or a local time of the schedule's zone, or a day."""
+    """A moment in RFC 3339, a local time in the schedule's zone, or a day."""
 
     def read(self, node: Node, what: str, look: Inspection) -> str | None:
         written = text_of(node)
         if written is None:
             look.wrong_type(node, what, "a moment such as 2026-01-31T12:00:00")
-        elif moment_of(written, UTC) is None:
+        elif timestamp(written) is None:
             look.report.add(
                 "bad-value",
                 f'{what} is "{written[:40]}"; write a day or a moment, such as 2026-01-31,'
@@ -142,21 +141,12 @@ class Moment(Shape):
         return {"type": "string"}
 
 
-def moment_of(written: str, zone: tzinfo) -> float | None:
-    """Seconds since 1970; a moment without an offset is local to the zone."""
-    try:
-        found = datetime.fromisoformat(written)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
 def one_or_several(expected: str, one: Shape, several: str) -> Shape:
-    """Something, or a list of such things; read as several."""
+    """One value or a list of values, read as a tuple."""
     return Either(
         expected,
         (is_list, ListOf(one, several, filled=True)),
-        (lambda _: True, Made(one, lambda found: (found,))),
+        (lambda _: True, Made(one, lambda value: (value,))),
     )
 
 
@@ -176,32 +166,35 @@ PLAYBOOK_REF = Either(
     ),
 )
 _VALUES = Made(
-    VALUES, lambda found: {key: nodes.plain(value) for key, value in found.entries.items()}
+    VALUES, lambda mapping: {key: nodes.plain(value) for key, value in mapping.entries.items()}
 )
-"""Values in the order written."""
+"""Values by name, in the order written."""
 SCHEDULE_SPEC = Record(
     "a schedule's `spec`",
     {
-        "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
-        "workload": Field(_VALUES, "With what; templates read `schedule`."),
+        "playbook": Field(PLAYBOOK_REF, "The playbook to start.", required=True),
+        "workload": Field(_VALUES, "The workload of each start; templates read `schedule`."),
         "cron": Field(
             one_or_several("a cron expression, or a list of them", Cron(), "cron expressions"),
-            "When: minute, hour, day of month, month, day of week.",
+            "The times: minute, hour, day of month, month, day of week.",
         ),
-        "every": Field(Span(least=calendar.EVERY_MIN), "Instead of `cron`: from time to time."),
-        "offset": Field(Span(), "With `every`: later by so much."),
-        "timezone": Field(Text(), "In whose local time. Default UTC."),
-        "start": Field(Moment(), "Not before."),
-        "end": Field(Moment(), "Not after."),
-        "jitter": Field(Span(), "Later by up to so much, to spread the load."),
-        "overlap": Field(OneOf(*OVERLAPS), "What if the last one still runs. Default skip."),
-        "catchup_window": Field(Span(), "A time missed by more is not started. Default 1h."),
-        "pause_on_failure": Field(Flag(), "Pause when an execution that it started failed."),
+        "every": Field(
+            Span(least=calendar.EVERY_MIN),
+            "Instead of `cron`: the time between starts.",
+        ),
+        "offset": Field(Span(), "With `every`: how much later each start is."),
+        "timezone": Field(Text(), "The time zone of the times. Default UTC."),
+        "start": Field(Moment(), "No start before this moment."),
+        "end": Field(Moment(), "No start after this moment."),
+        "jitter": Field(Span(), "A start is later by up to this long, to spread the load."),
+        "overlap": Field(OneOf(*OVERLAPS), "What if the last execution still runs. Default skip."),
+        "catchup_window": Field(Span(), "A time missed by more than this is skipped. Default 1h."),
+        "pause_on_failure": Field(Flag(), "Pause the schedule when one of its executions fails."),
     },
     removed={
         "schedule": "write `cron` or `every`.",
         "interval": "write `every`.",
-        "path": "what it starts stands under `playbook`; its own path in `metadata`.",
+        "path": "the playbook stands under `playbook`, the path of the schedule in `metadata`.",
         "tz": "write `timezone`.",
     },
     makes=dict,
@@ -210,15 +203,15 @@ _SCHEDULE_NAMES = {"schedule": ("path", "version", "time", "utc", "timezone", "p
 
 
 _TEXTS = one_or_several("a text, or a list of texts", Text(), "texts")
-_FILLED = Made(Text(), lambda written: written or None)
-"""A text whose default counts where it is empty."""
-_HEADER = Made(_FILLED, str.lower)
+_NONEMPTY = Made(Text(), lambda written: written or None)
+"""A text; if it is empty, the default applies."""
+_HEADER = Made(_NONEMPTY, str.lower)
 _SECRET = Field(
     _TEXTS,
-    "The credential that holds the secret; of several any will do.",
+    "The credential that holds the secret; with several, any of them may match.",
     required=True,
 )
-_OF_PRESET = Record(
+_PRESET_OPTIONS = Record(
     "a way to verify",
     {"secret": _SECRET, "tolerance": Field(Span(), "How old a signature may be. Default 5m.")},
     makes=dict,
@@ -251,10 +244,10 @@ _HMAC = Record(
         "header": Field(_HEADER, "The header with the signature.", required=True),
         "algorithm": Field(OneOf("sha256", "sha1", "sha512"), "Default sha256."),
         "encoding": Field(OneOf("hex", "base64"), "Default hex."),
-        "prefix": Field(Text(), "The text before the signature, such as `sha256=`."),
-        "signed": Field(_FILLED, "What is signed: {body}, {timestamp}, {id}. Default {body}."),
-        "timestamp": Field(_HEADER, "The header that says when it was signed."),
-        "id": Field(_HEADER, "The header that names the delivery."),
+        "prefix": Field(Text(), "The text before the signature in the header, such as `sha256=`."),
+        "signed": Field(_NONEMPTY, "What is signed: {body}, {timestamp}, {id}. Default {body}."),
+        "timestamp": Field(_HEADER, "The header with the time of signing."),
+        "id": Field(_HEADER, "The header with the id of the delivery."),
         "tolerance": Field(Span(), "How old a signature may be. Default 5m."),
     },
     makes=dict,
@@ -263,7 +256,7 @@ _TOKEN = Record(
     "`token`",
     {
         "secret": _SECRET,
-        "header": Field(_HEADER, "Where it is shown. Default Authorization: Bearer."),
+        "header": Field(_HEADER, "The header with the token. Default Authorization: Bearer."),
     },
     makes=dict,
 )
@@ -271,21 +264,21 @@ _WAYS = ("github", "stripe", "slack", "standard-webhooks", "hmac", "token")
 
 
 class _Verify(Shape):
-    """`none`, or a mapping with one way."""
+    """`none`, or a mapping with one way to verify."""
 
     ways = Record(
         "`verify`",
         {
-            **{name: Field(_OF_PRESET, f"As {name} signs.") for name in PRESETS},
-            "hmac": Field(_HMAC, "A signature of another sender."),
-            "token": Field(_TOKEN, "A secret that is shown as it is."),
+            **{name: Field(_PRESET_OPTIONS, f"Signatures of {name}.") for name in PRESETS},
+            "hmac": Field(_HMAC, "HMAC signatures of any other sender."),
+            "token": Field(_TOKEN, "A secret that the sender sends with each delivery."),
         },
         makes=dict,
     )
 
     def read(self, node: Node, what: str, look: Inspection) -> Verify:
         written = text_of(node)
-        said: dict[str, Any] = {}
+        options_by_way: dict[str, Any] = {}
         if written in _WAYS:
             look.report.add(
                 "bad-value",
@@ -297,14 +290,14 @@ class _Verify(Shape):
             look.report.add(
                 "bad-value",
                 f'`verify` is "{written[:60]}"; write one of {", ".join(_WAYS)} with its secret,'
-                " or `none` if anybody may call." + look.report.suggest(written, _WAYS),
+                " or `none` if anybody may call the hook." + look.report.suggest(written, _WAYS),
                 node.place,
             )
         elif written is None:
-            said = self.ways.read(node, what, look) or {}
+            options_by_way = self.ways.read(node, what, look) or {}
             if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
                 ways = ", ".join(_WAYS)
-                look.report.add("bad-value", f"`verify` has one of {ways}.", node.place)
+                look.report.add("bad-value", f"`verify` needs exactly one of {ways}.", node.place)
             for way, options in entries(node).items():
                 if way in _WAYS and nodes.is_null(options):
                     look.report.add(
@@ -314,7 +307,7 @@ class _Verify(Shape):
                         options.place,
                     )
         scheme: Any = next(iter(entries(node)), "none")
-        given = said.get(scheme, {})
+        given = options_by_way.get(scheme, {})
         given["secrets"] = tuple(name for name in given.pop("secret", ()) if name)
         if scheme in PRESETS:
             return msgspec.structs.replace(PRESETS[scheme], **given)
@@ -330,34 +323,37 @@ class _Verify(Shape):
 _START_TARGET = Record(
     "a target that is started",
     {
-        "playbook": Field(PLAYBOOK_REF, "What it starts.", required=True),
-        "workload": Field(_VALUES, "With what; templates read what came."),
+        "playbook": Field(PLAYBOOK_REF, "The playbook to start.", required=True),
+        "workload": Field(
+            _VALUES, "The workload of the start; templates read the delivery or message."
+        ),
     },
     makes=StartTarget,
 )
 
 
 def _condition(written: Any) -> str | bool:
-    """The text of a template; of a plain value, its truth."""
+    """The text of a template, or the truth of a plain value."""
     return written.value if isinstance(written.value, str) else bool(written.value)
 
 
 def _match(written: Any) -> str:
-    """The same as a text, where an empty one is true."""
-    found = _condition(written)
-    return found if isinstance(found, str) else "" if found else "{{ false }}"
+    """A condition as text; the empty text always holds."""
+    condition = _condition(written)
+    return condition if isinstance(condition, str) else "" if condition else "{{ false }}"
 
 
 _SIGNAL_TARGET = Record(
     "a target that is signalled",
     {
-        "signal": Field(Text(), "The name of the event.", required=True),
+        "signal": Field(Text(), "The name of the event to send.", required=True),
         "match": Field(
-            Made(When(), _match), "Which waiting executions: reads their workload, ctx, labels."
+            Made(When(), _match),
+            "Which waiting executions get it: reads their workload, ctx, labels.",
         ),
-        "labels": Field(_VALUES, "Which waiting executions: labels that they have."),
+        "labels": Field(_VALUES, "Which waiting executions get it: those with these labels."),
         "playbook": Field(Text(), "Only executions of this playbook."),
-        "data": Field(Anything(), "The data of the event. Default the body."),
+        "data": Field(Anything(), "The data of the event. Default: the body."),
     },
     makes=SignalTarget,
 )
@@ -369,13 +365,15 @@ _TARGET = Either(
 HOOK_SPEC = Record(
     "a hook's `spec`",
     {
-        "verify": Field(_Verify(), "How a delivery proves that it is genuine.", required=True),
-        "target": Field(_TARGET, "What a delivery does.", required=True),
+        "verify": Field(
+            _Verify(), "How the hook verifies that a delivery is genuine.", required=True
+        ),
+        "target": Field(_TARGET, "What a delivery starts or signals.", required=True),
         "when": Field(
             Made(When(), _condition),
-            "Which deliveries count; the others are answered and dropped.",
+            "Which deliveries to accept; the others are answered and dropped.",
         ),
-        "id": Field(Text(), "A template for the id of a delivery. The same id again is a repeat."),
+        "id": Field(Text(), "A template for the id of a delivery. A known id is a repeat."),
         "wait": Field(Span(), "How long the answer waits for the result. Default 0."),
         "debounce": Field(
             Record(
@@ -383,13 +381,13 @@ HOOK_SPEC = Record(
                 {
                     "key": Field(Text(), "A template: deliveries of one key become one start."),
                     "wait": Field(
-                        Span(), "Start once none has arrived for this long.", required=True
+                        Span(), "Start when none has arrived for this long.", required=True
                     ),
-                    "max_wait": Field(Span(), "At the latest this long after the first."),
+                    "max_wait": Field(Span(), "Start at the latest this long after the first."),
                 },
                 makes=Debounce,
             ),
-            "Deliveries that follow each other closely are one start.",
+            "Deliveries that follow each other closely become one start.",
         ),
     },
     makes=dict,
@@ -397,32 +395,35 @@ HOOK_SPEC = Record(
 _HOOK_NAMES: dict[str, tuple[str, ...]] = {
     "hook": ("path", "id", "time", "body", "text", "form", "headers", "query")
 }
-_OF_EXECUTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(
+_EXECUTION_NAMES: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("workload", "ctx", "labels", "execution_id", "path"), ()
 )
 
 
-_AUTH = Field(Text(), "The credential, by its name.")
-_EVERY = Field(Span(least=0.1), "How often to look. Default 5s.")
+_AUTH = Field(Text(), "The name of the credential.")
+_EVERY = Field(Span(least=0.1), "The time between two looks at the source. Default 5s.")
 _SOURCES = {
     "nats": Record(
         "a `nats` source",
         {
             "auth": _AUTH,
-            "url": Field(Text(), "The server, if the credential does not say it."),
+            "url": Field(Text(), "The server, if the credential does not name it."),
             "subject": Field(Text(), "Which messages, such as `orders.>`."),
-            "stream": Field(Text(), "The JetStream stream that keeps them."),
-            "consumer": Field(Text(), "A durable consumer of the stream. Default one of its own."),
+            "stream": Field(Text(), "The JetStream stream that stores them."),
+            "consumer": Field(Text(), "A durable consumer of the stream. Default: one of its own."),
         },
         makes=NatsSource,
     ),
     "postgres": Record(
         "a `postgres` source",
         {
-            "auth": Field(Text(), "The credential of the database, by its name.", required=True),
-            "table": Field(Text(), "The table, perhaps with its schema."),
-            "key": Field(_FILLED, "The column that tells rows apart. Default id."),
-            "mark": Field(Text(), "A column: NULL in a new row, the time when it was taken."),
+            "auth": Field(Text(), "The name of the database credential.", required=True),
+            "table": Field(Text(), "The table, optionally with its schema."),
+            "key": Field(_NONEMPTY, "The column that identifies a row. Default id."),
+            "mark": Field(
+                Text(),
+                "A column: NULL in a new row, then the time when it was taken.",
+            ),
             "channel": Field(Text(), "A channel to LISTEN to."),
             "every": _EVERY,
         },
@@ -433,8 +434,8 @@ _SOURCES = {
         {
             "url": Field(Text(), "file:///…, s3://…, gs://… or az://….", required=True),
             "auth": _AUTH,
-            "prefix": Field(Text(), "Only keys that begin so, such as `in/`."),
-            "pattern": Field(_FILLED, "Only names like this, such as `*.csv`. Default all."),
+            "prefix": Field(Text(), "Only keys with this prefix, such as `in/`."),
+            "pattern": Field(_NONEMPTY, "Only names that match, such as `*.csv`. Default: all."),
             "every": _EVERY,
         },
         makes=FilesSource,
@@ -442,23 +443,23 @@ _SOURCES = {
 }
 
 
-class _OneOf(Shape):
+class _ExactlyOne(Shape):
     """A mapping with exactly one of several keys."""
 
     def __init__(self, what: str, choices: Mapping[str, Record]) -> None:
-        self._names = " | ".join(choices)
+        self._names = ", ".join(choices)
         self._record = Record(
             what, {name: Field(one, f"{name}.") for name, one in choices.items()}, makes=dict
         )
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
-        said = self._record.read(node, what, look) or {}
+        given = self._record.read(node, what, look) or {}
         if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
-            look.report.add("bad-value", f"{what} has one of {self._names}.", node.place)
+            look.report.add("bad-value", f"{what} needs exactly one of {self._names}.", node.place)
         for name, value in entries(node).items():
             if nodes.is_null(value):
                 look.wrong_type(value, f"`{name}` of {self._record.title}", "a mapping")
-        return next(iter(said.values()), None)
+        return next(iter(given.values()), None)
 
     def schema(self) -> Schema:
         return self._record.schema() | {"minProperties": 1, "maxProperties": 1}
@@ -467,16 +468,18 @@ class _OneOf(Shape):
 CONSUMER_SPEC = Record(
     "a consumer's `spec`",
     {
-        "source": Field(_OneOf("`source`", _SOURCES), "Where messages are from.", required=True),
-        "target": Field(_TARGET, "What a message does.", required=True),
-        "format": Field(OneOf("json", "text"), "How a message is read. Default json."),
+        "source": Field(
+            _ExactlyOne("`source`", _SOURCES), "Where messages come from.", required=True
+        ),
+        "target": Field(_TARGET, "What a message starts or signals.", required=True),
+        "format": Field(OneOf("json", "text"), "The format of messages. Default json."),
         "when": Field(
             Made(When(), _condition),
-            "Which messages count; the others are recorded and dropped.",
+            "Which messages to accept; the others are recorded and dropped.",
         ),
         "max_running": Field(
             COUNT,
-            "How many of its executions may run at the same time. Default 100.",
+            "How many of its executions may run at once. Default 100.",
         ),
     },
     makes=dict,
@@ -484,22 +487,22 @@ CONSUMER_SPEC = Record(
 _CONSUMER_NAMES: dict[str, tuple[str, ...]] = {
     "message": ("path", "id", "time", "body", "text", "headers", "subject")
 }
-_ONS: tuple[NoticeKind, ...] = ("failed", "recovered", "late", "waiting", "missed")
+_EVENTS: tuple[NoticeKind, ...] = ("failed", "recovered", "late", "waiting", "missed")
 NOTIFICATION_SPEC = Record(
     "a notification's `spec`",
     {
         "on": Field(
             one_or_several(
-                f"one of {', '.join(_ONS)}, or a list of them", OneOf(*_ONS), "what to tell of"
+                f"one of {', '.join(_EVENTS)}, or a list of them", OneOf(*_EVENTS), "events"
             ),
-            "What to tell of.",
+            "The events to notify of.",
             required=True,
         ),
-        "path": Field(_TEXTS, "Of which playbooks: patterns such as `shop/*`. Default all."),
-        "labels": Field(_VALUES, "Of executions that have these labels."),
+        "path": Field(_TEXTS, "Only these playbooks: patterns such as `shop/*`. Default: all."),
+        "labels": Field(_VALUES, "Only executions with these labels."),
         "late": Field(Span(least=1.0), "With `on: late`: how long an execution may take."),
-        "window": Field(Span(), "One message for each path and kind of error. Default 1h."),
-        "target": Field(_START_TARGET, "The playbook that tells it.", required=True),
+        "window": Field(Span(), "One message per path and kind of error in this time. Default 1h."),
+        "target": Field(_START_TARGET, "The playbook that sends the message.", required=True),
     },
     makes=dict,
 )
@@ -512,7 +515,7 @@ _NOTIFICATION_NAMES: dict[str, tuple[str, ...]] = {
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What the building of a document may look at."""
+    """What the rules of a document may use."""
 
     report: Report
     zones: Zones
@@ -524,10 +527,10 @@ class Kind(msgspec.Struct, frozen=True):
     title: str
     spec: Record
     names: Mapping[str, tuple[str, ...]]
-    """What its templates may read, and the keys that each has, if they are all known."""
+    """The names that its templates may read, each with its keys if all are known."""
     makes: type[Trigger]
     rules: Callable[[Look, nodes.Mapping, dict[str, Any]], None] = lambda look, spec, given: None
-    """What needs to see more than one key. It may complete what the `spec` gives."""
+    """Checks what concerns several keys, and completes the values of the `spec`."""
 
     @property
     def shape(self) -> Record:
@@ -535,9 +538,9 @@ class Kind(msgspec.Struct, frozen=True):
             self.title,
             {
                 "apiVersion": Field(Text(), f"Always {API_VERSION}.", required=True),
-                "kind": Field(Text(), "What the document is.", required=True),
-                "metadata": Field(WrittenMetadata.shape, "What it is called.", required=True),
-                "spec": Field(self.spec, "What it does.", required=True),
+                "kind": Field(Text(), "The kind of document.", required=True),
+                "metadata": Field(WrittenMetadata.shape, "Its name and path.", required=True),
+                "spec": Field(self.spec, "What the document says.", required=True),
             },
             makes=dict,
         )
@@ -552,7 +555,7 @@ def compile_document(
     zones: Zones | None = None,
     known: Known | None = None,
 ) -> Compiled:
-    """Compile a document of any kind. Never raises for bad input: the problems say why."""
+    """Compile a document of any kind. Never raises for bad input: problems say what is wrong."""
     report = Report()
     root = read(written, report)
     kind = KINDS.get(text_of(field(root, "kind")) or "")
@@ -561,17 +564,17 @@ def compile_document(
     document = kind.shape.read(root, kind.title, Inspection(report, tools))
     metadata = document.get("metadata") or WrittenMetadata()
     name, path = _check_head(report, root, metadata, kind.title)
-    spec, made = field(root, "spec"), None
+    spec, trigger = field(root, "spec"), None
     if isinstance(spec, nodes.Mapping):
         given = document["spec"]
         kind.rules(Look(report, zones or OnlyUtc()), spec, given)
         if not report.has_errors:
             about = metadata.description or ""
-            made = kind.makes(name=name, path=path, description=about, **given)
+            trigger = kind.makes(name=name, path=path, description=about, **given)
     problems = report.problems(root)
-    if made is None:
+    if trigger is None:
         return Compiled(net=None, problems=problems)
-    return Compiled(net=None, trigger=made, digest=triggers.digest(made), problems=problems)
+    return Compiled(net=None, trigger=trigger, digest=triggers.digest(trigger), problems=problems)
 
 
 def trigger_schema(kind: str) -> Schema:
@@ -586,12 +589,12 @@ def trigger_schema(kind: str) -> Schema:
 def _check_head(
     report: Report, root: nodes.Mapping, metadata: WrittenMetadata, title: str
 ) -> tuple[str, str]:
-    """What every document says of itself; its name and its path."""
+    """Check `apiVersion` and `metadata`. Returns the name and the path."""
     version = field(root, "apiVersion")
     if version is not None and text_of(version) not in (API_VERSION, None):
         report.add(
             "unsupported-version",
-            f'apiVersion is "{text_of(version)}"; today it is {API_VERSION}.',
+            f'apiVersion is "{text_of(version)}"; write {API_VERSION}.',
             version.place,
         )
     if metadata and not metadata.name and not metadata.path:
@@ -604,11 +607,12 @@ def _check_head(
 def _check_templates(
     report: Report, node: Node | None, names: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Every template is one we would run, and reads what exists."""
+    """Report templates that cannot be compiled, and names and keys that do not exist."""
     expressions = Expressions()
-    for source, found in _templates(node):
+    readable = f" Templates of this document read {', '.join(f'`{name}`' for name in names)}."
+    for source, place in _templates(node):
         for code, message in expressions.refusal(source):
-            report.add(code, message, found.place)
+            report.add(code, message, place)
         template = expressions.compiled(source)
         if template is None:
             continue
@@ -619,8 +623,8 @@ def _check_templates(
                     report.add(
                         "not-in-scope",
                         f"`{path[0]}` does not exist here."
-                        + (report.suggest(path[0], names) or _readable(names)),
-                        found.place,
+                        + (report.suggest(path[0], names) or readable),
+                        place,
                     )
             elif names[path[0]] and len(path) > 1 and path[1] not in names[path[0]]:
                 known = names[path[0]]
@@ -628,18 +632,14 @@ def _check_templates(
                     "undefined-key",
                     f'`{path[0]}` has no "{path[1]}".'
                     + (report.suggest(path[1], known) or f" It has {', '.join(known)}."),
-                    found.place,
+                    place,
                 )
 
 
-def _readable(names: Mapping[str, tuple[str, ...]]) -> str:
-    return f" Templates of this document read {', '.join(f'`{name}`' for name in names)}."
-
-
-def _templates(node: Node | None) -> list[tuple[str, Node]]:
+def _templates(node: Node | None) -> list[tuple[str, Place]]:
     match node:
         case Scalar(value=str() as written) if has_template(written):
-            return [(written, node)]
+            return [(written, node.place)]
         case nodes.Sequence():
             return [one for item in node.items for one in _templates(item)]
         case nodes.Mapping():
@@ -659,28 +659,28 @@ def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
             + (hint or " Write a name of the IANA database, such as Europe/Berlin or UTC."),
             (field(spec, "timezone") or spec).place,
         )
-    _check_way(report, spec)
+    _check_cron_or_every(report, spec)
     cron = field(spec, "cron")
     for node in items(cron) or ([cron] if cron is not None else []):
         _check_gap(look, node, zone, zone_name)
     for key in given.keys() & {"start", "end"}:
-        given[key] = moment_of(given[key], zone or UTC)
+        given[key] = timestamp(given[key], zone or UTC)
     start, end = given.get("start"), given.get("end")
     if start is not None and end is not None and end <= start:
         report.add("bad-value", "`end` is not after `start`.", spec.keys["end"])
     _check_templates(report, spec, _SCHEDULE_NAMES)
     every = given.get("every")
     given["offset"] = given.get("offset", 0.0) % every if every else 0.0
-    _write_out(given, "jitter")
+    _default_to_zero(given, "jitter")
 
 
-def _write_out(given: dict[str, Any], key: str) -> None:
-    """Say that it is nothing: the digests of documents that are registered hold it."""
+def _default_to_zero(given: dict[str, Any], key: str) -> None:
+    """Write out a zero that is not written: the digests of registered documents contain it."""
     given.setdefault(key, float(0))
 
 
-def _check_way(report: Report, spec: nodes.Mapping) -> None:
-    """It is due by `cron` or by `every`, and by one of them alone."""
+def _check_cron_or_every(report: Report, spec: nodes.Mapping) -> None:
+    """A schedule has either `cron` or `every`."""
     if "cron" in spec.entries and "every" in spec.entries:
         report.add(
             "conflicting-keys",
@@ -691,7 +691,9 @@ def _check_way(report: Report, spec: nodes.Mapping) -> None:
         report.add("missing-key", "a schedule needs `cron` or `every`.", spec.place)
     if "offset" in spec.entries and "every" not in spec.entries:
         report.add(
-            "hint-ignored", "`offset` counts with `every` only. Delete it.", spec.keys["offset"]
+            "hint-ignored",
+            "`offset` has an effect only with `every`. Delete it.",
+            spec.keys["offset"],
         )
 
 
@@ -703,17 +705,17 @@ def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> N
     if gap is not None:
         look.report.add(
             "time-in-gap",
-            f"{gap.skipped:%H:%M} of {gap.skipped:%Y-%m-%d} does not exist in {zone_name}: the"
-            f" clock is set forward then. That day it runs at {gap.instead:%H:%M}, once. Choose"
+            f"{gap.skipped:%H:%M} on {gap.skipped:%Y-%m-%d} does not exist in {zone_name}, because"
+            f" clocks are set forward. On that day it runs once, at {gap.instead:%H:%M}. Choose"
             " another time if that matters.",
             node.place,
         )
 
 
 def _check_target(report: Report, spec: nodes.Mapping, names: dict[str, tuple[str, ...]]) -> None:
-    """All templates of the `spec`."""
+    """Check all templates of a `spec` with a target."""
     target = field(spec, "target")
-    _check_templates(report, field(target, "match"), names | _OF_EXECUTIONS)
+    _check_templates(report, field(target, "match"), names | _EXECUTION_NAMES)
     for part in (spec, target):
         for key in entries(part):
             if key not in ("match", "target"):
@@ -727,36 +729,42 @@ def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
         for key in spec.entries.keys() & {"debounce", "wait"}:
             report.add(
                 "hint-ignored",
-                f"`{key}` counts where a playbook is started. Delete it.",
+                f"`{key}` has an effect only if the target is a playbook. Delete it.",
                 spec.keys[key],
             )
         given.pop("debounce", None)
-    _write_out(given, "wait")
+    _default_to_zero(given, "wait")
     if given["wait"] > WAIT_SECONDS_MAX:
-        told = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after that the answer is 202."
-        report.add("limit-applied", told, spec.keys["wait"])
+        message = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after that the answer is 202."
+        report.add("limit-applied", message, spec.keys["wait"])
     signed = field(field(spec, "verify"), "hmac")
     if signed is not None:
         _check_signed(report, signed, given["verify"])
 
 
-def _check_signed(report: Report, options: Node, made: Verify) -> None:
+def _check_signed(report: Report, options: Node, verify: Verify) -> None:
     place = (field(options, "signed") or options).place
-    if "{body}" not in made.signed:
-        report.add("bad-value", "`signed` must hold {body}, or anybody could change it.", place)
-    for name in re.findall(r"\{(\w+)\}", made.signed):
-        if name not in ("body", "timestamp", "id"):
-            known = "{body}, {timestamp}, {id}"
-            report.add("bad-value", f"`signed` knows {known}, not {{{name}}}.", place)
-        elif name != "body" and not getattr(made, name):
-            report.add(
-                "missing-key", f"`signed` holds {{{name}}}: say its header under `{name}`.", place
-            )
-    if made.timestamp and "{timestamp}" not in made.signed:
+    if "{body}" not in verify.signed:
         report.add(
             "bad-value",
-            "`timestamp` names a header that is not signed, so anybody could change it. Put"
-            " {timestamp} into `signed`, or leave it out.",
+            "`signed` must contain {body}; otherwise anybody could change the body.",
+            place,
+        )
+    for name in re.findall(r"\{(\w+)\}", verify.signed):
+        if name not in ("body", "timestamp", "id"):
+            known = "{body}, {timestamp}, {id}"
+            report.add("bad-value", f"`signed` may contain {known}, not {{{name}}}.", place)
+        elif name != "body" and not getattr(verify, name):
+            report.add(
+                "missing-key",
+                f"`signed` contains {{{name}}}: name its header under `{name}`.",
+                place,
+            )
+    if verify.timestamp and "{timestamp}" not in verify.signed:
+        report.add(
+            "bad-value",
+            "`timestamp` names a header that is not signed, so anybody could change it. Add"
+            " {timestamp} to `signed`, or delete `timestamp`.",
             place,
         )
 
@@ -766,46 +774,55 @@ def _consumer(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     source = field(spec, "source")
     if len(entries(source)) == 1:
         [(kind, node)] = entries(source).items()
-        for code, told in _amiss(given.get("source")):
-            look.report.add(code, told, (field(source, kind) or node).place)
+        for code, message in _source_problems(given.get("source")):
+            look.report.add(code, message, (field(source, kind) or node).place)
 
 
-def _amiss(source: Source | None) -> Iterator[tuple[str, str]]:
-    """What a source lacks, with the code of the problem."""
+def _source_problems(source: Source | None) -> Iterator[tuple[str, str]]:
+    """The code and message of what is wrong with a source."""
     match source:
         case FilesSource(url=url):
             if url.partition("://")[0] not in STORES or "://" not in url:
-                told = f'`url` is "{url[:60]}"; write file:///…, s3://…, gs://… or az://….'
-                yield "bad-value", told
+                yield (
+                    "bad-value",
+                    f'`url` is "{url[:60]}"; write file:///…, s3://…, gs://… or az://….',
+                )
         case PostgresSource(table=table, mark=mark, channel=channel):
             if not table and not channel:
                 yield "missing-key", "a `postgres` source needs `table` or `channel`."
             if table and not mark:
                 yield (
                     "missing-key",
-                    "a table needs `mark`: a column that is NULL in a new row, and that the"
-                    " consumer sets to the time when it has taken the row. Without it rows that"
-                    " commit out of order could be lost.",
+                    "a table needs `mark`: a column that is NULL in a new row and that the consumer"
+                    " sets to the time when it takes the row. Without it, rows that commit out of"
+                    " order could be lost.",
                 )
         case NatsSource(subject=subject, stream=stream, consumer=consumer, url=url, auth=auth):
             if not subject and not stream:
                 yield "missing-key", "a `nats` source needs `subject` or `stream`."
             if consumer and not stream:
-                yield "missing-key", "`consumer` belongs to a `stream`: name it, too."
+                yield "missing-key", "`consumer` is a consumer of a stream: write `stream`, too."
             if not url and not auth:
-                yield "missing-key", "which server? Write `url`, or `auth` with it."
+                yield (
+                    "missing-key",
+                    "a `nats` source needs `url`, or `auth` that names the server.",
+                )
 
 
 def _notification(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     report = look.report
     _check_target(report, spec, _NOTIFICATION_NAMES)
-    ons = given.get("on", ())
-    if "late" in ons and "late" not in given:
+    events = given.get("on", ())
+    if "late" in events and "late" not in given:
         report.add("missing-key", "`on: late` needs `late`, such as 30m.", spec.keys["on"])
-    if "late" in given and "late" not in ons:
-        report.add("hint-ignored", "`late` counts with `on: late`. Delete it.", spec.keys["late"])
-    given["on"] = tuple(one for one in _ONS if one in ons)
-    _write_out(given, "late")
+    if "late" in given and "late" not in events:
+        report.add(
+            "hint-ignored",
+            "`late` has an effect only with `on: late`. Delete it.",
+            spec.keys["late"],
+        )
+    given["on"] = tuple(one for one in _EVENTS if one in events)
+    _default_to_zero(given, "late")
     given["paths"] = given.pop("path", ())
     given["labels"] = {name: str(value) for name, value in given.get("labels", {}).items()}
 
@@ -816,7 +833,7 @@ SCHEMA_SPEC = Record(
         "schema": Field(InlineSchema(), "JSON Schema, draft 2020-12.", required=True),
         "compatibility": Field(
             OneOf("readers", "none"),
-            "readers (default): a version that breaks readers of the last one is refused.",
+            "readers (default): refuse a version that would break readers of the last one.",
         ),
     },
     makes=dict,
@@ -826,9 +843,9 @@ SCHEMA_SPEC = Record(
 KINDS: dict[str, Kind] = {
     "Schema": Kind("a schema", SCHEMA_SPEC, {}, triggers.Schema),
     "Consumer": Kind(
-        "a consumer", CONSUMER_SPEC, _CONSUMER_NAMES | _OF_EXECUTIONS, Consumer, _consumer
+        "a consumer", CONSUMER_SPEC, _CONSUMER_NAMES | _EXECUTION_NAMES, Consumer, _consumer
     ),
-    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _OF_EXECUTIONS, Hook, _hook),
+    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _EXECUTION_NAMES, Hook, _hook),
     "Notification": Kind(
         "a notification", NOTIFICATION_SPEC, _NOTIFICATION_NAMES, Notification, _notification
     ),

@@ -2,29 +2,28 @@
 
     status:failed path:shop/* took:>5m since:2d label.team=x "duplicate key"
 
-All terms must hold. A value may be a comma-separated list: any of them. A minus before a term
-negates it. A word without a key is searched for in the path, the error and the id. Quotes keep
-spaces, commas and stars literal; inside them a backslash escapes a quote.
+All terms must hold. A value may be a comma-separated list, of which one must match. A minus negates
+a term. A word without a key is searched for in the path, the error and the id. In quotes, spaces,
+commas and stars are literal, and a backslash escapes a quote.
 
-Nothing here knows SQL: a store turns each term into a condition.
+This module knows no SQL: a store translates each term.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from noetl.errors import BadQuery
-from noetl.model.duration import seconds
+from noetl.model.duration import seconds, timestamp
 from noetl.model.spelling import did_you_mean
 
 LENGTH_MAX = 2000
 VALUES_MAX = 50
-"""A store compares each of them with many rows."""
+"""Each value costs a comparison per row."""
 ID_DIGITS = 18
-"""The minimum number of digits of an id."""
+"""The least number of digits of a whole id."""
 Field = Literal[
     "status",
     "waiting",
@@ -69,12 +68,12 @@ LABEL = "label."
 
 
 class Condition(NamedTuple):
-    """The condition of one value of a term."""
+    """What one value of a term asks for."""
 
     field: Field
     value: str | float | int = ""
     key: str = ""
-    """Of a label."""
+    """The name of a label."""
 
 
 class Term(NamedTuple):
@@ -85,7 +84,7 @@ class Term(NamedTuple):
 
 
 Wanted = tuple[Term, ...]
-"""A parsed query: all of its terms must hold. The empty one matches every execution."""
+"""A parsed query, whose terms must all hold. The empty query matches every execution."""
 
 
 def exactly(
@@ -96,7 +95,7 @@ def exactly(
     since: float | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Wanted:
-    """The query for these literal values, without stars or other interpretation."""
+    """The query for exactly these values; stars and other signs are literal."""
     given: tuple[tuple[Field, str | float | None], ...] = (
         ("status", status),
         ("path", path),
@@ -115,7 +114,7 @@ def quoted(text: str) -> str:
 
 
 def parse(text: str, now: float) -> Wanted:
-    """The terms of a query. Raises BadQuery, which names the place."""
+    """The terms of a query. Raises BadQuery with the place of the mistake."""
     if len(text) > LENGTH_MAX:
         raise BadQuery(f"a query has at most {LENGTH_MAX} characters; this one has {len(text)}.")
     if "\0" in text:
@@ -127,15 +126,9 @@ def parse(text: str, now: float) -> Wanted:
 
 
 def moment(written: str, now: float) -> float | None:
-    """The moment that a duration (`2d` ago) or a date (RFC 3339) names; None if it is neither."""
+    """The time of a duration before now (`2d`) or of a date (RFC 3339); None if it is neither."""
     span = seconds(written)
-    if span is not None:
-        return now - span
-    try:
-        found = datetime.fromisoformat(written)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
+    return now - span if span is not None else timestamp(written)
 
 
 # --- Reading words -----------------------------------------------------------------------------
@@ -151,7 +144,7 @@ class _Word(NamedTuple):
     """A term as it is written."""
 
     key: str
-    """With its sign, if there was one; empty for text."""
+    """Empty for a word without a key."""
     values: list[_Value]
     at: int
     negated: bool
@@ -183,7 +176,7 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _key(text: str, at: int) -> tuple[str, int]:
-    """The key before a sign, and where its value begins; no key if the word has no sign."""
+    """The key of a word and the position of its value; an empty key if the word has none."""
     end = at
     while end < len(text) and (text[end].isalnum() or text[end] in "._-/"):
         end += 1
@@ -234,7 +227,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
     is_any = text == "*" and not value.quoted
     match key:
         case "":
-            # Ids are numbers: other words need not be searched for in them.
+            # Ids are numbers, so only numbers are searched for in them.
             in_id = [_id(text)] if text.isascii() and text.isdecimal() else []
             return [Condition("text", text), *in_id]
         case "status":
@@ -276,7 +269,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
 
 
 def _id(text: str) -> Condition:
-    """A whole id, which a store finds directly, or its beginning or end."""
+    """A whole id, which a store finds directly, or the beginning or end of one."""
     return Condition("exact_id" if len(text) >= ID_DIGITS else "id", text)
 
 
@@ -291,15 +284,15 @@ def _status(value: _Value) -> list[Condition]:
     return [Condition("status", status) for status in _STATUS_WORDS[word]]
 
 
-def _compared(value: _Value) -> tuple[str, str]:
-    """The sign of a value, one of `> <` or none, and the rest."""
+def _split_sign(value: _Value) -> tuple[str, str]:
+    """The sign before a value (`>`, `<` or none), and the rest."""
     text = value.text
     sign = text[0] if text[0] in "<>" else ""
     return sign, text.removeprefix(sign).removeprefix("=" if sign else "")
 
 
 def _took(value: _Value) -> Condition:
-    sign, rest = _compared(value)
+    sign, rest = _split_sign(value)
     span = seconds(rest) if rest else None
     if span is None or not sign:
         raise _wrong(value.at, len(value.text), f'took: takes >5m or <30s, not "{value.text}".')
@@ -307,14 +300,14 @@ def _took(value: _Value) -> Condition:
 
 
 def _version(value: _Value) -> Condition:
-    sign, rest = _compared(value)
+    sign, rest = _split_sign(value)
     number = rest.removeprefix("v")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise _wrong(
             value.at, len(value.text), f'version: takes a number, >3 or <3, not "{value.text}".'
         )
     exact = int(number)
-    # Whole numbers: >3 is from 4 on, >=3 from 3 on.
+    # Bounds are inclusive: >3 means from 4 on, >=3 from 3 on.
     is_strict = bool(sign) and "=" not in value.text
     match sign:
         case ">":

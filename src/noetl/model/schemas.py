@@ -1,9 +1,9 @@
-"""JSON Schema (draft 2020-12) for results: what is wrong with a schema, whether a value fits, and
-whether a new version breaks those who read by the old one.
+"""JSON Schema (draft 2020-12) for results: whether a schema is valid, whether a value fits it, and
+whether a new version breaks readers of the old one.
 
-Schemas come from anybody, so they are bounded: `$ref` goes to the same document only, patterns are
-RE2, size and depth are limited, and a check counts what it looks at. A schema is compiled once into
-functions; `docs/decisions/0028-own-schema-validator.md` says why it is our own.
+Schemas come from users, so they are bounded: `$ref` stays within the document, patterns are RE2,
+size and depth are limited, and a check counts the values it visits. A schema is compiled once into
+functions; `docs/decisions/0028-own-schema-validator.md` says why this validator is our own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from noetl.model.toolshape import Each, Yielded
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 64
 LOOKS_MAX = 2_000_000
-"""So many values are looked at in one check. A result of some megabytes is far below."""
+"""How many values one check may visit. A result of some megabytes has far fewer."""
 DATA_DEPTH_MAX = 400
 
 Path = tuple[str | int, ...]
 Wrong = tuple[Path, str]
-"""Where in the data, and what is wrong there."""
+"""A place in the data, and what is wrong there."""
 Check = Callable[[Any, Path, "_Looks"], Wrong | None]
 
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -56,7 +56,7 @@ _REFUSED = {
 
 
 class _Looks:
-    """How much a check may still look at."""
+    """How many values a check may still visit."""
 
     __slots__ = ("left",)
 
@@ -65,14 +65,14 @@ class _Looks:
 
 
 class TooMuch(Exception):
-    """A check looked at too much: the value is too large or too deep for this schema."""
+    """The value is too large or too deep to be checked against this schema."""
 
 
-# --- What is wrong with a schema ---------------------------------------------------------------
+# --- Whether a schema is valid -----------------------------------------------------------------
 
 
 def problems(schema: Any) -> Iterator[Wrong]:
-    """Where in a schema something is wrong, and what."""
+    """Everything that is wrong with a schema."""
     try:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError, RecursionError):
@@ -182,7 +182,7 @@ def _target(root: Any, reference: str) -> Any:
 
 
 class Schema:
-    """A schema that was found good, compiled."""
+    """A compiled schema. It must be valid."""
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
@@ -201,7 +201,7 @@ class Schema:
         if schema is True:
             return lambda value, at, looks: None
         if schema is False:
-            return lambda value, at, looks: (at, "must not be there.")
+            return lambda value, at, looks: (at, "is not allowed.")
         checks = [
             made
             for key, value in schema.items()
@@ -223,15 +223,15 @@ class Schema:
     def _keyword(self, key: str, given: Any, schema: Mapping[str, Any]) -> Check | None:
         match key:
             case "type":
-                return _of_type(given if isinstance(given, list) else [given])
+                return _has_type(given if isinstance(given, list) else [given])
             case "enum":
                 return _one_of(given)
             case "const":
                 return _one_of([given])
             case "pattern":
-                return _matching(given)
+                return _matches(given)
             case "required":
-                return _with_keys(given)
+                return _has_keys(given)
             case "dependentRequired":
                 return _dependent_keys(given)
             case "uniqueItems" if given:
@@ -251,9 +251,9 @@ class Schema:
             case "allOf":
                 return _all([self._compiled(one) for one in given])
             case "anyOf":
-                return _some([self._compiled(one) for one in given], exactly=False)
+                return _any_or_one([self._compiled(one) for one in given], exactly=False)
             case "oneOf":
-                return _some([self._compiled(one) for one in given], exactly=True)
+                return _any_or_one([self._compiled(one) for one in given], exactly=True)
             case "not":
                 return _none(self._compiled(given))
             case "if":
@@ -374,12 +374,12 @@ def _from_text(text: bytes) -> Schema:
 
 
 def compiled(schema: Any) -> Schema:
-    """A good schema, compiled; the same one is compiled once."""
+    """A valid schema, compiled; equal schemas are compiled once."""
     return _from_text(msgspec.json.encode(schema, order="sorted"))
 
 
 def place_in(path: Path) -> str:
-    """A place in data, as people write it: `orders[3].price`."""
+    """A place in data, as in `orders[3].price`."""
     text = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
     return f"`{text.removeprefix('.')[:200]}`" if text else "the value"
 
@@ -404,11 +404,11 @@ _HAS_TYPE: dict[str, Callable[[Any], bool]] = {
 
 
 def type_of(value: Any) -> str:
-    """What JSON calls it."""
+    """The JSON type of a value."""
     return next((name for name in TYPES if _HAS_TYPE[name](value)), type(value).__name__)
 
 
-def _of_type(names: list[str]) -> Check:
+def _has_type(names: list[str]) -> Check:
     tests = tuple(_HAS_TYPE[name] for name in names)
     wanted = " or ".join(names)
 
@@ -422,7 +422,7 @@ def _of_type(names: list[str]) -> Check:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality of JSON: 1 is 1.0, and true is not 1."""
+    """Equality in JSON: 1 equals 1.0, and true does not equal 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -450,7 +450,7 @@ def _pattern(text: str) -> Any:
     return re2.compile(text)
 
 
-def _matching(pattern: str) -> Check:
+def _matches(pattern: str) -> Check:
     compiled_pattern = _pattern(pattern)
 
     def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
@@ -461,7 +461,7 @@ def _matching(pattern: str) -> Check:
     return check
 
 
-def _with_keys(names: list[str]) -> Check:
+def _has_keys(names: list[str]) -> Check:
     def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
         if isinstance(value, dict):
             for name in names:
@@ -484,7 +484,7 @@ def _dependent_keys(by_name: dict[str, list[str]]) -> Check:
 
 
 def _frozen(value: Any) -> Any:
-    """Equal for equal JSON, and hashable."""
+    """A hashable value that is equal for equal JSON."""
     if isinstance(value, dict):
         return frozenset((key, _frozen(part)) for key, part in value.items())
     if isinstance(value, list):
@@ -500,7 +500,7 @@ def _unique(value: Any, at: Path, looks: _Looks) -> Wrong | None:
     for index, part in enumerate(value):
         frozen = _frozen(part)
         if frozen in seen:
-            return (*at, index), "stands there twice."
+            return (*at, index), "occurs twice."
         seen.add(frozen)
     return None
 
@@ -516,7 +516,7 @@ _AMOUNTS: dict[str, tuple[Callable[[Any], Any], str, bool]] = {
 
 
 def _bound(key: str, bound: Any) -> Check | None:
-    """A bound of a number, or of a length."""
+    """The check of a bound on a number or a length."""
     if key in _AMOUNTS:
         measure, what, is_least = _AMOUNTS[key]
 
@@ -524,7 +524,10 @@ def _bound(key: str, bound: Any) -> Check | None:
             amount = measure(value)
             if amount is None or (amount >= bound if is_least else amount <= bound):
                 return None
-            return at, f"has {amount} {what}; {bound} are the {'least' if is_least else 'most'}."
+            return (
+                at,
+                f"has {amount} {what}; the {'minimum' if is_least else 'maximum'} is {bound}.",
+            )
 
         return check_length
     tests: dict[str, Callable[[Any], bool]] = {
@@ -541,7 +544,7 @@ def _bound(key: str, bound: Any) -> Check | None:
     def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
         if not _is_number(value) or test(value):
             return None
-        return at, f"is {value}, against `{key}: {bound}`."
+        return at, f"is {value}, which breaks `{key}: {bound}`."
 
     return check
 
@@ -563,7 +566,7 @@ def _all(checks: list[Check]) -> Check:
     return check
 
 
-def _some(checks: list[Check], *, exactly: bool) -> Check:
+def _any_or_one(checks: list[Check], *, exactly: bool) -> Check:
     def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
         nearest: Wrong | None = None
         fits = 0
@@ -591,11 +594,11 @@ def _none(inner: Check) -> Check:
     return check
 
 
-# --- What a schema says of a value -------------------------------------------------------------
+# --- What a schema tells about a value ---------------------------------------------------------
 
 
 def yielded(schema: Any, root: Any = None, depth: int = 0) -> Yielded:
-    """The keys of a value that fits, as far as the schema lists them; None where it does not."""
+    """The keys of a value that fits; None where the schema does not list them all."""
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > DEPTH_MAX:
         return None
@@ -619,11 +622,11 @@ _BRANCHES = {"allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas"}
 
 
 def breaks(old: Any, new: Any) -> Iterator[Wrong]:
-    """What those who rely on `old` would lose with `new`: where, and what.
+    """What readers who rely on `old` lose with `new`.
 
-    Readers rely on what is always there and on which values they may meet. So a new version may ask
-    for more (more required keys, fewer types, tighter bounds) and may add keys; it may not ask for
-    less. Parts that combine schemas are compared as a whole: they are the same, or they break.
+    Readers rely on which keys are always present and which values they may meet. So a new version
+    may demand more (more required keys, fewer types, tighter bounds) and may add keys; it may not
+    demand less. Combinations of schemas are compared as a whole: if they differ, they break.
     """
     yield from _breaks(old, new, (), old, new, set())
 
@@ -633,13 +636,13 @@ def _breaks(
 ) -> Iterator[Wrong]:
     old, new = _resolved(old, old_root), _resolved(new, new_root)
     if not isinstance(old, dict) or (id(old), id(new)) in seen:
-        return  # who was promised nothing loses nothing
+        return  # the old schema promised nothing
     seen.add((id(old), id(new)))
     if not isinstance(new, dict):
         if new is not False:
             yield at, "may be anything now."
         return
-    yield from _of_values(old, new, at)
+    yield from _value_breaks(old, new, at)
     lost = [name for name in old.get("required", ()) if name not in new.get("required", ())]
     properties = new.get("properties", {})
     for name in lost:
@@ -647,7 +650,7 @@ def _breaks(
     for name, part in old.get("properties", {}).items():
         if name not in properties:
             if name not in lost:
-                yield (*at, name), "is no longer there."
+                yield (*at, name), "is no longer in the schema."
         else:
             yield from _breaks(part, properties[name], (*at, name), old_root, new_root, seen)
     if isinstance(old.get("items"), dict):
@@ -655,7 +658,7 @@ def _breaks(
         yield from _breaks(old["items"], inside, (*at, 0), old_root, new_root, seen)
     for key in sorted(_WHOLE & (old.keys() | new.keys())):
         if key in old and old[key] != new.get(key):
-            yield at, f"has another `{key}`, and that cannot be compared."
+            yield at, f"has a different `{key}`, which cannot be compared."
 
 
 _WHOLE = _BRANCHES | {
@@ -672,7 +675,7 @@ def _resolved(schema: Any, root: Any) -> Any:
     return schema
 
 
-def _of_values(old: dict[str, Any], new: dict[str, Any], at: Path) -> Iterator[Wrong]:
+def _value_breaks(old: dict[str, Any], new: dict[str, Any], at: Path) -> Iterator[Wrong]:
     had, has = _types(old), _types(new)
     if more := sorted(has - had - ({"integer"} if "number" in had else set())):
         yield at, f"may be {' or '.join(more)} now, not only {' or '.join(sorted(had))}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ from noetl.control import documents
 from noetl.control.schedules import ScheduleState, local
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest
+from noetl.model.duration import timestamp
 from noetl.model.trigger_answers import (
     Backfilled,
     ScheduleDeleted,
@@ -127,11 +129,8 @@ def _whole_day(written: str) -> str:
 
 
 def _moment(written: str, key: str, timezone: str) -> float:
-    """The moment that a text names; without an offset, local to the zone."""
-    from noetl.dsl.triggers import moment_of
-
-    zone = zone_of(timezone)
-    found = documents.at(written) if zone is None else moment_of(written, zone)
+    """The time of a moment as written; without an offset it is local time of the zone."""
+    found = timestamp(written, zone_of(timezone) or UTC)
     if found is None:
         raise BadRequest(f"`{key}` is a moment like 2026-01-31T12:00:00Z or a day like 2026-01-31.")
     return found

@@ -10,9 +10,9 @@ from noetl.cli.output import as_text, cut, one_line
 from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
 from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
-from noetl.control.documents import at
 from noetl.model import refs
 from noetl.model.answers import ExecutionSummary
+from noetl.model.duration import timestamp
 
 ROLES = {
     "COMPLETED": "good",
@@ -39,7 +39,7 @@ def list_rows(found: list[ExecutionSummary], *, in_use: bool) -> Iterator[Drawn]
     now = time.time()
     for row in found:
         status = status_word(row.status, in_use=in_use)
-        begun = at(row.start_time or "") or 0.0
+        begun = timestamp(row.start_time or "") or 0.0
         yield Drawn(
             "",
             "    ",
@@ -66,7 +66,7 @@ def status_word(status: str, *, in_use: bool) -> str:
 def _took(row: ExecutionSummary, now: float) -> float:
     if row.duration_seconds is not None:
         return row.duration_seconds
-    return max(now - (at(row.start_time or "") or now), 0.0)
+    return max(now - (timestamp(row.start_time or "") or now), 0.0)
 
 
 def _remark(row: ExecutionSummary) -> str:
@@ -184,7 +184,9 @@ def _waiting_rows(waiting: dict[str, Any]) -> Iterator[Drawn]:
     from noetl.control.documents import event_words
 
     what = event_words(waiting["events"])
-    until = f" until {clock_time(at(waiting['until']))}" if waiting["until"] is not None else ""
+    until = (
+        f" until {clock_time(timestamp(waiting['until']))}" if waiting["until"] is not None else ""
+    )
     yield Drawn("    ", "    ", (Span(f"waits for {what}{until}", "kind"),))
     for field in waiting["form"]:
         told = {name: field[name] for name in ("default", "options") if name in field}

@@ -130,12 +130,14 @@ def printed_lines(entry: LogEntry) -> list[str]:
 
 def step_time(step: dict[str, Any]) -> str:
     """How long the last run of a step took, or has taken so far."""
-    from noetl.control.documents import at
+    from noetl.model.duration import timestamp
 
-    begun = at(step["started_at"] or "")
+    begun = timestamp(step["started_at"] or "")
     if begun is None:
         return ""
-    ended = time.time() if step["status"] == "running" else at(step["ended_at"] or "") or begun
+    ended = (
+        time.time() if step["status"] == "running" else timestamp(step["ended_at"] or "") or begun
+    )
     return length(ended - begun)
 
 

@@ -24,7 +24,7 @@ from noetl.cli.views.lines import (
     printed_lines,
     step_time,
 )
-from noetl.control.documents import at
+from noetl.model.duration import timestamp
 from noetl.model.outcome import TaskError
 
 if TYPE_CHECKING:
@@ -152,9 +152,11 @@ class _View:
         head = Text(f"{document['path']}  ", style="bold", overflow="ellipsis", no_wrap=True)
         status = document["status"]
         head.append(status.lower(), style=COLOURS.get(status, "cyan"))
-        begun = at(document["start_time"] or "")
+        begun = timestamp(document["start_time"] or "")
         if begun is not None:
-            head.append(f"  {length((at(document['end_time'] or '') or time.time()) - begun)}")
+            head.append(
+                f"  {length((timestamp(document['end_time'] or '') or time.time()) - begun)}"
+            )
         head.append(f"  {self._execution_id}", style="dim")
         if status == "PAUSED":
             head.append("  `noetl executions resume` lets it go on", style="dim")
@@ -239,4 +241,4 @@ def _wait(waits: list[WaitDocument]) -> str:
         return f"waits for {listened_for(kinds['event'].events or ())}"
     if kinds.keys() != {"timer"}:
         return ""
-    return f"waits until {clock_time(min(at(one.until or '') or 0.0 for one in waits))}"
+    return f"waits until {clock_time(min(timestamp(one.until or '') or 0.0 for one in waits))}"
