@@ -16,9 +16,9 @@ from noetl.cli.output import as_text, counted, print_json, print_line, printable
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import SourceLines
     from noetl.settings import Settings
-    from noetl.trials.files import Loaded
+    from noetl.trials.files import PlaybookTrials
     from noetl.trials.playbooks import Playbooks
-    from noetl.trials.verdict import Difference
+    from noetl.trials.verdict import Verdict
     from noetl.trials.world import Story
 
 ENDINGS = (".test.yaml", ".test.yml")
@@ -28,15 +28,9 @@ class Judged(NamedTuple):
     """A test and its outcome."""
 
     file: str
-    name: str
-    story: Story
-    differences: list[Difference]
+    verdict: Verdict
     source: SourceLines
     """Where the code of tasks is in the playbook file."""
-
-    @property
-    def passed(self) -> bool:
-        return not self.differences and not self.story.complaints
 
 
 @click.command()
@@ -222,15 +216,15 @@ def _write(target: Path, text: str) -> None:
 # --- Which tests -------------------------------------------------------------------------------
 
 
-def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | None:
+def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, PlaybookTrials] | None:
     """The tests by file. Prints why and returns None if something is wrong with any of them."""
     from noetl import wiring
     from noetl.cli.files import Unreadable, print_problems, source
     from noetl.cli.run import beside
-    from noetl.trials.files import Loaded, load
+    from noetl.trials.files import PlaybookTrials, load
 
     compile_text = wiring.compiler(settings)
-    found: dict[str, Loaded] = {}
+    found: dict[str, PlaybookTrials] = {}
     is_right = True
     for name in _files(names):
         text = source(name)
@@ -239,7 +233,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, Loaded] | N
             is_right = False
             continue
         one = load(name, text.text, compile_text, beside)
-        if isinstance(one, Loaded):
+        if isinstance(one, PlaybookTrials):
             found[name] = one
             continue
         is_right = False
@@ -274,7 +268,7 @@ def _files(names: tuple[str, ...]) -> Iterator[str]:
 
 
 async def _judge(
-    settings: Settings, loaded: dict[str, Loaded], only: str, *, as_json: bool
+    settings: Settings, loaded: dict[str, PlaybookTrials], only: str, *, as_json: bool
 ) -> list[Judged]:
     judged = []
     async for one in _run(settings, loaded, only):
@@ -284,19 +278,19 @@ async def _judge(
     return judged
 
 
-async def _run(settings: Settings, loaded: dict[str, Loaded], only: str) -> AsyncIterator[Judged]:
-    from noetl.trials.files import Expect
-    from noetl.trials.verdict import differences
-    from noetl.trials.world import run_trial, surroundings
+async def _run(
+    settings: Settings, loaded: dict[str, PlaybookTrials], only: str
+) -> AsyncIterator[Judged]:
+    from noetl.trials.verdict import judge
+    from noetl.trials.world import surroundings
 
     async with surroundings(settings) as around:
-        for name, (file, playbooks) in loaded.items():
-            for trial in file.tests:
+        for name, one in loaded.items():
+            for trial in one.file.tests:
                 if only.lower() in trial.name.lower():
-                    story = await run_trial(file.whole(trial), playbooks, around)
-                    found = differences(trial.expect or Expect(), story, playbooks.nets)
-                    source = await _source(settings, story, playbooks)
-                    yield Judged(name, trial.name, story, found, source)
+                    verdict = await judge(one, trial, around)
+                    source = await _source(settings, verdict.story, one.playbooks)
+                    yield Judged(name, verdict, source)
 
 
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
@@ -323,26 +317,27 @@ def _show(judged: Judged) -> None:
     """Print one line, and below it every failed expectation."""
     from noetl.cli.views.lines import length
 
-    mark = _mark(judged.passed)
-    print_line(f"{mark} {printable(judged.name)}  ({length(judged.story.elapsed)})")
-    if judged.passed:
+    verdict = judged.verdict
+    mark = _mark(verdict.passed)
+    print_line(f"{mark} {printable(verdict.name)}  ({length(verdict.story.elapsed)})")
+    if verdict.passed:
         return
-    for complaint in judged.story.complaints:
+    for complaint in verdict.story.complaints:
         for line in complaint.splitlines():
             print_line(f"    {printable(line)}")
     placed = _placed(judged)
-    for what, expected, found in judged.differences:
+    for what, expected, found in verdict.differences:
         print_line(f"    {printable(what)}")
         print_line(f"      expected  {_written(expected)}")
         print_line(f"      found     {_written(found, placed)}")
     print_line("    what happened")
-    for line in _story(judged.story):
+    for line in _story(verdict.story):
         print_line(f"      {_with_places(line, placed)}")
 
 
 def _placed(judged: Judged) -> dict[str, str]:
     """Error messages as recorded → with file and line."""
-    document = judged.story.execution
+    document = judged.verdict.story.execution
     told = judged.source.told(dict(document))
     errors = [(document["error"], told["error"])] + [
         (one["error"], other["error"])
@@ -389,30 +384,13 @@ def _last_word(story: Story) -> str:
 
 
 def _conclude(judged: list[Judged], only: str, *, as_json: bool) -> int:
-    failed = sum(not one.passed for one in judged)
+    failed = sum(not one.verdict.passed for one in judged)
     if as_json:
-        print_json({"passed": len(judged) - failed, "failed": failed, "tests": _as_data(judged)})
+        tests = [{"file": one.file, **one.verdict.as_data()} for one in judged]
+        print_json({"passed": len(judged) - failed, "failed": failed, "tests": tests})
     if not judged:
         say(f'no test has "{only}" in its name.' if only else "there are no tests.")
         return WRONG
     if not as_json:
         say(f"{counted(len(judged), 'test')}, {failed or 'none'} failed")
     return FAILED if failed else OK
-
-
-def _as_data(judged: list[Judged]) -> list[dict[str, Any]]:
-    from noetl.trials.verdict import way_of
-
-    return [
-        {
-            "file": one.file,
-            "name": one.name,
-            "passed": one.passed,
-            "status": one.story.execution["status"],
-            "elapsed_seconds": round(one.story.elapsed, 3),
-            **way_of(one.story.facts)._asdict(),
-            "complaints": list(one.story.complaints),
-            "differences": [difference._asdict() for difference in one.differences],
-        }
-        for one in judged
-    ]

@@ -157,7 +157,7 @@ _VALUES = Values()
 
 
 class Length(Duration):
-    """A duration that is written out: nothing could fill in a template here."""
+    """A duration without a template: nothing could fill one in."""
 
     def read(self, node: Node, what: str, look: Inspection) -> Node:
         if has_template(text_of(node) or ""):
@@ -344,12 +344,12 @@ def _of_a_test_file(problem: Problem) -> Problem:
 
 
 def check_names(root: Mapping, nets: Sequence[Net]) -> tuple[Problem, ...]:
-    """Everything the tests name must be in the playbook; a misspelt step would go unnoticed.
+    """Report names that the playbook does not have; a misspelt step would go unnoticed.
 
     The first of the nets is the playbook that is tested.
     """
     report = Report()
-    # A workbook entry runs in a step's place where it undoes what the step did.
+    # A workbook entry that compensates a step runs under its own name.
     steps = {body.name for body in bodies(nets[0])}
     entries = {entry.name for net in nets for entry in net.keychain}
     for name, place in _steps(root):
@@ -453,36 +453,36 @@ class Wrong(NamedTuple):
     problem: Problem
 
 
-class Loaded(NamedTuple):
-    """A file of tests with what they test."""
+class PlaybookTrials(NamedTuple):
+    """A file of tests, and the playbooks that they test."""
 
     file: TrialFile
     playbooks: Playbooks
 
 
-def load(name: str, text: str, compile_text: Compile, beside: Beside) -> Loaded | list[Wrong]:
+def load(
+    name: str, text: str, compile_text: Compile, beside: Beside
+) -> PlaybookTrials | list[Wrong]:
     """The tests, or everything that is wrong with their file or its playbook."""
     found = read_trials(text)
-    if found.file is None or found.root is None:
+    if found.file is None:
         return [Wrong(name, problem) for problem in found.problems]
     place = Path(name).parent / found.file.playbook
     try:
         playbook = place.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         return [Wrong(name, _unreadable(found.file.playbook, error))]
-    return load_of(name, text, str(place), playbook, compile_text, beside(place.parent))
+    return _with_playbook(name, found, str(place), playbook, compile_text, beside(place.parent))
 
 
-def load_of(
-    name: str,
-    text: str,
-    place: str,
-    playbook: str,
-    compile_text: Compile,
-    beside: Map[str, str],
-) -> Loaded | list[Wrong]:
-    """The same for a playbook whose text is known, whatever file the tests name."""
-    found = read_trials(text)
+def load_for(playbook: str, text: str, compile_text: Compile) -> PlaybookTrials | list[Wrong]:
+    """The same for the text of a playbook, whatever file the tests name."""
+    return _with_playbook("tests", read_trials(text), "playbook", playbook, compile_text, {})
+
+
+def _with_playbook(
+    name: str, found: Read, place: str, playbook: str, compile_text: Compile, beside: Map[str, str]
+) -> PlaybookTrials | list[Wrong]:
     if found.file is None or found.root is None:
         return [Wrong(name, problem) for problem in found.problems]
     compiled = compile_beside(playbook, compile_text, beside)
@@ -498,7 +498,7 @@ def load_of(
     problems = check_names(found.root, playbooks.nets)
     if problems:
         return [Wrong(name, problem) for problem in problems]
-    return Loaded(found.file, playbooks)
+    return PlaybookTrials(found.file, playbooks)
 
 
 def _unreadable(playbook: str, error: Exception) -> Problem:
@@ -509,14 +509,14 @@ def _unreadable(playbook: str, error: Exception) -> Problem:
 def _children(
     net: Net, compile_text: Compile, beside: Map[str, str]
 ) -> dict[str, Net] | list[Wrong]:
-    """The playbooks that this one calls, and that those call, as far as they lie beside it."""
+    """The playbooks that this one calls, directly or through others, if they are beside it."""
     found: dict[str, Net] = {}
     wanted, done = called_playbooks(net), {net.path}
     while wanted := wanted - done:
         path = wanted.pop()
         done.add(path)
         if path not in beside:
-            continue  # there may be a stand-in for it; if not, the step that calls it says so
+            continue  # a stand-in may answer for it; otherwise the step that calls it fails
         compiled = compile_text(beside[path])
         if compiled.net is None:
             return [Wrong(path, one) for one in compiled.problems if one.severity == "error"]

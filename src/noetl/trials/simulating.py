@@ -1,7 +1,7 @@
 """The process in which a server tries playbooks out: one job each.
 
-`noetl.api.simulation` starts it and speaks to it; nothing of the server's is in it. No tool is
-called: recorded outcomes or the stand-ins of a test answer instead, also for Python code, which a
+`noetl.api.simulation` starts it and talks to it; it shares nothing with the server. No tool is
+called: recorded outcomes or the stand-ins of a test answer instead, even for Python code, which a
 test on a developer's machine would run.
 """
 
@@ -21,19 +21,14 @@ from noetl.api.simulation import Compare, Job, Refused, RunTests, WriteTest
 from noetl.control.recordings import read_bytes
 from noetl.errors import BadRequest
 from noetl.model import net as nets
-from noetl.model.retrospect import (
-    TestDifference,
-    TestDocument,
-    TestsDocument,
-    WhatIfExecution,
-)
+from noetl.model.retrospect import TestDocument, TestsDocument, WhatIfExecution
 from noetl.settings import Settings
 from noetl.trials.clock import VirtualLoop
-from noetl.trials.files import Expect, Loaded, Trial, load_of
+from noetl.trials.files import PlaybookTrials, load_for
 from noetl.trials.from_run import trial_of, written
 from noetl.trials.recorded import PURE, compared
-from noetl.trials.verdict import differences, way_of
-from noetl.trials.world import Surroundings, run_trial, surroundings
+from noetl.trials.verdict import judge
+from noetl.trials.world import Surroundings, surroundings
 
 COMPUTING_SECONDS = 60
 MEMORY_MAX = 4 * 1024**3
@@ -79,38 +74,20 @@ async def _compared(job: Compare, around: Surroundings) -> list[WhatIfExecution]
 
 
 def _tested(settings: Settings, job: RunTests) -> TestsDocument:
-    loaded = load_of(
-        "tests", job.tests, "playbook", job.playbook, wiring.compiler(settings), beside={}
-    )
-    if not isinstance(loaded, Loaded):
+    loaded = load_for(job.playbook, job.tests, wiring.compiler(settings))
+    if not isinstance(loaded, PlaybookTrials):
         problems = [wrong.problem for wrong in loaded]
         return TestsDocument(passed=0, failed=0, problems=problems, tests=[])
-    trials = loaded.file.tests[:TESTS_MAX]
-    found = _run(settings, lambda around: _judged(loaded, trials, around))
-    passed = sum(one.passed for one in found)
-    return TestsDocument(passed=passed, failed=len(found) - passed, problems=[], tests=found)
+    tests = _run(settings, lambda around: _judged(loaded, around))
+    passed = sum(test.passed for test in tests)
+    return TestsDocument(passed=passed, failed=len(tests) - passed, problems=[], tests=tests)
 
 
-async def _judged(loaded: Loaded, trials: list[Trial], around: Surroundings) -> list[TestDocument]:
+async def _judged(loaded: PlaybookTrials, around: Surroundings) -> list[TestDocument]:
     tools = {
         kind: tool if kind in PURE else msgspec.structs.replace(tool, run=None)
         for kind, tool in around.tools.items()
     }
-    found = []
-    for trial in trials:
-        story = await run_trial(
-            loaded.file.whole(trial), loaded.playbooks, around._replace(tools=tools)
-        )
-        wrong = differences(trial.expect or Expect(), story, loaded.playbooks.nets)
-        found.append(
-            TestDocument(
-                name=trial.name,
-                passed=not wrong and not story.complaints,
-                status=story.execution["status"],
-                elapsed_seconds=round(story.elapsed, 3),
-                steps=list(way_of(story.facts).steps),
-                complaints=list(story.complaints),
-                differences=[TestDifference(**one._asdict()) for one in wrong],
-            )
-        )
-    return found
+    around = around._replace(tools=tools)
+    verdicts = [await judge(loaded, trial, around) for trial in loaded.file.tests[:TESTS_MAX]]
+    return [msgspec.convert(verdict.as_data(), TestDocument) for verdict in verdicts]

@@ -10,12 +10,12 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.events import Event, NextSelected, StepScheduled, StepSkipped
 from noetl.model.net import Net
-from noetl.trials.files import ARROW, Expect
+from noetl.trials.files import ARROW, Expect, PlaybookTrials, Trial
 from noetl.trials.playbooks import target
-from noetl.trials.world import Story
+from noetl.trials.world import Story, Surroundings, run_trial
 
 NOTHING = "nothing"
-"""What is found where nothing is."""
+"""Shown in place of a missing value."""
 
 
 class Difference(NamedTuple):
@@ -26,11 +26,41 @@ class Difference(NamedTuple):
     found: Any
 
 
+class Verdict(NamedTuple):
+    """A test that was run: what happened, and what was expected to be different."""
+
+    name: str
+    story: Story
+    differences: list[Difference]
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences and not self.story.complaints
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "passed": self.passed,
+            "status": self.story.execution["status"],
+            "elapsed_seconds": round(self.story.elapsed, 3),
+            **way_of(self.story.facts)._asdict(),
+            "complaints": list(self.story.complaints),
+            "differences": [difference._asdict() for difference in self.differences],
+        }
+
+
+async def judge(loaded: PlaybookTrials, trial: Trial, around: Surroundings) -> Verdict:
+    """Run one test of a file."""
+    story = await run_trial(loaded.file.whole(trial), loaded.playbooks, around)
+    found = differences(trial.expect or Expect(), story, loaded.playbooks.nets)
+    return Verdict(trial.name, story, found)
+
+
 class Way(NamedTuple):
     """How an execution went through its playbook."""
 
     steps: Sequence[str]
-    """Every run of a step, in order; of a workbook entry that undoes one, the entry."""
+    """Every run of a step, in order; a compensation by a workbook entry has the entry's name."""
     arcs: Sequence[str]
 
 
@@ -52,7 +82,7 @@ def way_of(facts: Sequence[Event]) -> Way:
 
 
 def differences(expect: Expect, story: Story, nets: Sequence[Net]) -> list[Difference]:
-    """Everything that is not as expected. Where a test was broken off, nothing can be said."""
+    """Everything that is not as expected; nothing if the test was interrupted."""
     if story.complaints:
         return []
     way = way_of(story.facts)
