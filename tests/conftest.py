@@ -23,25 +23,47 @@ LONGEST_FIRST = (
 )
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
+OF_RUN = "noetl-run-"
+"""What a run of tests leaves lies in a directory with this name and the number of its process."""
 
 
 def pytest_configure() -> None:
-    """Put the files of tests into memory, where waiting for the disk costs nothing.
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # The others have what the first one chose.
+        _choose_places()
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+    # Thousands of tests are made here, and none of them is garbage: see below.
+    gc.disable()
 
-    Tests kill processes and never cut the power: what a killed process wrote is there either way.
+
+def _choose_places() -> None:
+    """Put the files of tests into memory, where waiting for the disk costs nothing, and into one
+    directory that goes when they end.
+
+    Tests kill processes and never cut the power: what a killed process wrote is there either way,
+    and what it would have cleared away is left.
     """
     is_there = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     has_room = is_there and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
-    if has_room and "TMPDIR" not in os.environ:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+    place = str(MEMORY) if has_room and "TMPDIR" not in os.environ else tempfile.gettempdir()
+    for left in Path(place).glob(f"{OF_RUN}*"):
+        if not Path("/proc", left.name.removeprefix(OF_RUN)).exists():  # It was killed.
+            shutil.rmtree(left, ignore_errors=True)
+    own = Path(place, f"{OF_RUN}{os.getpid()}")
+    own.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    # `tmp_path` of a test that failed stays, to be looked at.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
     # Test modules are rewritten and compiled once for all runs, also where Python is told to
     # write nothing beside its sources.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = f"{tempfile.gettempdir()}/noetl-tests-{os.getuid()}"
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    # Thousands of tests are made here, and none of them is garbage: see below.
-    gc.disable()
+    os.environ["PYTHONPYCACHEPREFIX"] = f"{place}/noetl-tests-{os.getuid()}"
+
+
+def pytest_unconfigure() -> None:
+    own = Path(tempfile.gettempdir())
+    if own.name == f"{OF_RUN}{os.getpid()}":
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

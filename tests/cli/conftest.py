@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 from pathlib import Path
 from typing import NamedTuple
@@ -36,9 +35,7 @@ def clean_environment(**more: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("NOETL_", "PYTEST_")) and name not in unwanted
     }
-    # As when it is installed: compiled once, wherever the sources are.
-    compiled = {"PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/noetl-tests-{os.getuid()}"}
-    return ours | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | compiled | more
+    return ours | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | more
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
-IN_MEMORY = Path("/dev/shm")
-"""Where files cost no disk, if this machine has it: `synchronous=FULL` is the point elsewhere."""
 PAGE = 1000
 
 
@@ -113,9 +111,8 @@ def _require_same_fold(events: list[Event]) -> None:
 
 @contextmanager
 def temporary_folder() -> Any:
-    """An empty directory, in memory where that is possible."""
-    place = IN_MEMORY if IN_MEMORY.is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix="noetl-test-", dir=place))
+    """An empty directory, where `TMPDIR` says: in tests, in memory if that is possible."""
+    folder = Path(tempfile.mkdtemp(prefix="noetl-test-"))
     try:
         yield folder
     finally:
