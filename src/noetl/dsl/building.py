@@ -1,7 +1,7 @@
-"""What the build of one document carries along: findings, places, and every template it met.
+"""The state of one compilation: problems, places, and every template.
 
-The net itself knows no places. Each thing that is built is therefore marked here with where it
-stood, so that checks can be written against the net and still point into the text.
+The net itself knows no places. So everything that is built is marked here with its place in the
+text, and checks can work on the net and still point into the text.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Home(msgspec.Struct, frozen=True):
     """The step or workbook entry that is being built, with what its templates may name."""
 
     name: str = ""
-    """Of the step; empty at the root."""
+    """The step; empty at the root."""
     block: str = ""
-    """Of the workbook entry."""
+    """The workbook entry, if it is one."""
     iterators: tuple[str, ...] = ()
 
 
 class Use(msgspec.Struct, frozen=True):
-    """One template, where it stands and where it will be evaluated."""
+    """A template, its place, and the scope in which it will be evaluated."""
 
     source: str
     place: Place
@@ -79,7 +79,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Building:
-    """One compilation."""
+    """The state of one compilation."""
 
     def __init__(
         self,
@@ -94,18 +94,18 @@ class Building:
         self.tools = tools
         self.limits = limits
         self.kind_defaults: dict[str, Values] = {}
-        """What the executor's placement says of tool kinds."""
+        """Config per tool kind from the executor's placement."""
         self.inline_max: int | None = None
-        """Larger results of tasks are kept by reference, if the task says nothing of that."""
+        """Larger results are kept by reference, unless the task says otherwise."""
         self.tracing: WrittenTracing | None = None
-        """What the executor says of the tracing of all steps."""
+        """The executor's tracing settings for all steps."""
         self.known = known or Known()
         self.unresolved: dict[str, Place] = {}
-        """Schemas that are named and not known."""
+        """Schemas that the playbook names and that are not known."""
         self.expressions = Expressions()
         self.uses: list[Use] = []
         self.secret_uses: list[Use] = []
-        """Those of the keychain, which any step may come to evaluate."""
+        """Templates of the keychain, which any step may evaluate."""
         self.blocks: dict[str, tuple[Block, list[Use]]] = {}
         """Workbook entries with their templates, for the steps that call them."""
         self.debug: dict[str, Place] = {}
@@ -113,14 +113,14 @@ class Building:
         self.code_lines: dict[str, int] = {}
         """Task (`step.task`) → the line of the document at which its code begins."""
         self.absent: dict[Place, set[str]] = {}
-        """Reserved names that do not exist where a template reads them, all uses guarded."""
+        """Reserved names that do not exist where a template reads them, with every use guarded."""
         self._places: dict[tuple[int, str], Place] = {}
         self._marked: list[object] = []
         self._parts: dict[int, Parts] = {}
 
     def mark(self, thing: object, place: Place, **parts: Place | None) -> None:
         """Remember where `thing` and its parts were written."""
-        # The object is kept, so that its id stays its own while we compile.
+        # Keeping the object keeps its id unique while we compile.
         self._marked.append(thing)
         self._places[id(thing), ""] = place
         for part, part_place in parts.items():
@@ -128,16 +128,16 @@ class Building:
                 self._places[id(thing), part] = part_place
 
     def mark_as(self, thing: object, like: object) -> None:
-        """It stands where that other thing stood."""
+        """Give `thing` the places of `like`."""
         parts = {part: self.written(like, part) for part in ("name", "kind", "task", "args")}
         self.mark(thing, self.at(like), **parts)
 
     def written(self, thing: object, part: str) -> Place | None:
-        """Where that part of it was written; None if it was not."""
+        """The place of a part; None if it was not written."""
         return self._places.get((id(thing), part))
 
     def at(self, thing: object, part: str = "") -> Place:
-        """Where to point at: that part, or the whole if the part was not written."""
+        """The place to report: that of the part, or of the whole if the part was not written."""
         return self.written(thing, part) or self._places[id(thing), ""]
 
     def parts(self, body: Step | Block) -> Parts:
@@ -148,7 +148,7 @@ class Building:
         return parts
 
     def value(self, node: Node | None, where: Where, home: Home) -> Any:
-        """The plain value, with every template in it noted."""
+        """The plain value. Records every template in it."""
         self._note(node, where, home)
         return nodes.plain(node)
 
@@ -164,7 +164,7 @@ class Building:
                     self._note(item, where, home)
 
     def values(self, node: Node | None, where: Where, home: Home) -> Values:
-        """The same, for what must be a mapping."""
+        """The same for a mapping; empty if it is none."""
         if not isinstance(node, nodes.Mapping):
             return {}
         found: Values = self.value(node, where, home)
@@ -180,7 +180,7 @@ class Building:
         return bool(node.value)
 
     def amount(self, node: Node | None, where: Where, home: Home) -> Amount | None:
-        """A number; a duration becomes seconds; a template stays what it is."""
+        """A number, the seconds of a duration, or a template."""
         if not isinstance(node, Scalar) or isinstance(node.value, bool) or node.value is None:
             return None
         if isinstance(node.value, str) and has_template(node.value):

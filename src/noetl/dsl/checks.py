@@ -1,4 +1,4 @@
-"""The rules of the language that shapes cannot tell: one function each, all of them run."""
+"""The rules of the language that no single shape can check, one function each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Check = Callable[[Building, Net], None]
 
 
 def check_document(building: Building, written: WrittenPlaybook) -> None:
-    """What the root itself must say."""
+    """Check `apiVersion`, `kind` and `metadata`."""
     add = building.report.add
     root, metadata = written.node, written.metadata
     if written.apiVersion not in (API_VERSION, None):
@@ -128,7 +128,7 @@ def names_are_unique(building: Building, net: Net) -> None:
 
 
 def names_are_usable(building: Building, net: Net) -> None:
-    """Names that templates could not tell from something else."""
+    """Names must not collide with other names in templates."""
     for step in net.steps:
         _refuse_reserved(building, "a step", step.name, building.at(step, "name"), NOT_FOR_STEPS)
     for body in bodies(net):
@@ -169,7 +169,7 @@ def _refuse_reserved(
 def entry_exists(building: Building, net: Net) -> None:
     names = [step.name for step in net.steps]
     if not names:
-        return  # the shape check has said that there are no steps
+        return  # the shape has reported that there are no steps
     if net.entry not in names:
         building.report.add(
             "no-entry-step",
@@ -208,7 +208,7 @@ def jumps_land(building: Building, net: Net) -> None:
 
 
 def references_exist(building: Building, net: Net) -> None:
-    """Workbook calls and compensations name something that is there."""
+    """Workbook calls and compensations must name something that exists."""
     blocks = [block.name for block in net.workbook]
     for body in bodies(net):
         for task in building.parts(body).tasks:
@@ -325,7 +325,7 @@ def sinks_have_something_to_store(building: Building, net: Net) -> None:
 
 
 def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
-    """Stored credentials are not known here, but a name that is nearly an entry is suspicious."""
+    """Stored credentials are unknown here, but a name similar to a keychain entry is suspicious."""
     declared = [entry.name for entry in net.keychain]
     if not declared:
         return
@@ -345,7 +345,7 @@ def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
 
 
 def cursors_belong_to_steps(building: Building, net: Net) -> None:
-    """A claim is leased and recorded frame by frame, which one call of an entry cannot be."""
+    """A cursor is recorded frame by frame, and a call of a workbook entry is one call."""
     for block in net.workbook:
         if block.loop is not None and block.loop.cursor is not None:
             building.report.add(
@@ -358,7 +358,7 @@ def cursors_belong_to_steps(building: Building, net: Net) -> None:
 
 
 def inputs_make_sense(building: Building, net: Net) -> None:
-    """Names that templates can use, bounds of the right type, and defaults that fit."""
+    """Inputs need names that templates can use, bounds of the right type and defaults that fit."""
     for one in net.executor.inputs:
         place = building.at(one)
         if not _TASK_NAME.fullmatch(one.name) or "-" in one.name:
@@ -399,7 +399,7 @@ def inputs_make_sense(building: Building, net: Net) -> None:
 
 
 def calls_fit(building: Building, net: Net) -> None:
-    """What is written out in a call of a playbook that is known is what that one takes."""
+    """Calls of known playbooks must pass inputs that those take."""
     known = {net.path: net, **building.known.playbooks}
     for body in bodies(net):
         for task in building.parts(body).tasks:

@@ -30,7 +30,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     net: Net | None
     """None if there was an error, or if it is not a playbook."""
     trigger: Trigger | None = None
-    """What a document of another kind became."""
+    """The compiled document of any other kind."""
     digest: str = ""
     problems: tuple[Problem, ...] = ()
     debug: Mapping[str, Place] = {}
@@ -38,9 +38,9 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     code_lines: Mapping[str, int] = {}
     """Task (`step.task`) → the line of the text at which its code begins."""
     unresolved: Mapping[str, Place] = {}
-    """Schemas that it names and that are not known; it cannot run without them."""
+    """Unknown schemas that it names; it cannot run without them."""
     absent: Mapping[Place, Set[str]] = {}
-    """Template → reserved names that it reads, guarded, and that are undefined where it stands."""
+    """Template → reserved names that it reads in a guard and that are undefined there."""
 
     @property
     def is_valid(self) -> bool:
@@ -89,7 +89,7 @@ def compile_text(
     check_templates(building)
     check_names(building, net)
     if not report.has_errors:
-        # Warnings about the flow of a net that is wrong anyway would only distract.
+        # Warnings about the flow of an invalid net would only distract.
         for analysis in ANALYSES:
             analysis(building, net)
     problems = report.problems(root)
@@ -107,7 +107,7 @@ def compile_text(
 
 
 def step_lines(text: str) -> dict[str, int]:
-    """The line at which each step begins; none of those that cannot be read."""
+    """The line at which each step begins, as far as the text can be read."""
     root = read(text, Report())
     workflow = root.get("workflow") if root is not None else None
     found: dict[str, int] = {}
@@ -121,7 +121,7 @@ def step_lines(text: str) -> dict[str, int]:
 def compile_beside(
     written: str, compiler: Callable[..., Compiled], neighbours: Mapping[str, str]
 ) -> Compiled:
-    """Compile a document with what it names of its `neighbours`: texts by the path of each."""
+    """Compile a document with the `neighbours` (path → text) that it names."""
     compiled = compiler(written)
     wanted = called_playbooks(compiled.net) if compiled.net is not None else set()
     playbooks = {

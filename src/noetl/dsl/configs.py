@@ -1,4 +1,4 @@
-"""The config of a task, compared with the type that its tool declares."""
+"""The check of a task's config against the type that its tool declares."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspe
 def _report_config(
     key: str, node: Node, wanted: Any, tool: ToolShape, error: str, look: Inspection
 ) -> None:
-    """Say what msgspec found in our words, at the very value it is about."""
+    """Report what msgspec found in our words, at the value concerned."""
     found = _AT.search(error)
     reason = error[: found.start()] if found else error
     part = _part(node, found.group(1)) if found else node
@@ -86,7 +86,7 @@ def _report_config(
 
 
 def _key_place(node: Node, key: str) -> Place | None:
-    """Where that key stands; below free keys msgspec does not say in which mapping."""
+    """The place of that key; below free keys msgspec does not name the mapping."""
     if isinstance(node, Mapping):
         if key in node.keys:
             return node.keys[key]
@@ -113,7 +113,7 @@ def _part(node: Node, path: str) -> Node:
 
 
 def _without(value: Any, path: list[str | int]) -> Any:
-    """The value less what lies at the path; a list keeps its other items."""
+    """The value without what is at the path; a list keeps its other items."""
     head, *rest = path
     if isinstance(value, dict):
         if not rest:
@@ -147,7 +147,7 @@ def _in_our_words(message: str) -> str:
 
 
 def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
-    """No key of the tool's own in two spellings, and none missing."""
+    """Report keys of the tool that are missing or written in two spellings."""
     written: dict[str, str] = {}
     for key in node.entries:
         main = tool.aliases.get(key, key)
@@ -179,7 +179,7 @@ def field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def advice(wanted: Any, path: Sequence[str | int]) -> str:
-    """What may stand at that path in a value of that type, if one sentence can say it."""
+    """What is allowed at that path in a value of that type, if one sentence can say it."""
     types = [wanted]
     for step in path:
         flat = list(_alternatives(types))
@@ -208,7 +208,7 @@ def _one_of(words: Sequence[Any]) -> str:
 
 
 def _alternatives(types: Sequence[Any]) -> Iterator[Any]:
-    """The types one by one; one with notes both with them and bare."""
+    """The members of a union; an annotated type both with and without its annotation."""
     for one in types:
         if get_origin(one) in (Union, UnionType):
             yield from _alternatives(get_args(one))

@@ -1,4 +1,4 @@
-"""What the compiler asks of templates: are they right, what do they read, what do they mean?"""
+"""What the compiler needs to know of templates: whether they are valid, and what they read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl.templates.analysis import Path, path_of
 from noetl.templates.template import GUARDS
 
 REFUSED_MAX = 256 * 1024
-"""Characters of templates that we refuse before the rest of a document is left unread."""
+"""After refused templates of this many characters, the rest of a document is not checked."""
 
 _FAILED = {"status": "error", "error": {"kind": "unknown"}}
 _ERROR = {"outcome": _FAILED, "output": _FAILED, "error": _FAILED["error"]}
@@ -38,7 +38,7 @@ class Expressions:
 
     def _compile(self, source: str) -> Template | tuple[tuple[str, str], ...]:
         if self._refused > REFUSED_MAX:
-            return ()  # the document is refused as it is; reading on would only take time
+            return ()  # the document is refused already; checking more would only take time
         try:
             return compile_text(source)
         except TemplateRefused as refused:
@@ -56,19 +56,19 @@ class Expressions:
         return found if isinstance(found, tuple) else ()
 
     def reads(self, source: str) -> frozenset[Path]:
-        """The static paths a template reads; nothing for one that is refused (and reported)."""
+        """The static paths that a template reads; none for one that is refused (and reported)."""
         template = self.compiled(source)
         return template.reads if template is not None else frozenset()
 
     def event_names(self, source: str) -> tuple[str, ...] | None:
-        """The `event.name`s for which this condition can hold; None where it cannot be told."""
+        """The `event.name`s for which this condition can hold; None if unknown."""
         if self.compiled(source) is None:
             return None
         names = compile_condition(source).required_texts("event", "name")
         return None if names is None else tuple(sorted(names))
 
     def holds_for_any_error(self, source: str) -> bool:
-        """Whether the condition holds for an error of which nothing particular is known."""
+        """Whether the condition holds for any error."""
         template = self.compiled(source)
         if template is None or _asks_for_more(template.expression):
             return False
@@ -101,7 +101,7 @@ def _has(value: object, path: Path) -> bool:
 
 
 def guarded(template: Template) -> frozenset[str]:
-    """Names that the template itself expects to be missing at times."""
+    """Names that the template guards against being missing."""
     return frozenset(
         path[0]
         for part in template.parts or ()

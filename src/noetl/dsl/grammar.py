@@ -1,13 +1,13 @@
-"""The pieces a language's shape is written with.
+"""The building blocks of the language's shapes.
 
-A shape is one description of how something may be written. It reads a node, which reports what is
-wrong with place and remedy and yields what is said, and it tells its JSON Schema. So what editors
-mark, what `validate` says and what is built cannot drift apart.
+A shape describes how something may be written. From this one description come the reading of a node
+(with problems, their places and remedies), the value that the compiler uses, and the JSON Schema
+for editors, so that these cannot drift apart.
 
-What a shape yields: words, names, flags and fixed numbers as values; a list as a tuple; a mapping
-with known keys as its `Placed` class; and whatever may hold a template as its node, which knows its
-place. What has the wrong type counts as not written. A value that only breaks a rule is yielded as
-it stands: so it is complained about once, and nothing is said to be missing.
+A shape yields words, names, flags and fixed numbers as values, a list as a tuple, a mapping with
+known keys as its `Placed` class, and whatever may hold a template as its node, which knows its
+place. A value of the wrong type counts as not written. A value that only breaks a rule is yielded
+as it stands, so that it is reported once and not reported as missing, too.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ TEMPLATE_SCHEMA: Schema = {"type": "string", "pattern": r"\{\{|\{%"}
 
 
 def has_template(text: str) -> bool:
-    """Whether this text is rendered rather than taken as it stands."""
+    """Whether the text contains a template."""
     return "{" in text and _TEMPLATE.search(text) is not None
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """What a check may look at beside the node itself."""
+    """What a shape needs besides the node."""
 
     report: Report
     tools: Mapping[str, ToolShape]
 
     def silent(self) -> Inspection:
-        """The same where what is wrong has been told."""
+        """A copy that discards problems."""
         return Inspection(Report(), self.tools)
 
     def wrong_type(self, node: Node, what: str, expected: str, hint: str = "") -> None:
@@ -78,10 +78,10 @@ class Shape:
     """Base of all shapes."""
 
     reads_null = False
-    """Whether a key with nothing behind it is a mistake, rather than as good as none."""
+    """Whether an empty value is a mistake; otherwise it counts as not written."""
 
     def nothing(self) -> Any:
-        """What it is read as where it is not written."""
+        """The value of a key that is not written."""
         return None
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
@@ -119,7 +119,7 @@ class Values(Shape):
 
 
 class AsWritten(Shape):
-    """A shape whose values are wanted as nodes: with their places, and templates in them noted."""
+    """A shape that yields the node instead of the value: with its place, and for templates."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape, self.reads_null = shape, shape.reads_null
@@ -132,7 +132,7 @@ class AsWritten(Shape):
 
 
 class Text(Shape):
-    """A text. Numbers are refused where they would be guessed at."""
+    """A text; with `numbers`, also a number, as it was written."""
 
     def __init__(self, *, numbers: bool = False) -> None:
         self._numbers = numbers
@@ -217,7 +217,7 @@ class OneOf(Shape):
 
 
 def one_of(words: Any) -> OneOf:
-    """One of the words of a `Literal`, which the net uses for the same thing."""
+    """One of the words of a `Literal` that the net uses."""
     return OneOf(*get_args(words))
 
 
@@ -336,7 +336,7 @@ class Flag(Shape):
 
 
 class When(Shape):
-    """A condition: a template, or a plain value whose truth is plain."""
+    """A condition: a template or a plain value."""
 
     reads_null = True
 
@@ -358,7 +358,7 @@ class When(Shape):
 
 
 class ListOf(Shape):
-    """A list of things of one shape."""
+    """A list whose entries all have one shape."""
 
     def __init__(self, item: Shape, what: str, *, filled: bool = False) -> None:
         self._item, self._what, self._filled = item, what, filled
@@ -409,18 +409,19 @@ class Field(msgspec.Struct, frozen=True):
     help: str = ""
     required: bool = False
     same_as: str | None = None
-    """This key is another spelling of that one."""
+    """The key of which this is another spelling."""
     older: str = ""
-    """An older form, and what to write today. It is rewritten before anything is checked, so it
-    stands here for editors only."""
+    """For an older form: what to write today. Older forms are rewritten before anything is checked,
+    so they are declared for editors only.
+    """
 
     def __get__(self, instance: Placed | None, owner: type[Placed]) -> Any:
-        """Of a `Placed` where the key is not written."""
+        """The value of an attribute of a `Placed` whose key is not written."""
         return self.shape.nothing()
 
 
 def attribute(key: str) -> str:
-    """What a key is called in Python: `in` is `in_`."""
+    """The name of a key in Python: `in` is `in_`."""
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
@@ -430,7 +431,7 @@ def field(shape: Shape | type[Placed], about: str = "", *, required: bool = Fals
 
 
 class Also(msgspec.Struct, frozen=True):
-    """Another spelling of a key in the same class, perhaps read in another way."""
+    """Another spelling of a key in the same class, possibly with a shape of its own."""
 
     main: Any
     shape: Shape | None = None
@@ -497,14 +498,14 @@ class Placed:
         return self.node.place
 
     def check(self, look: Inspection) -> None:
-        """Rules that need to see more than one key."""
+        """Check what concerns more than one key."""
 
     def node_of(self, attribute: str) -> Node | None:
-        """What is written for this attribute, under whichever spelling."""
+        """The node of this attribute, under any of its spellings."""
         return nodes.field(self.node, *self._spellings[attribute])
 
     def place_of(self, attribute: str) -> Place | None:
-        """Where that stands."""
+        """The place of that node."""
         found = self.node_of(attribute)
         return None if found is None else found.place
 
@@ -547,10 +548,10 @@ class Record(Shape):
             if field is None or field.older:
                 self.unknown(key, node, look)
             elif not nodes.is_null(value) or field.required or field.shape.reads_null:
-                # A key with nothing behind it is as good as none, but not where one must be.
-                said = field.shape.read(value, f"`{key}` of {self.title}", look)
-                if said is not None:
-                    given[self.attributes[key]] = said
+                # An empty value counts as not written, except for a required key.
+                read = field.shape.read(value, f"`{key}` of {self.title}", look)
+                if read is not None:
+                    given[self.attributes[key]] = read
         self.check_keys(node, look)
         found = self.made(node, given)
         if self._placed:
@@ -558,7 +559,7 @@ class Record(Shape):
         return found
 
     def _how_to_write(self, node: Node, look: Inspection) -> str:
-        """The mapping to write instead: with what was written, where only one key takes it."""
+        """The mapping to write instead: with the value, if only one key takes it."""
         required = [key for key, field in self.fields.items() if field.required]
         fitting = [key for key in self._main_keys() if self._takes(key, node, look)]
         words = [key for key in fitting if isinstance(self.fields[key].shape, OneOf)]
@@ -589,7 +590,7 @@ class Record(Shape):
         return f" It may have: {', '.join(main)}." if main else " It has no keys."
 
     def made(self, node: nodes.Mapping, given: dict[str, Any]) -> Any:
-        """What the mapping is read as, of the values that it gives."""
+        """The object for a mapping with these values."""
         if self._makes is None:
             return node
         if self._placed:
@@ -600,13 +601,13 @@ class Record(Shape):
             return None
         return self._makes(
             **{
-                key: nodes.plain(said) if isinstance(said, Node) else said
-                for key, said in given.items()
+                key: nodes.plain(value) if isinstance(value, Node) else value
+                for key, value in given.items()
             }
         )
 
     def check_keys(self, node: nodes.Mapping, look: Inspection) -> None:
-        """Nothing missing, nothing said twice."""
+        """Report missing keys, and keys in two spellings."""
         written: dict[str, str] = {}
         for key in node.entries:
             field = self.fields.get(key)
@@ -622,7 +623,7 @@ class Record(Shape):
                 )
             written[main] = key
         if (self.removed.keys() | self.astray.keys()) & node.entries.keys():
-            return  # the old form is the mistake; what its new form lacks is no second one
+            return  # the old key is the mistake; a missing new one is not a second mistake
         for key, field in self.fields.items():
             if field.required and key not in written:
                 look.report.add("missing-key", f"{self.title} needs `{key}`.", node.place)
@@ -686,7 +687,7 @@ def _described(field: Field) -> Schema:
 
 
 def _inline(node: Node) -> str:
-    """A value as it stands in braces; `…` if it is too long to be shown."""
+    """A value as written in braces; `…` if it is long."""
     if isinstance(node, Sequence):
         return "[…]"
     text = plain_text(node)
@@ -696,7 +697,7 @@ def _inline(node: Node) -> str:
 
 
 class Either(Shape):
-    """One of several shapes, told apart by the look of the node alone."""
+    """One of several shapes, chosen by the form of the node."""
 
     def __init__(self, expected: str, *choices: tuple[Callable[[Node], bool], Shape]) -> None:
         self._expected = expected
@@ -714,7 +715,7 @@ class Either(Shape):
 
 
 class Made(Shape):
-    """A shape whose value is made into another."""
+    """A shape whose value is converted."""
 
     def __init__(self, shape: Shape, make: Callable[[Any], Any]) -> None:
         self._shape, self._make = shape, make
@@ -729,7 +730,7 @@ class Made(Shape):
 
 
 class OrOlder(Shape):
-    """A shape with an older form, which is rewritten before anything is read: it stands here for
+    """A shape with an older form, which is rewritten before anything is read and declared for
     editors only.
     """
 
@@ -749,7 +750,7 @@ class OrOlder(Shape):
 
 
 class Defined(Shape):
-    """Refers to a shape by name, so that shapes can contain themselves."""
+    """A reference to a shape by name, so that shapes can contain themselves."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -765,7 +766,7 @@ class Defined(Shape):
 
 
 def older_keys(**instead: str) -> dict[str, Field]:
-    """Keys of a record that are older forms, each with what to write today."""
+    """Keys that are older forms, each with what to write today."""
     return {key: Field(Anything(), older=today) for key, today in instead.items()}
 
 
@@ -774,7 +775,7 @@ DEFINITIONS: dict[str, Shape] = {}
 
 
 def define(name: str, shape: Shape) -> Defined:
-    """Give a shape a name, and refer to it by that."""
+    """Name a shape. Returns the reference to it."""
     DEFINITIONS[name] = shape
     return Defined(name)
 
@@ -782,7 +783,7 @@ def define(name: str, shape: Shape) -> Defined:
 def refuse_both(
     node: nodes.Mapping, one: tuple[str, ...], other: tuple[str, ...], what: str, look: Inspection
 ) -> None:
-    """Report a mapping that says the same thing by keys of both groups."""
+    """Report a mapping with keys of both groups, which say the same thing."""
     written = [[key for key in keys if key in node.entries] for keys in (one, other)]
     if all(written):
         first, second = sorted((written[0][0], written[1][0]), key=lambda key: node.keys[key])
@@ -810,5 +811,5 @@ def is_mapping(node: Node) -> bool:
 
 
 def has_key(*keys: str) -> Callable[[Node], bool]:
-    """Fits mappings that have one of these keys."""
+    """A test for mappings with one of these keys."""
     return lambda node: isinstance(node, nodes.Mapping) and any(k in node.entries for k in keys)

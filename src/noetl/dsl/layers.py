@@ -1,4 +1,4 @@
-"""Layers of `spec`: the knobs that every level understands, and what none may exceed."""
+"""Layers of `spec`: the knobs that every level understands, and the limits on them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WrittenTimeout(Placed, title="a timeout"):
 
 
 class _Sandbox(Record):
-    """Further keys are hints and change nothing. That is said: one may be a misspelt `network`."""
+    """Other keys are hints without effect. A warning says so: one may be a misspelt `network`."""
 
     def unknown(self, key: str, node: nodes.Mapping, look: Inspection, hint: str = "") -> None:
         suggestion = hint or look.report.suggest(key, list(self.fields))
@@ -130,7 +130,7 @@ class Knobs(Placed):
 
 
 class PoolName(Text):
-    """The name of a worker pool, written out: a worker is chosen before templates are rendered."""
+    """The name of a worker pool, without templates: a worker is chosen before they are rendered."""
 
     def read(self, node: Node, what: str, look: Inspection) -> str | None:
         name = super().read(node, what, look)
@@ -153,13 +153,11 @@ class _Pool(Placed):
 
 
 class PlacedKnobs(Knobs, _Pool):
-    """Those of everything that is a command of its own. The tasks of a step run on one worker."""
+    """Knobs of everything that runs as a command. The tasks of a step run on one worker."""
 
 
 class WorkerLabels(MapOf):
-    """What workers must say of themselves, written out: a worker is chosen before templates are
-    rendered.
-    """
+    """Labels of workers, without templates: a worker is chosen before templates are rendered."""
 
     def __init__(self) -> None:
         super().__init__(Text(numbers=True))
@@ -191,11 +189,11 @@ class WrittenPlacement(Placed, title="`placement`"):
     quantum: _Quantum = field(_Quantum, "Where quantum tasks run.")
 
     def kind_defaults(self) -> dict[str, Values]:
-        """Config of tasks of a kind that do not say otherwise."""
+        """Default config for tasks of a kind."""
         return {"quantum": nodes.plain(self.quantum.node)} if self.quantum else {}
 
     def pool_with(self, building: Building, own: str | None) -> str | None:
-        """The pool, which `spec.pool` is another place for."""
+        """The worker pool: that of the placement, or `own`, which is `spec.pool`; not both."""
         if own is not None and self.pool is not None:
             building.report.add(
                 "conflicting-keys",
@@ -230,7 +228,7 @@ class WrittenTracing(Placed, title="`tracing`"):
 
 
 def merge(outer: Values, inner: Values) -> Values:
-    """Maps merge deeply; scalars and lists: the inner one wins."""
+    """Merge mappings deeply; of scalars and lists the inner one wins."""
     merged = dict(outer)
     for key, value in inner.items():
         below = merged.get(key)
@@ -242,7 +240,7 @@ def merge(outer: Values, inner: Values) -> Values:
 
 
 def knobs(spec: Knobs) -> Values:
-    """The runtime knobs of one `spec`, the part that inner layers inherit."""
+    """The runtime knobs of one `spec`, which inner layers inherit."""
     return {
         name: in_seconds(nodes.plain(value)) if name == "timeout" else nodes.plain(value)
         for name, value in spec.node.entries.items()
@@ -251,7 +249,7 @@ def knobs(spec: Knobs) -> Values:
 
 
 def noted_knobs(building: Building, spec: Knobs, home: Home) -> Values:
-    """The same, with the templates in them noted as those of a task."""
+    """The same; records the templates in them as those of a task."""
     for name, value in spec.node.entries.items():
         if name in Knobs.declared:
             building.value(value, Where.TASK, home)
@@ -284,7 +282,7 @@ def bounds(made: type[Bounds], *written: Placed) -> Bounds:
 def within(
     building: Building, asked: Amount | None, limit: float | None, what: str, place: Place
 ) -> Amount | None:
-    """What is asked for, cut to the limit; a template is cut when it is evaluated."""
+    """The value written, cut to the limit; a template is cut when it is evaluated."""
     if limit is None or not isinstance(asked, int | float) or asked <= limit:
         return asked
     building.report.add(

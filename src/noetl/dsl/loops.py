@@ -138,7 +138,7 @@ _COLLECTION = Either(
 
 
 class CursorKind(Shape):
-    """A tool kind that says of itself that it can claim rows (`ToolShape.claims`)."""
+    """A tool kind that can claim rows (`ToolShape.claims`)."""
 
     @staticmethod
     def of(tools: abc.Mapping[str, ToolShape]) -> OneOf:
@@ -175,7 +175,7 @@ _MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
 
 
 def _parallel(*path: str) -> Schema:
-    """What holds of loops that say there that they are parallel."""
+    """A schema for loops that are parallel according to this key."""
     mode = {"required": ["mode"], "properties": {"mode": {"const": "parallel"}}}
     for key in reversed(path):
         mode = {"required": [key], "properties": {key: mode}}
@@ -183,7 +183,7 @@ def _parallel(*path: str) -> Schema:
 
 
 def _has(key: str, *below: str) -> Schema:
-    """What holds of mappings with this path of keys."""
+    """A schema for mappings with this path of keys."""
     found: Schema = {"type": "object", "required": [key]}
     return found | ({"properties": {key: _has(*below)}} if below else {})
 
@@ -251,7 +251,7 @@ A_LOOP = define("loop", WrittenLoop.shape)
 
 
 def loop(building: Building, written: WrittenLoop | None, home: Home) -> Loop | None:
-    """The loop of a step or workbook entry; None if it has none, or one too broken to use."""
+    """The loop of a step or workbook entry; None if there is none, or it cannot be used."""
     if not written or written.iterator is None:
         return None
     spec, policy = written.spec, written.spec.policy
@@ -291,7 +291,7 @@ def _in_flight(building: Building, node: Node | None, home: Home) -> Amount | No
 
 def _range(building: Building, written: _Range, home: Home) -> Range:
     def number(node: Node | None, default: int) -> Amount:
-        """Numbers of a range may be negative, which durations may not."""
+        """A number of a range; unlike a duration it may be negative."""
         found = building.amount(node, Where.LOOP, home)
         if isinstance(node, nodes.Scalar) and isinstance(node.value, int | float):
             return node.value

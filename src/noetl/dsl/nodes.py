@@ -1,4 +1,4 @@
-"""YAML as a tree that remembers where each piece stood in the text."""
+"""YAML as a tree whose nodes know their places in the text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl.model.problems import Place
 
 
 class Node:
-    """A piece of the document. `weight` is its size and `height` its depth, aliases written out."""
+    """A piece of the document. `weight` is its size and `height` its depth, aliases expanded."""
 
     __slots__ = ("height", "place", "weight")
 
@@ -20,7 +20,7 @@ class Node:
 
 
 class Scalar(Node):
-    """A single value. `quoted` texts are texts whatever they look like."""
+    """A single value. A `quoted` one is always text."""
 
     __slots__ = ("block", "quoted", "text", "value")
 
@@ -47,7 +47,7 @@ class Sequence(Node):
 
 
 class Mapping(Node):
-    """Keys with values, in the order written. `keys` remembers where each key stood."""
+    """Keys with values, in the order written. `keys` has the place of each key."""
 
     __slots__ = ("entries", "keys")
 
@@ -95,7 +95,7 @@ def text_of(node: Node | None) -> str | None:
 
 
 def field(node: Node | None, *keys: str) -> Node | None:
-    """What a mapping holds under the first of these keys that says something."""
+    """The value of the first of these keys that has one."""
     written = entries(node)
     return next((written[key] for key in keys if not is_null(written.get(key))), None)
 
@@ -109,11 +109,11 @@ def entries(node: Node | None) -> dict[str, Node]:
 
 
 PATH_MAX = 200
-"""Longer paths stop at the node that reached it: hostile keys times many nodes is much text."""
+"""Longer paths are cut: long hostile keys in many nodes would be too much text."""
 
 
 def paths(root: Node) -> dict[Place, str]:
-    """The path of every key and value by its place; of several at one place, the outermost."""
+    """Place → the path of the key or value there; of several, the outermost."""
     found: dict[Place, str] = {}
     seen: set[int] = set()
     stack: list[tuple[Node, str]] = [(root, "")]

@@ -89,7 +89,7 @@ class _Metadata(Record):
 
 
 class WrittenMetadata(Placed, title="`metadata`", record=_Metadata):
-    """What a document is called."""
+    """The name, path and description of a document."""
 
     name: str | None = field(Text(), "Short name.")
     path: str | None = field(Text(), "Its path in the catalog.")
@@ -263,7 +263,7 @@ class WrittenPlaybook(
 
 
 def build(building: Building, written: WrittenPlaybook) -> Net:
-    """Everything the playbook says. Parts with the wrong shape are left out: they are reported."""
+    """Build the net. Parts with the wrong shape have been reported and are left out."""
     # First, because a step that uses an entry needs what the entry reads.
     keychain = _keychain(building, written.keychain)
     building.secret_uses = list(building.uses)
@@ -310,12 +310,14 @@ def build(building: Building, written: WrittenPlaybook) -> Net:
 
 
 def names_of(name: str | None, path: str | None) -> tuple[str, str]:
-    """The name and the path of a document; either may stand for the other."""
+    """The name and path of a document; if one is missing, it follows from the other."""
     return name or (path or "").rpartition("/")[2], path or name or ""
 
 
 def _outer_knobs(spec: _ExecutorSpec) -> Values:
-    """What the executor hands down: its own knobs over its default timeouts and resources."""
+    """The knobs that steps inherit from the executor: its own over its default timeouts and
+    resources.
+    """
     defaults = spec.policy.defaults
     found: Values = {}
     timeout = nodes.field(defaults.timeouts, "task")
@@ -373,7 +375,7 @@ def _on_failure(
 
 
 def _workload(building: Building, written: Node | None, inputs: tuple[FormField, ...]) -> Values:
-    """The workload's defaults; those of inputs stand among them."""
+    """The defaults of the workload, including those of inputs."""
     found = building.values(written, Where.WORKLOAD, ROOT)
     defaults = {
         one.name: one.default

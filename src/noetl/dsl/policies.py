@@ -1,4 +1,4 @@
-"""What stands around a call: policy rules, retries, polls and sinks, as rules of the net."""
+"""Policy rules, retries, polls and sinks of a call, as rules of the net."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ POLICY_KEYS = {
 
 
 def astray_policies(scope: str, *older: str) -> dict[str, tuple[str, str]]:
-    """Policy keys that are at home elsewhere, for the records of `scope`, but for older forms."""
+    """Policy keys that belong elsewhere than in `scope`, without older forms."""
     found = {
         key: ("policy-out-of-place", f"it is a policy of {home}.")
         for key, home in POLICY_KEYS.items()
@@ -123,7 +123,7 @@ class WrittenRule(msgspec.Struct, frozen=True):
     is_else: bool
     when: Node | None
     then: Any
-    """As the list's shape of `then` reads it."""
+    """Read by the shape that the list has for `then`."""
     priority: int = 0
     retry: WrittenRetry | None = None
 
@@ -245,7 +245,7 @@ _AROUND = "Tasks that run around this one."
 
 
 class _TaskPolicy(Record):
-    """A task's policy must have rules; saying so is kinder than "missing key"."""
+    """A task's policy must have rules; the message says more than "missing key"."""
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         if isinstance(node, nodes.Sequence):
@@ -330,7 +330,9 @@ class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
 
 
 class WrittenCollect(Placed, title="a `collect`"):
-    """What is kept of an answer. `from` is a path from the root, `path` one in the response."""
+    """The part of a response to collect. `from` is a path from the root, `path` one in the
+    response.
+    """
 
     from_: str | None = field(Text(), "Path of what to add, e.g. response.data.")
     path = Also(from_, Made(Text(), lambda path: f"response.{path}" if path else ""))
@@ -419,7 +421,7 @@ define("task_spec", WrittenTaskSpec.shape)
 
 
 def default_retry(building: Building) -> Rule:
-    """What `on_error: retry` means for a task that says nothing itself."""
+    """The retry of `on_error: retry`, for a task without one of its own."""
     again = Retry(attempts=3, backoff="exponential", delay=1)
     return Rule(label="retry", when=ON_ANY_ERROR, actions=(_limited(building, again, None),))
 
@@ -487,7 +489,7 @@ def _jump(building: Building, then: WrittenDirective) -> Jump:
 def retry(
     building: Building, written: WrittenDirective | _Again, home: Home, where: Where
 ) -> Retry:
-    """Any written form of "again, after a wait"."""
+    """Every written form of a retry."""
     backoff = written.backoff
     detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
     if isinstance(written, WrittenDirective):
@@ -499,7 +501,7 @@ def retry(
     multiplier = building.amount(growth or detail.multiplier, where, home)
     shape = detail.type if detail else backoff
     if shape not in get_args(Backoff):
-        # A multiplier, or nothing but tries, says how the waits grow without naming it.
+        # A multiplier, or only a number of attempts, implies how the waits grow.
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
         delay = 1 if backoff is not None and shape != "none" else 0
@@ -515,7 +517,7 @@ def retry(
 
 
 def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
-    """No more tries than the limit allows; only what was written is complained about."""
+    """Cut the attempts to the limit; only a number that was written is reported."""
     limit = building.limits.max_attempts
     attempts = made.attempts
     if written is not None:
@@ -551,7 +553,7 @@ def retry_rules(
 
 
 def check_scope(building: Building, written: WrittenRetry | None, scopes: tuple[str, ...]) -> None:
-    """A `scope` that means nothing where it stands must not pass for one that does."""
+    """Report a `scope` that has no effect where it stands."""
     if written and written.scope and written.scope not in scopes:
         building.report.add(
             "policy-out-of-place",

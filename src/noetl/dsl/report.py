@@ -1,4 +1,4 @@
-"""Where checks put what they find: one list, in document order, nothing twice."""
+"""The problems of a document: one list, in document order, without duplicates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from noetl.model.problems import Place, Problem, Severity
 from noetl.model.spelling import did_you_mean
 
 PROBLEMS_MAX = 500
-"""More than anybody reads; a hostile document must not fill the memory with complaints."""
+"""More than anybody reads; a hostile document must not fill the memory with problems."""
 
 
 SUGGESTIONS_MAX = 50
-"""Each compares a word with all it could have meant, which a large document makes dear."""
+"""Each compares a word with all known ones, which is expensive in a large document."""
 
 
 class Report:
@@ -38,12 +38,12 @@ class Report:
         return "error" if code in self._refused else CODES[code].severity
 
     def remember_paths(self, root: Node) -> None:
-        """Before pieces of the document are moved: problems name where they were written."""
+        """Call before pieces of the document move: problems name the paths as written."""
         if not self._paths:
             self._paths = paths(root)
 
     def suggest(self, word: str, known: Iterable[str]) -> str:
-        """ " Did you mean …?", as long as anybody would still read it."""
+        """ " Did you mean …?", for the first problems of a document."""
         if self._suggestions >= SUGGESTIONS_MAX:
             return ""
         self._suggestions += 1

@@ -126,7 +126,7 @@ class _Quality(Placed):
 
 
 class _Quiet(OneOf):
-    """`complete` is an older word for what happens anyway."""
+    """`complete` is an older word for the default."""
 
     def schema(self) -> Schema:
         return {"enum": [*self.words, "complete"]}
@@ -192,7 +192,7 @@ def router(
     if isinstance(written, WrittenRouter):
         spec = written.spec
         arcs = tuple(_arc(building, arc, home, spec.policy) for arc in written.arcs)
-        # With one arc the two modes mean the same; one spelling keeps the nets equal.
+        # With one arc both modes mean the same; one of them keeps the nets equal.
         is_fork = spec.mode == "inclusive" and len(arcs) > 1
         return Router(
             mode="inclusive" if is_fork else "exclusive",

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 
 class WrittenNamedTask(Placed, title="a named task"):
-    """`name: {tool: {kind: …}, …}`: both levels make one task."""
+    """`name: {tool: {kind: …}, …}`: both levels together are one task."""
 
     tool: WrittenTask = field(Defined("task"), "What to run.", required=True)
     args: Node | None = field(VALUES, "The task's inputs.")
@@ -124,7 +124,7 @@ class WrittenAction(msgspec.Struct, frozen=True):
     name_place: Place
     place: Place
     said: Any
-    """As the shape of that action reads it."""
+    """Read by the shape of that action."""
 
 
 class WrittenChain(msgspec.Struct, frozen=True):
@@ -287,7 +287,7 @@ def _action(building: Building, written: WrittenAction, label: str, frame: Frame
 
 
 def _result(building: Building, written: _Result, home: Home) -> object:
-    """`from: pages` names a value; as a template it is one like any other."""
+    """`from: pages` names a value; it is read as a template."""
     source = written.from_
     if source is None:
         return building.value(written.value, Where.CASE, home)

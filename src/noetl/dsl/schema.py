@@ -16,7 +16,7 @@ from noetl.model.net import WORKBOOK
 from noetl.model.toolshape import ToolShape
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
-"""The newest that editors understand completely."""
+"""The newest draft that editors support completely."""
 _TITLE = "NoETL playbook"
 _SHARED = "task_shared"
 
@@ -40,7 +40,7 @@ _TASK = Defined("task").schema()
 
 
 def _put_tasks_first(part: Any) -> None:
-    """Editors offer keys in the order of the schema: `kind` before what stands for a task."""
+    """Editors offer keys in the order of the schema: `kind` comes first."""
     if isinstance(part, list):
         for one in part:
             _put_tasks_first(one)
@@ -53,7 +53,7 @@ def _put_tasks_first(part: Any) -> None:
 
 
 def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
-    """`task` leads to one definition per kind; what all kinds share stands once."""
+    """`task` refers to one definition per kind; what all kinds share is defined once."""
     kinds = sorted(tools)
     configs, components = msgspec.json.schema_components(
         [tools[kind].config for kind in kinds], ref_template="#/$defs/{name}"

@@ -70,7 +70,7 @@ A_SCHEMA = Either(
 
 
 class WrittenResult(Placed, title="a result"):
-    """What a step or an execution yields."""
+    """The schema of the result of a step or an execution."""
 
     schema: Node | None = field(
         A_SCHEMA, "What it must look like: a path, or a JSON Schema.", required=True
@@ -78,7 +78,7 @@ class WrittenResult(Placed, title="a result"):
 
 
 def result_schema(building: Building, node: Node | None) -> ResultSchema | None:
-    """What is written as a `schema`; None if there is none, or none that is known."""
+    """The schema under `schema`; None if there is none, or an unknown one."""
     if node is None:
         return None
     written = nodes.text_of(node)

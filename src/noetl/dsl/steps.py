@@ -91,7 +91,7 @@ from noetl.model.net import (
 )
 
 BODY = frozenset(Where) - {Where.WORKLOAD, Where.ADMIT, Where.ARC}
-"""Scopes that a worker evaluates, or may."""
+"""Scopes that a worker may evaluate."""
 
 # --- How they are written ------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ FIELD = {
     "max": Field(Anything(), "The greatest number or date; the greatest length."),
     "pattern": Field(Text(), "A regular expression (RE2) that a whole text must match."),
 }
-"""What a question of a form and an input of a playbook may say."""
+"""A question of a form, or an input of a playbook."""
 _FORM_FIELD = Record(
     "a form field",
     {
@@ -231,7 +231,7 @@ class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
 
 
 class _StepShape(Record):
-    """A step; tool config written beside `step` is sent to its place."""
+    """A step; tool config beside `step` is reported with its right place."""
 
     def unknown(self, key: str, node: Mapping, look: Inspection, hint: str = "") -> None:
         in_tools = key in WrittenTask.declared or any(
@@ -414,7 +414,7 @@ def _with_defaults(
 def _yielding(
     building: Building, tasks: tuple[Task, ...], written: Node | None
 ) -> tuple[Task, ...]:
-    """What a step yields, its last task yields."""
+    """The schema of a step's result is that of its last task."""
     schema = result_schema(building, written)
     if schema is None or not tasks:
         return tasks
@@ -445,7 +445,7 @@ def _admission(building: Building, rules: tuple[WrittenRule, ...], home: Home) -
 
 
 def tracing(building: Building, own: WrittenTracing | None, home: Home) -> Tracing:
-    """What the executor says of tracing, and over it what the step says."""
+    """The tracing settings of the executor, with those of the step over them."""
     sample: float | None = None
     attributes: Values = {}
     for layer in (building.tracing, own):
@@ -481,7 +481,7 @@ def _timeout(
 
 
 def form_fields(written: list[Any]) -> tuple[FormField, ...]:
-    """Questions or inputs as they were written, with names, in today's words."""
+    """Questions or inputs as written, with their names, in today's form."""
     plain = []
     for one in written:
         if not isinstance(one, dict):
@@ -494,7 +494,7 @@ def form_fields(written: list[Any]) -> tuple[FormField, ...]:
     try:
         return msgspec.convert(plain, tuple[FormField, ...])
     except msgspec.ValidationError:
-        return ()  # the shape check has said what is wrong with it
+        return ()  # the shape has reported what is wrong with it
 
 
 def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use], bool]:
@@ -504,7 +504,7 @@ def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use],
     bodies: list[Step | Block] = [step]
     while bodies:
         for task in all_tasks(bodies.pop()):
-            # What reads `context` reads what no template tells us.
+            # Code that reads `context` may read anything, and no template shows what.
             tool = building.tools.get(task.kind)
             reads_context = tool.reads_context if tool is not None else None
             whole = whole or (reads_context is not None and reads_context(task.config))

@@ -81,7 +81,7 @@ class WrittenUntil(Placed, title="an `until`"):
 WrittenSugar = WrittenChoose | WrittenWhile | WrittenUntil
 
 Branch = Callable[["WrittenTasks", str], list[Task]]
-"""Builds the tasks inside sugar; the text starts the names of those without one."""
+"""Builds the tasks inside sugar; the text is the prefix of generated names."""
 
 _HAND_ON = {"result": "{{ _prev | default(none) }}"}
 
@@ -89,7 +89,7 @@ _HAND_ON = {"result": "{{ _prev | default(none) }}"}
 def expand(
     building: Building, written: WrittenSugar, label: str, home: Home, branch: Branch
 ) -> list[Task]:
-    """The tasks that one piece of sugar stands for."""
+    """The tasks that a piece of sugar stands for."""
 
     def maker(word: str) -> _Maker:
         generated = (
@@ -163,7 +163,7 @@ class _Maker:
         ]
 
     def _count(self, body: _Rounds, name: str) -> Task:
-        """Count the round; the round after the last allowed one is a failure."""
+        """Count the round, and fail if it is one too many."""
         most = body.max
         counter = f"iter.{self._counter}"
         next_round = Patch(iter={self._counter: f"{{{{ ({counter} | default(0)) + 1 }}}}"})
@@ -183,7 +183,7 @@ class _Maker:
         return self._noop(name, over, go_on)
 
     def _forget(self, name: str) -> Task:
-        """The merge point; the next time round counts from 0 again."""
+        """The merge point, which resets the count of rounds."""
         reset = Rule(label="reset", actions=(Patch(iter={self._counter: 0}), Continue()))
         return self._noop(name, reset)
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from noetl.dsl.rules import WrittenNamedTask
 
 _TO_JSON = re.compile(r"^\s*\{\{[^{}]*\|\s*tojson\s*\}\}\s*$")
-"""A text that a final `| tojson` makes: in a json column it is that JSON."""
+"""A text that ends in `| tojson`: a json column takes it as JSON."""
 
 # --- How they are written ------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class WrittenAssert(Placed, title="an `assert`"):
     returns: tuple[str, ...] = field(ListOf(Text(), "names"), "Keys that the result must have.")
 
     def promises(self) -> Values:
-        """As a knob of the task that it holds for."""
+        """The knob `assert` of the task concerned; empty if nothing is asserted."""
         found = {"expects": self.expects, "returns": self.returns}
         written = {
             name: said for name, names in found.items() if (said := [one for one in names if one])
@@ -140,7 +140,7 @@ class TaskShape(Record):
                 if name != "name":
                     given["config"][name] = value
             if name in self.fields and not self.fields[name].older:
-                # A key of both is the task's, too, but how it is written is the kind's to say.
+                # A key of both is read for the task, too, but the kind decides how it is written.
                 seen = look.silent() if is_own else look
                 said = self.fields[name].shape.read(value, f"`{name}` of a task", seen)
                 if said is not None:
@@ -209,10 +209,10 @@ class WrittenTask(
     )
 
     config: dict[str, Node]
-    """What its kind takes, as it is spelled."""
+    """The keys of its kind, as written."""
 
     def under(self, outer: WrittenNamedTask, look: Inspection) -> WrittenTask:
-        """The task with what stands around it, which wins, even where it says nothing."""
+        """The task with the keys around it, which win, even if they are empty."""
         joined, main = Mapping(self.place), self.shape.attributes
         around = {main.get(name, name) for name in outer.node.entries}
         for name, value in self.node.entries.items():
@@ -265,7 +265,7 @@ class _LabelShape(Shape):
 
 
 def _is_sugar(word: str) -> Any:
-    """Fits pipeline entries that are this sugar."""
+    """A test for pipeline entries that are this sugar."""
     return lambda node: has_key(word)(node) and not is_labelled(node) and not has_key("kind")(node)
 
 
@@ -298,14 +298,14 @@ PIPELINE = define(
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What a task inherits from where it stands."""
+    """What a task inherits from its surroundings."""
 
     home: Home
     spec: Values = {}
     retries: tuple[Rule, ...] = ()
     where: Where = Where.TASK
     prefix: str = ""
-    """Of generated names, so that those of hooks are their own."""
+    """The prefix of generated names, which keeps those of hooks apart."""
 
 
 def pipeline(building: Building, written: WrittenTasks, frame: Frame) -> tuple[Task, ...]:
@@ -313,7 +313,7 @@ def pipeline(building: Building, written: WrittenTasks, frame: Frame) -> tuple[T
     home = frame.home
     if isinstance(written, WrittenTask):
         fallback = f"{frame.prefix}{home.name or home.block}_task"
-        # Of a lone workbook call, `name` is the entry it calls.
+        # `name` of a lone workbook call is the entry that it calls.
         calls_by_name = written.kind == WORKBOOK and nodes.field(written.node, "task") is None
         name = fallback if calls_by_name else written.name or fallback
         return (task(building, written, name, frame, written.place_of("name")),)
@@ -325,7 +325,7 @@ def _entries(building: Building, written: WrittenTasks, prefix: str, frame: Fram
     found: list[Task] = []
     for index, entry in enumerate(written if isinstance(written, tuple) else (written,)):
         if index == 1 and frame.where is Where.TASK:
-            # A task that comes after another sees how that one ended.
+            # A later task sees the outcome of the one before it.
             frame = msgspec.structs.replace(frame, where=Where.LATER)
         found += _entry(building, entry, f"{prefix}_{index}", frame)
     return found
@@ -461,7 +461,7 @@ def _warn_of_templates_in_code(building: Building, key: str, value: Node, tool: 
 
 
 def _check_code(building: Building, value: Node, tool: ToolShape, label: str) -> None:
-    """Note where code begins, and report what can be told of it without running it."""
+    """Record where code begins, and report what a check without running it finds."""
     code = nodes.text_of(value)
     if tool.code_check is None or code is None:
         return
@@ -477,7 +477,7 @@ def _check_code(building: Building, value: Node, tool: ToolShape, label: str) ->
 
 
 def _place_in_code(building: Building, value: Scalar, code: str, problem: CodeProblem) -> Place:
-    """The place in the document of a place in a code that stands there line by line."""
+    """The place in the document of a place in a block of code."""
     if not value.block:
         return value.place
     line = value.place.line + problem.line
@@ -489,7 +489,7 @@ def _place_in_code(building: Building, value: Scalar, code: str, problem: CodePr
 
 
 def _is_mixed(code: str) -> bool:
-    """A text that is one template as a whole is chosen code, not pasted values."""
+    """A text that is just one template selects code; it does not paste values into code."""
     stripped = code.strip()
     return not (stripped.startswith("{{") and stripped.endswith("}}") and stripped.count("{{") == 1)
 
@@ -538,7 +538,7 @@ def _max_jumps(building: Building, asked: Amount | None, written: WrittenTask) -
 
 
 def nothing(building: Building, name: str, place: Place) -> Task:
-    """Stands for a task whose tool was not written; that has been reported."""
+    """Stands for a task without a tool, which has been reported."""
     made = Task(name=name, kind=NOOP)
     building.mark(made, place)
     return made

@@ -85,7 +85,7 @@ _ENTRY = define("block", _EntryShape())
 
 
 class _Named(NamedTuple):
-    """An entry with its name, and where that stands."""
+    """An entry with its name and the place of the name."""
 
     name: str
     place: Place
@@ -124,7 +124,7 @@ class _TaskTable(Placed, title="the workbook"):
 
 
 def _is_task_table(node: Node) -> bool:
-    """`workbook: {tasks: {…}}`, the long way to write it."""
+    """`workbook: {tasks: {…}}`, the long form."""
     return (
         isinstance(node, Mapping)
         and list(node.entries) == ["tasks"]
@@ -154,7 +154,7 @@ def workbook(building: Building, written: WrittenWorkbook, outer: Values) -> tup
 
 
 def _promising(building: Building, tasks: tuple[Task, ...], promised: Values) -> tuple[Task, ...]:
-    """What an entry expects its first task expects; what it returns its last task returns."""
+    """Give `expects` of an entry to its first task, and `returns` to its last."""
     if not promised or not tasks:
         return tasks
     found = list(tasks)
@@ -187,7 +187,7 @@ def _block(building: Building, name: str, place: Place, entry: _Entry, outer: Va
     layered = merge(outer, noted_knobs(building, entry.loop.spec, home))
     tasks = pipeline(building, entry.tool, Frame(home=home, spec=layered))
     if "kind" in entry.node.entries and tasks:
-        # What a task that is an entry writes out are defaults of the entry.
+        # Inputs that a task which is an entry writes out are defaults of the entry.
         inputs = {k: v for k, v in tasks[0].inputs.items() if not _holds_template(v)}
         computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
         only = msgspec.structs.replace(tasks[0], inputs=computed)

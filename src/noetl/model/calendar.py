@@ -33,7 +33,7 @@ NAMED = {
 }
 EVERY_MIN = 1.0
 GAP_YEARS = 2
-"""So many years of changes of summer time are looked at for times that fall into gaps."""
+"""How many years of daylight saving changes are searched for times in gaps."""
 
 
 class Zones(Protocol):
@@ -44,14 +44,14 @@ class Zones(Protocol):
         """The present moment."""
 
     def find(self, name: str) -> tzinfo | None:
-        """By its name in the IANA database; None if it has none of that name."""
+        """The zone of an IANA name; None if there is none."""
 
     def names(self) -> list[str]:
-        """All of them, to say which was probably meant."""
+        """The names of all zones, for suggestions."""
 
 
 class OnlyUtc:
-    """For those who have been handed no zones."""
+    """UTC only, where no zones are given."""
 
     now = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ class OnlyUtc:
 
 
 def cron_problem(expression: str) -> str | None:
-    """What is wrong with an expression; None if it is one and comes at some time."""
+    """What is wrong with an expression; None if it is valid and has a time at all."""
     if expression.startswith("@") and expression not in NAMED:
         return f"there is no {expression}; known are {', '.join(NAMED)}"
     try:
@@ -76,7 +76,7 @@ def cron_problem(expression: str) -> str | None:
 
 
 def times_after(schedule: Schedule, zone: tzinfo, after: float) -> Iterator[float]:
-    """Its times later than that, in order; none twice."""
+    """The times after that moment, in order, without duplicates."""
     if schedule.start is not None:
         # The start itself may be a time.
         after = max(after, schedule.start - 1e-3)
@@ -97,7 +97,7 @@ def next_after(schedule: Schedule, zone: tzinfo, after: float) -> float | None:
 
 
 def previous_before(schedule: Schedule, zone: tzinfo, time: float) -> float | None:
-    """The last of its times before that one, as if it had always been there."""
+    """The last time before that one, as if the schedule had always existed."""
     found = [_cron_before(expression, zone, time) for expression in schedule.cron]
     if schedule.every is not None:
         found.append(
@@ -108,8 +108,8 @@ def previous_before(schedule: Schedule, zone: tzinfo, time: float) -> float | No
 
 
 def due_at(schedule: Schedule, zone: tzinfo, time: float) -> float:
-    """The moment at which a time is to be started: later by its share of the jitter, which hangs on
-    path and time alone, and never as late as the time after it.
+    """The moment at which a time is started: later by its share of the jitter, which depends on
+    path and time only, and always before the next time.
     """
     if not schedule.jitter:
         return time
@@ -153,7 +153,7 @@ class Gap(NamedTuple):
 
 
 def first_in_gap(expression: str, zone: tzinfo, since: datetime) -> Gap | None:
-    """The first time of an expression, from that moment on, that no clock there shows."""
+    """The first time of an expression after that moment that the clock in the zone skips."""
     written = NAMED.get(expression, expression)
     fields = written.split()
     if len(fields) != 5 or fields[0].startswith("*") or fields[1].startswith("*"):

@@ -20,11 +20,11 @@ EPOCH_MS = 1_704_067_200_000
 
 
 _blank = blake2b(digest_size=9)
-"""Copied for each id: that costs a third less than to begin anew."""
+"""Copied for each id, which costs a third less than a new hash."""
 
 
 def derive(*causes: object) -> str:
-    """A short id that is the same for the same causes and, for all we live to see, no other."""
+    """A short id: the same for the same causes, and different for all others."""
     digest = _blank.copy()
     digest.update("\x1f".join(map(str, causes)).encode())
     return digest.hexdigest()
@@ -32,24 +32,24 @@ def derive(*causes: object) -> str:
 
 @lru_cache(maxsize=1024)
 def token_of(command_id: CommandId) -> str:
-    """What the worker of this command shows; a command is given to one worker, once."""
+    """The fence token of this command's lease; a command is leased to one worker, once."""
     return f"{command_id}.{derive(command_id, 'lease')}"
 
 
 @lru_cache(maxsize=1024)
 def trace_of(execution_id: ExecutionId) -> str:
-    """The W3C trace id of an execution: 32 hexadecimal digits, by which log and trace meet."""
+    """The W3C trace id of an execution: 32 hexadecimal digits, in logs and traces alike."""
     return blake2b(f"trace\x1f{execution_id}".encode(), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=1024)
 def root_span_of(execution_id: ExecutionId) -> str:
-    """The id of the span of a whole execution: known before it ends, to all who work on it."""
+    """The id of the span of a whole execution, which every worker knows before it ends."""
     return blake2b(f"execution\x1f{execution_id}".encode(), digest_size=8).hexdigest()
 
 
 def command_of(token: str) -> CommandId:
-    """The command that a token is about, whether there is such a command or not."""
+    """The command of a fence token, whether it exists or not."""
     return token.rpartition(".")[0]
 
 
