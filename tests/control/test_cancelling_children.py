@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from noetl.model.execution_query import exactly
-from noetl.store.log import Write
+from noetl.store.catalog import CatalogEntry
 from tests.control.servers import HEAD, run, servers, started, working
 
 CHILD = HEAD.replace("tests/servers", "tests/child") + (
     "workflow: [{step: start, tool: {kind: noop}}]\n"
 )
-STARTED = b'"child.started"'
 FAN = """\
 workflow:
   - step: start
@@ -34,21 +31,21 @@ def test_a_child_that_is_recorded_but_not_yet_stored_is_cancelled_and_counted(
     async def story() -> None:
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,), working(system, "w"):
             await system.catalog.register(CHILD)
-            commit = system.store.log.commit
-            cancelling: asyncio.Future[asyncio.Task[int]] = asyncio.Future()
+            entry, begun, cancelling = system.store.catalog.entry, asyncio.Event(), asyncio.Event()
 
-            async def cancelled_meanwhile(writes: Sequence[Write], **options: Any) -> list[str]:
-                for write in writes:
-                    if not cancelling.done() and any(STARTED in one.json for one in write.events):
-                        cancel = system.executions.cancel(write.execution_id)
-                        cancelling.set_result(asyncio.create_task(cancel))
-                        await asyncio.sleep(0)
-                return await commit(writes, **options)
+            async def cancelled_meanwhile(path: str, version: int | None) -> CatalogEntry | None:
+                begun.set()  # The parent has decided to start children, and looks for their net.
+                await cancelling.wait()
+                return await entry(path, version)
 
-            monkeypatch.setattr(system.store.log, "commit", cancelled_meanwhile)
+            monkeypatch.setattr(system.store.catalog, "entry", cancelled_meanwhile)
             execution_id = await started(system, FAN)
-
-            count = await (await cancelling)
+            await begun.wait()
+            cancel = asyncio.create_task(system.executions.cancel(execution_id))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            cancelling.set()
+            count = await cancel
 
             rows = await system.store.records.summaries(exactly(parent=execution_id), limit=100)
             assert count == 1 + sum(row.status == "CANCELLED" for row in rows)

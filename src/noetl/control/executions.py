@@ -285,21 +285,16 @@ class Executions:
     async def _below(self, execution_id: ExecutionId) -> list[ExecutionId]:
         """Executions that its steps wait for, those that their steps wait for, and so on."""
         found: list[ExecutionId] = []
-        ahead = [(execution_id, execution_id)]
-        for one, parent in ahead:
+        ahead = [execution_id]
+        for one in ahead:
             try:
                 state = await self._orchestrator.last_known(one)
             except NotFound:
                 if one == execution_id:
                     raise
-                # Its parent's decision to start it is being stored just now.
-                await self._orchestrator.settled(parent)
-                try:
-                    state = await self._orchestrator.last_known(one)
-                except NotFound:
-                    continue  # There is no such playbook, and it was never started.
+                continue  # There is no such playbook, and it was never started.
             found.append(one)
-            ahead += [(child, one) for run in state.runs.values() for child in run.children]
+            ahead += [child for run in state.runs.values() for child in run.children]
         return found[1:]
 
     async def pause(
