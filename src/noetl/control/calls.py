@@ -13,8 +13,8 @@ from noetl.control.task_logs import text_of
 from noetl.dsl.walk import all_tasks
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
-from noetl.model.ids import ExecutionId
-from noetl.model.net import Block, DirectiveKind, Rule, Step
+from noetl.model.ids import ExecutionId, derive
+from noetl.model.net import Block, DirectiveKind, Rule, Step, Task
 from noetl.model.outcome import Outcome
 from noetl.model.timeline import AttemptDocument
 from noetl.store.log import mark
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from noetl.store.log import Log
 
 TYPES = ("task.started", "task.done", "task.log", "retry.started")
+JUMPS_TRIED = 10
+"""A call's id counts the jumps of its pipeline; hooks rarely jump."""
 
 
 class Call(NamedTuple):
@@ -124,19 +126,47 @@ class WrittenTask(NamedTuple):
         return None
 
 
-def written_task(program: Program, step: str, name: str) -> WrittenTask:
-    """The task of a call, wherever in its step or in the workbook it stands.
-
-    Of several with one name, that of the pipeline is meant. Empty if there is none.
-    """
+async def written_task(
+    log: Log, execution_id: ExecutionId, program: Program, call: Call
+) -> WrittenTask:
+    """The task of a call, wherever in its step or in the workbook it stands; empty if unknown."""
+    step, name = call.started.step, call.started.task
     bodies: list[Step | Block] = [*program.net.workbook]
     if step in program.steps:
         bodies.insert(0, program.steps[step].step)
-    for task in (task for body in bodies for task in (*body.tasks, *all_tasks(body))):
-        if task.name == name:
-            args = {"args": task.inputs} if task.inputs else {}
-            return WrittenTask({**task.config, **args}, (*task.retries, *task.rules))
-    return WrittenTask({}, ())
+    # Of several tasks with one name, those of pipelines come first.
+    tasks = [task for body in bodies for task in (*body.tasks, *all_tasks(body))]
+    named = [task for task in tasks if task.name == name]
+    if not named:
+        return WrittenTask({}, ())
+    task = named[0]
+    if any(other is not task for other in named):
+        task = await _hook_task(log, execution_id, tasks, call) or task
+    args = {"args": task.inputs} if task.inputs else {}
+    return WrittenTask({**task.config, **args}, (*task.retries, *task.rules))
+
+
+async def _hook_task(
+    log: Log, execution_id: ExecutionId, tasks: list[Task], call: Call
+) -> Task | None:
+    """The task of a call that a hook made: its id is derived from the call that has the hook."""
+    started = call.started
+    async for row in events(log, execution_id, types=("task.started",), step=started.step):
+        if row.seq >= call.seq:
+            break
+        outer = decode(row.body)
+        assert isinstance(outer, TaskStarted)
+        if (outer.step_run_id, outer.iteration) != (started.step_run_id, started.iteration):
+            continue
+        for task in tasks:
+            hooks = {"before": task.before, "after": task.after, "finally": task.finally_}
+            for hook, inner_tasks in hooks.items() if task.name == outer.task else ():
+                cause = derive(outer.action_id, hook)
+                ids = {derive(cause, started.task, started.page, n) for n in range(JUMPS_TRIED)}
+                for inner in inner_tasks if started.action_id in ids else ():
+                    if inner.name == started.task:
+                        return inner
+    return None
 
 
 def names_of(seen_as: type[ResultView], outcome: Outcome, attempt: int) -> dict[str, object]:

@@ -104,7 +104,7 @@ async def call(
     at = await services.moments.at(execution_id, found.seq)
     program = await services.orchestrator.programs.by_digest(at.state.digest)
     started = found.started
-    task = calls.written_task(program, started.step, started.task)
+    task = await calls.written_task(services.store.log, execution_id, program, found)
     rendered: dict[str, Any] = {}
     unknown: dict[str, str] = {}
 
