@@ -143,26 +143,34 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
     waiting = start(stage.server, "ops/invoice")
     stage.server.wait_for(waiting, "step.waiting")
     old: list[str] = []
-    ended: list[str] = []
+    late: list[tuple[Any, Any, int]] = []
+    is_told: list[bool] = []
 
     def timeline(route: Any) -> None:
-        if ended:
+        if is_told:
             route.continue_()
         else:
             old.append(route.fetch().text())
             route.fulfill(body=old[0], content_type="application/json")
 
     def state(route: Any) -> None:
+        looks = len(old)
         answer = route.fetch()
-        route.fulfill(response=answer)
-        if answer.json()["status"] == "COMPLETED":
-            ended.append(answer.text())
+        if not late and answer.json()["status"] == "COMPLETED":
+            late.append((route, answer, looks))
+        else:
+            route.fulfill(response=answer)
 
     page.route("**/timeline", timeline)
     page.route("**/state", state)
     own_tab.go(f"/executions/{waiting}")
     page.locator(".timeline .line", has_text="approve").wait_for()
     answered(stage, waiting)
+    while not late or len(old) == late[0][2]:
+        page.wait_for_timeout(20)
+    [(route, answer, _)] = late
+    is_told.append(True)
+    route.fulfill(response=answer)
 
     says(page, "done")
     page.locator(".timeline .line", has_text="pay").wait_for()
@@ -171,16 +179,19 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
 def test_a_late_count_of_forms_does_not_replace_a_newer_one(own_tab: Tab, stage: Stage):
     waiting = start(stage.server, "ops/invoice")
     stage.server.wait_for(waiting, "step.waiting")
+    asked: list[str] = []
     late: list[tuple[Any, Any]] = []
     counts: list[int] = []
 
     def first_late(route: Any) -> None:
+        asked.append(route.request.url)
+        is_first = len(asked) == 1
         answer = route.fetch()
         counts.append(len(answer.json()["forms"]))
-        if late:
-            route.fulfill(response=answer)
-        else:
+        if is_first:
             late.append((route, answer))
+        else:
+            route.fulfill(response=answer)
 
     page = own_tab.page
     page.route("**/api/inbox?*", first_late)
@@ -191,6 +202,8 @@ def test_a_late_count_of_forms_does_not_replace_a_newer_one(own_tab: Tab, stage:
         page.wait_for_timeout(20)
     badge = page.locator(".badge", has_text=str(counts[-1]))
     badge.wait_for()
+    while not late:
+        page.wait_for_timeout(20)
     [(route, answer)] = late
     with page.expect_response("**/api/inbox?*"):
         route.fulfill(response=answer)
