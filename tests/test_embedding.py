@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 import noetl
+from noetl.api.routes.executions import WHY, WhichWhy
 from noetl.errors import Unreachable
+from noetl.model.retrospect import StepWhyDocument
 from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent
@@ -94,6 +96,42 @@ def test_a_program_runs_its_own_tool_and_hears_what_happens(tmp_path):
     assert types[0] == "playbook.execution.requested"
     assert types[-1] == "playbook.processed"
     assert types.count("task.done") == 3
+
+
+READING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: reading, path: demo/reading}
+workflow:
+  - step: read
+    tool: {kind: ledger, number: 7}
+    next: {arcs: [{step: end, when: "{{ read[0].id == 7 }}"}]}
+  - step: end
+    tool: {kind: noop}
+"""
+
+
+def test_why_a_step_ran_is_told_also_of_results_of_a_tool_of_the_program(tmp_path):
+    """Guards are evaluated again in another process, which does not know the tool."""
+
+    async def rows(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return noetl.ok({"rows": [{"id": config.number}]})
+
+    ledger = noetl.Tool(kind="ledger", summary="Rows.", config=Number, run=rows, view="rows")
+
+    async def work() -> StepWhyDocument:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[ledger]) as client:
+            await client.register(READING)
+            started = await client.start("demo/reading")
+            await client.wait(started.execution_id)
+            asked = WhichWhy(step="end")
+            found = await client.call(WHY, execution_id=started.execution_id, query=asked)
+            assert found.step is not None
+            return found.step
+
+    told = asyncio.run(work())
+    assert told.outcome == "ran"
+    assert [one.verdict for one in told.conditions] == ["fired"]
 
 
 def test_a_client_in_this_process_has_no_server_to_ask(tmp_path):

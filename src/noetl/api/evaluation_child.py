@@ -26,7 +26,6 @@ from noetl.model.net import Limits
 from noetl.model.problems import Place, Problem
 from noetl.model.rewrites import Change, Remark
 from noetl.model.triggers import Trigger
-from noetl.templates import Views
 from noetl.tools.registry import shapes
 
 SIZE = struct.Struct(">I")
@@ -119,7 +118,7 @@ def _made(job: Job) -> Made:
             case Render():
                 return Made(value=_raw(evaluated(job.template, job.seen)))
             case Inquiry():
-                return Made(value=_raw(answered(job, _views())))
+                return Made(value=_raw(answered(job)))
             case Rewrite():
                 return Made(value=_raw(_rewritten(job)))
     except PlaybookRejected as error:
@@ -137,11 +136,6 @@ def _made(job: Job) -> Made:
 @cache
 def _tools() -> Any:
     return shapes()
-
-
-@cache
-def _views() -> Views:
-    return Views(_tools)
 
 
 def _compiled(job: Compile) -> Made:

@@ -18,13 +18,13 @@ from noetl.model.ids import ExecutionId
 from noetl.model.retrospect import StepWhyDocument
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import ExecutionState
+from noetl.templates.views import LOOP, ResultView
 
 if TYPE_CHECKING:
     from noetl.control.programs import Programs
     from noetl.store.bodies import Bodies
     from noetl.store.log import Log
     from noetl.store.records import Records
-    from noetl.templates import Views
 
 
 class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,8 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     witness: Witness
     bodies: dict[str, Any]
     """Large results that guards may read, by the key of their reference."""
+    views: dict[str, type[ResultView]]
+    """How guards read results, by tool kind: the other process may not know all kinds."""
 
 
 async def inquiry(
@@ -63,12 +65,17 @@ async def inquiry(
         digest=program.digest,
         witness=witness,
         bodies=await _bodies(bodies, program, execution_id, witness),
+        views={kind: program.views[kind] for kind in ("", LOOP, *_kinds(program))},
     )
 
 
-def answered(asked: Inquiry, views: Views) -> StepWhyDocument:
+def _kinds(program: Program) -> set[str]:
+    return {task.kind for step in program.net.steps for task in step.tasks}
+
+
+def answered(asked: Inquiry) -> StepWhyDocument:
     """The answer. Evaluates guards of the playbook: not on the loop of a server."""
-    program = Program(nets.decode(asked.net), asked.digest, views)
+    program = Program(nets.decode(asked.net), asked.digest, asked.views)
     program.bodies |= asked.bodies
     return explained(program, asked.execution_id, asked.witness)
 

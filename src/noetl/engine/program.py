@@ -5,6 +5,7 @@ Made once per net and shared by all its executions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,8 +28,8 @@ from noetl.model.net import (
     Tracing,
     Values,
 )
-from noetl.templates import Compiled, Condition, Views, compile_condition, compile_value
-from noetl.templates.views import LOOP
+from noetl.templates import Compiled, Condition, compile_condition, compile_value
+from noetl.templates.views import LOOP, ResultView
 
 STATE_ROOTS = frozenset({"args", "ctx", "execution_id", "job", "vars", "workload"})
 """Names that every template sees, whatever has happened."""
@@ -270,7 +271,7 @@ def _attributes(tracing: Tracing) -> dict[str, Compiled]:
 class Program:
     """A net, ready to run."""
 
-    def __init__(self, net: Net, digest: str, views: Views) -> None:
+    def __init__(self, net: Net, digest: str, views: Mapping[str, type[ResultView]]) -> None:
         self.net = net
         self.digest = digest
         self.views = views
