@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from tests.dsl.records import all_records
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TOOLS = shapes()
-SCHEMA = playbook_schema(TOOLS)
-VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 
 DOCUMENTS = sorted((ROOT / "tests/documents").glob("*.yaml"))
 VALID = [
@@ -55,6 +54,16 @@ BEYOND_A_SCHEMA = {
 """Bad files that a schema cannot, or need not, refuse, each with its reason."""
 
 
+@cache
+def the_schema() -> dict[str, Any]:
+    return playbook_schema(TOOLS)
+
+
+@cache
+def validator() -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(the_schema())
+
+
 def data_of(text: str) -> Any:
     """The document as data; None where it cannot be read at all."""
     report = Report()
@@ -68,13 +77,13 @@ def errors_of(text: str) -> set[str]:
 
 
 def refusals(data: Any) -> str:
-    best = jsonschema.exceptions.best_match(VALIDATOR.iter_errors(data))
+    best = jsonschema.exceptions.best_match(validator().iter_errors(data))
     return "" if best is None else f"{best.json_path}: {best.message}"
 
 
 def test_it_is_a_schema_of_the_draft_that_editors_know():
-    jsonschema.Draft7Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+    jsonschema.Draft7Validator.check_schema(the_schema())
+    assert the_schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
 
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
@@ -132,13 +141,13 @@ def test_the_records_are_found():
 def test_every_key_of_every_record_is_in_the_schema(record):
     keys = set(record.fields)
 
-    assert any(keys <= set(properties) for properties in property_sets(SCHEMA))
+    assert any(keys <= set(properties) for properties in property_sets(the_schema()))
 
 
 @pytest.mark.parametrize("kind", sorted(TOOLS))
 def test_every_field_and_alias_of_every_tool_is_in_the_schema(kind):
     tool = TOOLS[kind]
-    properties = set(SCHEMA["$defs"][f"task_{kind}"]["properties"])
+    properties = set(the_schema()["$defs"][f"task_{kind}"]["properties"])
 
     assert {*tool.config.__struct_encode_fields__, *tool.aliases} <= properties
 
@@ -155,8 +164,8 @@ def test_every_reference_leads_somewhere():
                 for value in schema:
                     yield from references(value)
 
-    for reference in set(references(SCHEMA)):
-        target = SCHEMA
+    for reference in set(references(the_schema())):
+        target = the_schema()
         for part in reference.removeprefix("#/").split("/"):
             assert part in target, reference
             target = target[part]
@@ -184,7 +193,7 @@ def test_a_key_that_validate_refuses_is_refused_by_the_schema_wherever_it_stands
         mapping["zzz"] = 1
         if errors_of(json.dumps(data)):
             refused += 1
-            assert not VALIDATOR.is_valid(data), mapping
+            assert not validator().is_valid(data), mapping
         del mapping["zzz"]
 
     assert refused
@@ -207,7 +216,7 @@ def test_a_template_may_stand_wherever_a_value_of_a_tool_may():
 def offered(schema: Any) -> Iterator[str]:
     """Keys in the order in which an editor finds them, before any key is written."""
     if "$ref" in schema:
-        found: Any = SCHEMA
+        found: Any = the_schema()
         for part in schema["$ref"].removeprefix("#/").split("/"):
             found = found[part]
         yield from offered(found)
@@ -220,13 +229,13 @@ def offered(schema: Any) -> Iterator[str]:
 
 
 def test_under_tool_the_first_key_that_an_editor_offers_is_kind():
-    tool = SCHEMA["$defs"]["step"]["properties"]["tool"]
-    [many] = [one for one in SCHEMA["$defs"]["tasks"]["anyOf"] if "items" in one]
+    tool = the_schema()["$defs"]["step"]["properties"]["tool"]
+    [many] = [one for one in the_schema()["$defs"]["tasks"]["anyOf"] if "items" in one]
 
     assert next(offered(tool)) == "kind"
     assert next(offered(many["items"])) == "kind"
     for name in TOOLS:
-        assert next(offered(SCHEMA["$defs"][f"task_{name}"])) == "kind"
+        assert next(offered(the_schema()["$defs"][f"task_{name}"])) == "kind"
 
 
 def test_a_cursor_asks_the_kinds_that_say_that_they_claim_rows():

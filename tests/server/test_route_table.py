@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Any, get_type_hints
 
 import pytest
@@ -15,12 +17,17 @@ from noetl.api.table import TABLE
 from noetl.errors import NotFound
 
 ROUTER = Router(TABLE)
-DESCRIBED = document(TABLE)
-OPERATIONS = [
-    (path, method, operation)
-    for path, methods in DESCRIBED["paths"].items()
-    for method, operation in methods.items()
-]
+
+
+@cache
+def described() -> dict[str, Any]:
+    return document(TABLE)
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in described()["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
 
 
 @pytest.mark.parametrize(
@@ -90,21 +97,21 @@ def names_of(schema: dict[str, Any]) -> set[str]:
 def test_every_json_body_and_answer_is_a_named_schema():
     opaque = {"/api/results/{execution_id}/{key}", "/api/playbooks/{digest}", "/api/openapi.json"}
     opaque.add("/hooks/{path}")  # whatever a sender has to say
-    for path, method, operation in OPERATIONS:
+    for path, method, operation in operations():
         content = operation["responses"]["200"]["content"]
         body = operation.get("requestBody", {"content": {}})["content"]
         for media, schema in [*content.items(), *body.items()]:
             if media == "application/json" and path not in opaque:
                 for name in names_of(schema["schema"]):
-                    assert name in DESCRIBED["components"]["schemas"], (method, path)
+                    assert name in described()["components"]["schemas"], (method, path)
 
 
 def test_generators_find_nothing_to_complain_about():
     """What openapi-python-client and openapi-typescript warn of, or make bad names from."""
-    schemas = DESCRIBED["components"]["schemas"]
+    schemas = described()["components"]["schemas"]
     assert all(re.fullmatch(r"[A-Z][A-Za-z]+", name) for name in schemas)
     assert all(schema.get("title") == name for name, schema in schemas.items())
-    referred = set(re.findall(r"#/components/schemas/(\w+)", repr(DESCRIBED)))
+    referred = set(re.findall(r"#/components/schemas/(\w+)", repr(described())))
     assert referred <= schemas.keys()
 
     def look(part: Any) -> None:
@@ -117,20 +124,20 @@ def test_generators_find_nothing_to_complain_about():
             for one in part.values():
                 look(one)
 
-    look(DESCRIBED)
-    for _, _, operation in OPERATIONS:
+    look(described())
+    for _, _, operation in operations():
         assert operation["summary"]
         bodies = operation.get("requestBody", {"content": {}})["content"]
         assert bodies.keys() <= {"application/json"}
 
 
 def test_what_the_source_says_of_a_field_is_in_the_description():
-    properties = DESCRIBED["components"]["schemas"]["StepDocument"]["properties"]
+    properties = described()["components"]["schemas"]["StepDocument"]["properties"]
 
     assert properties["undone"]["description"] == "How many of its runs were compensated."
     [since] = [
         one
-        for one in DESCRIBED["paths"]["/api/executions"]["get"]["parameters"]
+        for one in described()["paths"]["/api/executions"]["get"]["parameters"]
         if one["name"] == "since"
     ]
     assert since["description"] == "A moment (RFC 3339) or a duration such as `1h`."
