@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import QUERIES, WRITTEN, connect, translated
 from noetl.store.postgres.schema import MIGRATIONS, applied, migrate
 from noetl.store.records import ENDS, LOOKED_UP, composed, looked_up, page
+from tests.servers import unused_database
 from tests.store.making import ONE, events, start
 
 NEXT = MIGRATIONS[-1].version + 1
@@ -125,6 +127,37 @@ def rows_touched(plan: dict[str, Any]) -> float:
     return touched
 
 
+@pytest.fixture(scope="module")
+def many(postgres_server: Any) -> Iterator[psycopg.Connection]:
+    """10 000 executions, for as long as this transaction lasts: one in a hundred failed, one in a
+    thousand was called by nobody, and one in a thousand has a rare label."""
+    url = unused_database(postgres_server, "many")
+    # A statement that psycopg prepares is planned once for all values: each is to be planned.
+    with psycopg.connect(url, prepare_threshold=None) as db:
+        db.execute("SET enable_seqscan = off")
+        db.execute(
+            "INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
+            " requested_at, ended_at, parent_execution_id, error, failed_step, labels)"
+            " SELECT n::text, 0, 0, 'shop/' || n % 50, 'd',"
+            " CASE WHEN n % 100 = 1 THEN 'FAILED' ELSE 'COMPLETED' END, n, n + 1,"
+            " CASE WHEN n % 1000 > 0 THEN (n / 1000 * 1000)::text END,"
+            " CASE WHEN n % 100 = 1 THEN 'duplicate key ' || n END,"
+            " CASE WHEN n % 100 = 1 THEN 'load' ELSE '' END,"
+            ' CASE WHEN n % 10 > 0 THEN \'{"team":"a"}\' END FROM generate_series(1, 10000) AS n'
+        )
+        db.execute(
+            "INSERT INTO noetl.label SELECT execution_id, 'rare', 'yes', requested_at"
+            " FROM noetl.execution WHERE execution_id::int % 1000 = 7"
+        )
+        db.execute(
+            "INSERT INTO noetl.label SELECT execution_id, 'team', 'a', requested_at"
+            " FROM noetl.execution WHERE labels IS NOT NULL"
+        )
+        db.execute("ANALYZE noetl.execution, noetl.label")
+        yield db
+        db.rollback()
+
+
 @pytest.mark.parametrize(
     ("query", "touched"),
     [
@@ -152,42 +185,20 @@ def rows_touched(plan: dict[str, Any]) -> float:
     ],
 )
 def test_a_page_of_a_query_touches_hardly_more_rows_than_it_shows(
-    database_url: str, query: str, touched: int, monkeypatch: pytest.MonkeyPatch
+    many: psycopg.Connection, query: str, touched: int, monkeypatch: pytest.MonkeyPatch
 ):
-    """Of 10 000 executions one in a hundred failed, one in a thousand was called by nobody, and
-    one in a thousand has a rare label. How PostgreSQL walks the index (straight, or by a bitmap
-    with a sort) is its own choice; how many rows it has to look at is not."""
+    """How PostgreSQL walks the index (straight, or by a bitmap with a sort) is its own choice; how
+    many rows it has to look at is not."""
     monkeypatch.setattr(records, "FEW", 100)
     wanted = parse(query, 0.0)
-    with psycopg.connect(database_url) as db:
 
-        async def column(name: str, /, **values: Any) -> list[Any]:
-            return [one for (one,) in db.execute(QUERIES[name], values)]
+    async def column(name: str, /, **values: Any) -> list[Any]:
+        return [one for (one,) in many.execute(QUERIES[name], values)]
 
-        db.execute("SET enable_seqscan = off")
-        db.execute(
-            "INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
-            " requested_at, ended_at, parent_execution_id, error, failed_step, labels)"
-            " SELECT n::text, 0, 0, 'shop/' || n % 50, 'd',"
-            " CASE WHEN n % 100 = 1 THEN 'FAILED' ELSE 'COMPLETED' END, n, n + 1,"
-            " CASE WHEN n % 1000 > 0 THEN (n / 1000 * 1000)::text END,"
-            " CASE WHEN n % 100 = 1 THEN 'duplicate key ' || n END,"
-            " CASE WHEN n % 100 = 1 THEN 'load' ELSE '' END,"
-            ' CASE WHEN n % 10 > 0 THEN \'{"team":"a"}\' END FROM generate_series(1, 10000) AS n'
-        )
-        db.execute(
-            "INSERT INTO noetl.label SELECT execution_id, 'rare', 'yes', requested_at"
-            " FROM noetl.execution WHERE execution_id::int % 1000 = 7"
-        )
-        db.execute(
-            "INSERT INTO noetl.label SELECT execution_id, 'team', 'a', requested_at"
-            " FROM noetl.execution WHERE labels IS NOT NULL"
-        )
-        db.execute("ANALYZE noetl.execution, noetl.label")
+    with many.transaction():
         ways = asyncio.run(looked_up(wanted, column))
         statement, values = composed(WRITTEN, "summaries", wanted, 0.0, ways)
         explained = f"EXPLAIN (ANALYZE, TIMING off, FORMAT JSON) {translated(statement)}".encode()
-        [[[found]]] = db.execute(explained, values | page(wanted, None, 51)).fetchall()
-        db.rollback()
+        [[[found]]] = many.execute(explained, values | page(wanted, None, 51)).fetchall()
 
     assert rows_touched(found["Plan"]) <= touched, found
