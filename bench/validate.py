@@ -17,11 +17,11 @@ from typing import Any
 from noetl.dsl import Compiled, compile_text
 from noetl.dsl.schema import playbook_schema
 from noetl.model.net import Net, decode, digest, encode
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 SHORT, LONG = 10, 2_000
 RATIO_MAX = 2.0
-TOOLS = shapes()
+TOOLS = tools()
 
 HEAD = """\
 apiVersion: noetl.io/v2

@@ -13,7 +13,7 @@ from noetl.control.zones import SystemZones
 from noetl.dsl import compile_text
 from noetl.dsl.grammar import Record
 from noetl.dsl.triggers import compile_document
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.dsl.records import all_records
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,7 @@ LANGUAGE = ROOT / "docs" / "language.md"
 LANGUAGE_LINES_MAX = 600
 MISTAKES = ROOT / "docs" / "problems.md"
 """Shows what is wrong, so what it shows is not meant to compile."""
-TOOLS = shapes()
+TOOLS = tools()
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

@@ -8,13 +8,13 @@ from noetl.dsl import compile_text
 from noetl.dsl.walk import all_tasks, bodies, parts_of
 from noetl.model.net import Call, Collect, Jump, Net
 from noetl.rewrite.fmt import format_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUNNING = [path for path in sorted(EXAMPLES.glob("*.yaml")) if ".test." not in path.name]
 FILES = [*RUNNING, *sorted(EXAMPLES.glob("event_rules/*.yaml"))]
 RUNNING_MIN = 20
-TOOLS = shapes()
+TOOLS = tools()
 
 
 def net_of(name: str) -> Net:

@@ -66,10 +66,10 @@ def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Co
     @cache
     def ready() -> Callable[..., Compiled]:
         from noetl.dsl import compile_text
-        from noetl.tools.registry import shapes
+        from noetl.tools.registry import tools
 
         limits, strict = settings.limits, settings.strict
-        return partial(compile_text, tools=shapes(added), limits=limits, strict=strict)
+        return partial(compile_text, tools=tools(added), limits=limits, strict=strict)
 
     return lambda text, **more: ready()(text, **more)
 
@@ -78,11 +78,15 @@ def document_compiler(settings: Settings) -> Callable[..., Compiled]:
     """The same for documents of any kind."""
     from noetl.control.zones import SystemZones
     from noetl.dsl.triggers import compile_document
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-    tools, zones = shapes(), SystemZones()
-    limits, strict = settings.limits, settings.strict
-    return partial(compile_document, tools=tools, limits=limits, strict=strict, zones=zones)
+    return partial(
+        compile_document,
+        tools=tools(),
+        limits=settings.limits,
+        strict=settings.strict,
+        zones=SystemZones(),
+    )
 
 
 def plain_value(text: str) -> Any:
@@ -121,9 +125,9 @@ def schema(kind: str = "Playbook") -> dict[str, Any]:
 
         return trigger_schema(kind)
     from noetl.dsl.schema import playbook_schema
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-    return playbook_schema(shapes())
+    return playbook_schema(tools())
 
 
 def tool_kinds() -> dict[str, Known]:
@@ -143,10 +147,9 @@ def formatter() -> Callable[[str], str]:
 def migrator() -> Callable[[str], Migration]:
     """Text → the same playbook in the canonical dialect, with a report."""
     from noetl.rewrite.migrate import migrate_text
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-    tools = shapes()
-    return lambda text: migrate_text(text, tools)
+    return partial(migrate_text, tools=tools())
 
 
 @asynccontextmanager
@@ -218,9 +221,9 @@ def _services(
 
 def _views(added: Sequence[Tool]) -> Views:
     from noetl.templates import Views
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-    return Views(lambda: shapes(added))
+    return Views(lambda: tools(added))
 
 
 def _own_work(store: Store) -> OwnWork:

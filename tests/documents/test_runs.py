@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from noetl.rewrite.migrate import migrate_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.documents.comparing import OF_RULES, Course, course, with_arcs_for_rules
 from tests.documents.conftest import made_database
 from tests.documents.running import Drive, Life, lived, told, until_waiting
@@ -102,7 +102,7 @@ def test_the_services_answer_as_the_page_says() -> None:
 @cache
 def rewritten(name: str) -> str | None:
     """The example in its new form, if it has another."""
-    migration = migrate_text(TEXTS[name], shapes())
+    migration = migrate_text(TEXTS[name], tools())
     return migration.text if migration.changes else None
 
 

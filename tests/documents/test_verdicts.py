@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from noetl.dsl import Compiled, compile_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.documents.verdicts import HERE, Finding, Verdict, all_verdicts, parse
 
 VERDICTS = all_verdicts()
 VALID = [verdict for verdict in VERDICTS if verdict.valid]
 REFUSED = [verdict for verdict in VERDICTS if not verdict.valid]
-TOOLS = shapes()
+TOOLS = tools()
 EXAMPLES_OF_DOCUMENT = {"000": 46, "001": 28, "002": 54, "003": 33, "004": 38}
 
 

@@ -13,9 +13,9 @@ with atheris.instrument_imports(include=["noetl.dsl", "noetl.templates"]):
     from noetl.dsl import compile_text
     from noetl.templates import TemplateRefused
     from noetl.templates import compile_text as compile_template
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-TOOLS = shapes()
+TOOLS = tools()
 
 
 def try_one(data: bytes) -> None:

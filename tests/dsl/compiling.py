@@ -6,9 +6,9 @@ from textwrap import dedent, indent
 
 from noetl.dsl import Compiled, compile_text
 from noetl.model.net import Limits, Net, Step, Task
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
-TOOLS = shapes()
+TOOLS = tools()
 HEAD = """\
 apiVersion: noetl.io/v2
 kind: Playbook

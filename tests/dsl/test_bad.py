@@ -14,12 +14,12 @@ from noetl.dsl import Compiled, compile_text
 from noetl.dsl.codes import CODES, TRIGGERS
 from noetl.dsl.triggers import compile_document
 from noetl.model.problems import Problem
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "bad").glob("*.yaml"))
 FILES_MIN = 60
-TOOLS = shapes()
+TOOLS = tools()
 DOCS = (HERE.parents[1] / "docs" / "problems.md").read_text()
 NOT_SHOWN = {"yaml-too-large"}
 """An example of these would be as large as the problem."""

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from noetl.dsl import compile_text
 from noetl.errors import PlaybookRejected
 from noetl.rewrite.fmt import format_text, read_data
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.effort import generated
 
 HERE = Path(__file__).parent
 FILES = sorted([*(HERE.parent / "documents").glob("*.yaml"), *HERE.rglob("*.yaml")])
-TOOLS = shapes()
+TOOLS = tools()
 
 
 def comments_of(text: str) -> list[str]:

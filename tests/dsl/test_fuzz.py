@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from noetl.dsl import compile_text
 from noetl.dsl.codes import CODES
 from noetl.model.net import Limits, decode, encode
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.dsl.attempts import time_limit
 from tests.effort import IS_LONG, TIMES
 
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
 SECONDS_MAX = 30
-TOOLS = shapes()
+TOOLS = tools()
 
 short = settings(
     max_examples=100 * TIMES,

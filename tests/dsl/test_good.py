@@ -16,13 +16,13 @@ from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.model.net import Net, decode, digest, encode
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "good").glob("*.yaml"))
 PAIRS = sorted(path for path in (HERE / "good" / "same").iterdir() if path.is_dir())
 FILES_MIN = 25
-TOOLS = shapes()
+TOOLS = tools()
 
 
 class QuotedDumper(yaml.SafeDumper):

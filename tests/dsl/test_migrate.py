@@ -13,10 +13,10 @@ from noetl.model.rewrites import Migration
 from noetl.rewrite.fmt import format_text
 from noetl.rewrite.migrate import migrate_text
 from noetl.rewrite.templates import output_is_outcome, replace_names
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.dsl.test_fmt import comments_of
 
-TOOLS = shapes()
+TOOLS = tools()
 HERE = Path(__file__).parent
 PAIRS = sorted((HERE / "migrate").glob("*.before.yaml"))
 DOCUMENTS = sorted((HERE.parent / "documents").glob("*.yaml"))

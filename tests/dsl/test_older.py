@@ -19,9 +19,9 @@ from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import playbook_schema
 from noetl.rewrite.migrate import migrate_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
-TOOLS = shapes()
+TOOLS = tools()
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 NAMED = HEAD + "metadata: {name: older}\n"
 PG = "kind: postgres, auth: pg"

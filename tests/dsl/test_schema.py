@@ -15,12 +15,12 @@ from noetl.dsl.nodes import plain
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import playbook_schema
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.dsl.records import all_records
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-TOOLS = shapes()
+TOOLS = tools()
 
 DOCUMENTS = sorted((ROOT / "tests/documents").glob("*.yaml"))
 VALID = [

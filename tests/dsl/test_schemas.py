@@ -18,10 +18,10 @@ from noetl.dsl.triggers import compile_document, trigger_schema
 from noetl.errors import PlaybookRejected
 from noetl.model import schemas
 from noetl.rewrite.fmt import format_text, read_data
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.effort import generated
 
-TOOLS = shapes()
+TOOLS = tools()
 ROOT = Path(__file__).parents[2]
 ORDER = {
     "type": "object",

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from noetl.tools.sql.config import SqlConfig
 from tests.dsl.compiling import codes, found, messages, step_of
 
-TOOLS = shapes()
+TOOLS = tools()
 
 # --- Names: reserved ones, place by place ------------------------------------------------------
 

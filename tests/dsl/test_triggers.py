@@ -17,9 +17,9 @@ from noetl.dsl.triggers import KINDS, PRESETS, compile_document, trigger_schema
 from noetl.model import triggers
 from noetl.model.triggers import Debounce, Hook, PlaybookRef, Schedule, SignalTarget, StartTarget
 from noetl.rewrite.fmt import format_text, read_data
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
-TOOLS = shapes()
+TOOLS = tools()
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "triggers").glob("*.yaml"))
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("triggers.md", "schemas.md"))

@@ -58,9 +58,9 @@ from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
 from noetl.templates import Views
 from noetl.tools.playbook import TOOL as PLAYBOOK
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
-VIEWS = Views(shapes)
+VIEWS = Views(tools)
 EXECUTION = "4611686018427387904"
 SEAL = "sealed"
 RESULT_MAX = 1_000_000
@@ -75,7 +75,7 @@ metadata: {name: played, path: tests/played}
 def program_of(text: str) -> Program:
     """A playbook, ready to run. Texts without a head get one."""
     whole = text if "apiVersion" in text else HEAD + text
-    compiled = compile_text(whole, tools=shapes())
+    compiled = compile_text(whole, tools=tools())
     return Program(compiled.unwrap(), compiled.digest, VIEWS)
 
 

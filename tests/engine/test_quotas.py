@@ -11,7 +11,7 @@ from noetl.model.inputs import Reported
 from noetl.model.net import Quotas
 from noetl.model.outcome import Meta, ok
 from noetl.settings import Settings
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.engine.playing import HEAD, Play, play
 
 LOOP = """
@@ -144,6 +144,6 @@ def test_the_bound_of_the_operator_counts_if_it_is_less() -> None:
     settings = Settings.from_environment({"NOETL_QUOTAS": "calls=5,seconds=60"})
     written = HEAD + LOOP.format(step="", all="max_calls: 9, max_seconds: 7")
 
-    net = compile_text(written, tools=shapes(), limits=settings.limits).unwrap()
+    net = compile_text(written, tools=tools(), limits=settings.limits).unwrap()
 
     assert net.executor.limits.quotas == Quotas(max_calls=5, max_seconds=7)

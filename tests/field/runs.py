@@ -28,7 +28,7 @@ import yaml
 from noetl.control import documents
 from noetl.model.events import Event
 from noetl.rewrite.migrate import migrate_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.examples.system import Bench, running
 from tests.server.processes import Server
 from tests.stopwatch import PATIENCE
@@ -38,7 +38,7 @@ EXPECT = ".expect.yaml"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if not p.name.endswith(EXPECT))
 PARTS = sorted((FOLDER / "parts").glob("*.yaml"))
 """Playbooks that others call."""
-TOOLS = shapes()
+TOOLS = tools()
 TOLD = {
     *("step.started", "step.done", "step.failed", "step.skipped", "task.done", "loop.done"),
     *("sink.processed", "ctx.patched", "vars.set", "next.unmatched"),

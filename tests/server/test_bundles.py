@@ -13,12 +13,12 @@ from noetl.api import worker_control
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
 from noetl.templates import Views
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.server.stage import Caller, answer, playing
 from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
-VIEWS = Views(shapes)
+VIEWS = Views(tools)
 
 
 def report(number: int) -> Report:

@@ -8,7 +8,7 @@ import pytest
 from noetl.dsl import compile_text
 from noetl.model.fields import Unfit, fitted, json_schema
 from noetl.model.net import FormField
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 TYPED = (
@@ -180,7 +180,7 @@ def test_what_makes_no_sense_is_said_where_it_stands(written, code, word):
         "workflow: [{step: start, tool: {kind: noop}}]\n"
     )
 
-    problems = compile_text(text, tools=shapes()).problems
+    problems = compile_text(text, tools=tools()).problems
 
     assert [problem.code for problem in problems] == [code]
     assert word in problems[0].message

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 from tests.server.processes import Server
 from tests.stopwatch import PATIENCE
 
@@ -283,7 +283,7 @@ def test_an_empty_key_bounds_nothing(dev):
     ],
 )
 def test_what_makes_no_sense_is_said_where_it_stands(spec, code):
-    found = compile_text(playbook("wrong", spec), tools=shapes())
+    found = compile_text(playbook("wrong", spec), tools=tools())
 
     assert [problem.code for problem in found.problems if problem.severity == "error"] == [code]
     assert found.problems[0].line == 4

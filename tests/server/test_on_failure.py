@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl.dsl import compile_text
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -112,7 +112,7 @@ def test_it_does_not_run_when_somebody_cancels(dev):
 
 @pytest.mark.parametrize(("handler", "code"), [("tol", "unknown-step"), ("[told]", "wrong-type")])
 def test_what_names_nothing_is_said_where_it_stands(handler, code):
-    problems = compile_text(playbook("wrong", handler=handler), tools=shapes()).problems
+    problems = compile_text(playbook("wrong", handler=handler), tools=tools()).problems
 
     assert [one.code for one in problems if one.severity == "error"] == [code]
     assert next(one for one in problems if one.severity == "error").line == 4

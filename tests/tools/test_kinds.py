@@ -16,7 +16,7 @@ from noetl.dsl import compile_text
 from noetl.dsl.walk import all_tasks, bodies
 from noetl.tools import sqlalchemy
 from noetl.tools.base import Tool
-from noetl.tools.registry import BUILT_IN, shapes, tools
+from noetl.tools.registry import BUILT_IN, tools
 from noetl.tools.testing import ToolContract
 
 # Imported for the contracts that they hold kinds to.
@@ -49,7 +49,7 @@ def contracts() -> Iterator[type[ToolContract]]:
 @cache
 def kinds_of(path: Path) -> set[str]:
     """The kinds that an example uses."""
-    net = compile_text(path.read_text(), tools=shapes()).unwrap()
+    net = compile_text(path.read_text(), tools=tools()).unwrap()
     return {task.kind for body in bodies(net) for task in all_tasks(body)}
 
 
@@ -61,7 +61,7 @@ def test_a_kind_has_a_page_whose_example_can_be_pasted(tool):
 
     assert texts
     for text in texts:
-        problems = compile_text(text, tools=shapes()).problems
+        problems = compile_text(text, tools=tools()).problems
         errors = [problem for problem in problems if problem.severity == "error"]
         assert [str(problem) for problem in errors if problem.code not in CUT_OFF] == []
 

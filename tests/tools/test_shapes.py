@@ -20,7 +20,7 @@ from noetl.dsl import compile_text
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
 from noetl.tools.base import Tool
-from noetl.tools.registry import BUILT_IN, shapes, tools
+from noetl.tools.registry import BUILT_IN, tools
 from noetl.tools.sql.config import SqlConfig
 from tests.examples.system import playbook, ran
 
@@ -171,7 +171,7 @@ def test_editors_can_be_given_a_schema_of_the_config(shape):
 )
 def test_a_value_out_of_bounds_is_refused(kind, config):
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(config, shapes()[kind].config)
+        msgspec.convert(config, tools()[kind].config)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_value_out_of_bounds_is_refused(kind, config):
     ],
 )
 def test_the_forms_of_a_value_are_accepted(kind, config):
-    msgspec.convert(config, shapes()[kind].config)
+    msgspec.convert(config, tools()[kind].config)
 
 
 # --- The pages ---------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_the_forms_of_a_value_are_accepted(kind, config):
 )
 def test_whoever_writes_a_wrong_value_is_told_the_right_ones(task, said):
     head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
-    found = compile_text(f"{head}workflow:\n  - step: start\n    tool: {task}\n", tools=shapes())
+    found = compile_text(f"{head}workflow:\n  - step: start\n    tool: {task}\n", tools=tools())
 
     assert [problem.message for problem in found.problems] == [said]
 
@@ -334,11 +334,11 @@ TOOL = ToolShape(kind="{kind}", summary="Says hello.", config=Config)
 
 
 def test_an_installed_plugin_adds_its_kind(site):
-    assert "greet" not in shapes()
+    assert "greet" not in tools()
 
     install(site, "noetl_greet", plugin("greet"), "greet = noetl_greet:TOOL")
 
-    found = shapes()
+    found = tools()
     assert set(found) == {*PROMISED, "greet"}
     assert msgspec.convert({"whom": "you"}, found["greet"].config)
     with pytest.raises(msgspec.ValidationError):
@@ -419,9 +419,9 @@ def test_a_plugin_declares_how_its_results_are_read(site):
 
 def test_every_kind_of_sql_yields_rows_and_http_an_answer():
     """Recorded playbooks read results in these ways; a net records no view."""
-    read_as_rows = {kind for kind, tool in shapes().items() if issubclass(tool.config, SqlConfig)}
+    read_as_rows = {kind for kind, tool in tools().items() if issubclass(tool.config, SqlConfig)}
 
-    assert {kind: tool.view for kind, tool in shapes().items() if tool.view != "plain"} == {
+    assert {kind: tool.view for kind, tool in tools().items() if tool.view != "plain"} == {
         **dict.fromkeys(read_as_rows, "rows"),
         "http": "answer",
     }
@@ -431,7 +431,7 @@ def test_a_plugin_cannot_replace_a_kind_of_ours(site):
     install(site, "noetl_better_http", plugin("http"), "http = noetl_better_http:TOOL")
 
     with pytest.raises(PluginRejected, match=r"noetl_better_http.*\"http\".*NoETL itself"):
-        shapes()
+        tools()
 
 
 def test_two_plugins_of_one_kind_are_refused_naming_both(site):
@@ -439,7 +439,7 @@ def test_two_plugins_of_one_kind_are_refused_naming_both(site):
     install(site, "noetl_two", plugin("greet"), "greet = noetl_two:TOOL")
 
     with pytest.raises(PluginRejected) as refused:
-        shapes()
+        tools()
 
     assert "noetl_one" in str(refused.value)
     assert "noetl_two" in str(refused.value)
@@ -449,14 +449,14 @@ def test_a_plugin_that_does_not_load_is_named_with_its_reason(site):
     install(site, "noetl_broken", "raise OSError('no disk')", "broken = noetl_broken:TOOL")
 
     with pytest.raises(PluginRejected, match=r"\"broken\" of noetl_broken.*OSError: no disk"):
-        shapes()
+        tools()
 
 
 def test_a_plugin_that_is_no_tool_is_refused(site):
     install(site, "noetl_text", "TOOL = 'greet'", "text = noetl_text:TOOL")
 
     with pytest.raises(PluginRejected, match="is a str, not a ToolShape"):
-        shapes()
+        tools()
 
 
 def test_a_plugin_in_an_archive_adds_its_kind(site, monkeypatch):
@@ -464,7 +464,7 @@ def test_a_plugin_in_an_archive_adds_its_kind(site, monkeypatch):
     install(packed, "noetl_zipped", plugin("greet"), "greet = noetl_zipped:TOOL")
     monkeypatch.syspath_prepend(shutil.make_archive(str(site / "zipped"), "zip", packed))
 
-    assert "greet" in shapes()
+    assert "greet" in tools()
 
 
 def test_a_plugin_that_another_finder_finds_adds_its_kind(site, monkeypatch):
@@ -482,7 +482,7 @@ def test_a_plugin_that_another_finder_finds_adds_its_kind(site, monkeypatch):
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
 
-    assert "greet" in shapes()
+    assert "greet" in tools()
 
 
 def loaded_by(program: str) -> set[str]:
@@ -532,7 +532,7 @@ class _Sharing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def test_a_key_of_a_kind_that_every_task_has_is_the_tasks_too():
-    kinds = {**shapes(), "mq": ToolShape(kind="mq", summary="Sends.", config=_Sharing)}
+    kinds = {**tools(), "mq": ToolShape(kind="mq", summary="Sends.", config=_Sharing)}
     task = "{kind: mq, name: send, queue: q, args: {a: 1}, set: {ctx.k: 1}}"
     found = compile_text(
         "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x}\n"

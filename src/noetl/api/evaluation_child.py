@@ -26,7 +26,7 @@ from noetl.model.net import Limits
 from noetl.model.problems import Place, Problem
 from noetl.model.rewrites import Change, Remark
 from noetl.model.triggers import Trigger
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 SIZE = struct.Struct(">I")
 """Before every message."""
@@ -135,7 +135,7 @@ def _made(job: Job) -> Made:
 
 @cache
 def _tools() -> Any:
-    return shapes()
+    return tools()
 
 
 def _compiled(job: Compile) -> Made:

@@ -95,11 +95,6 @@ def tools(added: Iterable[Tool] = ()) -> Mapping[str, Tool]:
     return Tools(others)
 
 
-def shapes(added: Iterable[Tool] = ()) -> Mapping[str, ToolShape]:
-    """The same for the language, which needs nothing but their shapes."""
-    return tools(added)
-
-
 class Known(NamedTuple):
     """A tool kind and its provider."""
 

@@ -22,7 +22,7 @@ from noetl.model.language import (
     RemarkDocument,
 )
 from noetl.model.net import digest as digest_of
-from noetl.tools.registry import shapes
+from noetl.tools.registry import tools
 
 TEXT_MAX = 512 * 1024
 Position = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
@@ -98,7 +98,7 @@ async def _value(services: Services, caller: Caller, body: Language) -> Any:
 
 @cache
 def _schema() -> dict[str, Any]:
-    return playbook_schema(shapes())
+    return playbook_schema(tools())
 
 
 LANGUAGE = Route("language.assist", "POST", "/api/language", "read", language, body=Language)

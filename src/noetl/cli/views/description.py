@@ -236,9 +236,9 @@ _TELLING = (
 @cache
 def tool_shapes() -> Mapping[str, ToolShape]:
     """The installed kinds: each declares which fields to show of its calls."""
-    from noetl.tools.registry import shapes
+    from noetl.tools.registry import tools
 
-    return shapes()
+    return tools()
 
 
 def summary(task: Task) -> str:
