@@ -135,27 +135,36 @@ def many(postgres_server: Any) -> Iterator[psycopg.Connection]:
     # A statement that psycopg prepares is planned once for all values: each is to be planned.
     with psycopg.connect(url, prepare_threshold=None) as db:
         db.execute("SET enable_seqscan = off")
-        db.execute(
-            "INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
-            " requested_at, ended_at, parent_execution_id, error, failed_step, labels)"
-            " SELECT n::text, 0, 0, 'shop/' || n % 50, 'd',"
-            " CASE WHEN n % 100 = 1 THEN 'FAILED' ELSE 'COMPLETED' END, n, n + 1,"
-            " CASE WHEN n % 1000 > 0 THEN (n / 1000 * 1000)::text END,"
-            " CASE WHEN n % 100 = 1 THEN 'duplicate key ' || n END,"
-            " CASE WHEN n % 100 = 1 THEN 'load' ELSE '' END,"
-            ' CASE WHEN n % 10 > 0 THEN \'{"team":"a"}\' END FROM generate_series(1, 10000) AS n'
-        )
-        db.execute(
-            "INSERT INTO noetl.label SELECT execution_id, 'rare', 'yes', requested_at"
-            " FROM noetl.execution WHERE execution_id::int % 1000 = 7"
-        )
-        db.execute(
-            "INSERT INTO noetl.label SELECT execution_id, 'team', 'a', requested_at"
-            " FROM noetl.execution WHERE labels IS NOT NULL"
-        )
-        db.execute("ANALYZE noetl.execution, noetl.label")
+        db.commit()
+        # A table from which rows have gone, as all have after a while: in one that is full of
+        # executions in their order, PostgreSQL would rather read the newest than those of a path.
+        _insert_many(db)
+        db.rollback()
+        _insert_many(db)
         yield db
         db.rollback()
+
+
+def _insert_many(db: psycopg.Connection) -> None:
+    db.execute(
+        "INSERT INTO noetl.execution (execution_id, seq, checksum, path, digest, status,"
+        " requested_at, ended_at, parent_execution_id, error, failed_step, labels)"
+        " SELECT n::text, 0, 0, 'shop/' || n % 50, 'd',"
+        " CASE WHEN n % 100 = 1 THEN 'FAILED' ELSE 'COMPLETED' END, n, n + 1,"
+        " CASE WHEN n % 1000 > 0 THEN (n / 1000 * 1000)::text END,"
+        " CASE WHEN n % 100 = 1 THEN 'duplicate key ' || n END,"
+        " CASE WHEN n % 100 = 1 THEN 'load' ELSE '' END,"
+        ' CASE WHEN n % 10 > 0 THEN \'{"team":"a"}\' END FROM generate_series(1, 10000) AS n'
+    )
+    db.execute(
+        "INSERT INTO noetl.label SELECT execution_id, 'rare', 'yes', requested_at"
+        " FROM noetl.execution WHERE execution_id::int % 1000 = 7"
+    )
+    db.execute(
+        "INSERT INTO noetl.label SELECT execution_id, 'team', 'a', requested_at"
+        " FROM noetl.execution WHERE labels IS NOT NULL"
+    )
+    db.execute("ANALYZE noetl.execution, noetl.label")
 
 
 @pytest.mark.parametrize(
