@@ -42,15 +42,15 @@ def check_document(building: Building, written: WrittenPlaybook) -> None:
             " rewrites a playbook of an older dialect.",
             root.entries["apiVersion"].place,
         )
-    said = written.kind
-    if said not in ("Playbook", None):
+    kind = written.kind
+    if kind not in ("Playbook", None):
         others = [one for one in KINDS if one != "Playbook"]
         add(
             "wrong-kind",
-            f'kind is "{said}", and this is not a playbook. `noetl register` puts it to work.'
-            if said in others
-            else f'kind is "{said}"; a playbook has `kind: Playbook`. Other documents are'
-            f" of kind {' or '.join(others)}.{building.report.suggest(said or '', others)}",
+            f'kind is "{kind}", and this is not a playbook. `noetl register` puts it to work.'
+            if kind in others
+            else f'kind is "{kind}"; a playbook has `kind: Playbook`. Other documents are'
+            f" of kind {' or '.join(others)}.{building.report.suggest(kind or '', others)}",
             root.entries["kind"].place,
         )
     for key, inner in (("name", metadata.name), ("path", metadata.path)):
@@ -376,8 +376,8 @@ def inputs_make_sense(building: Building, net: Net) -> None:
                 building.at(one, "options"),
             )
             continue
-        if said := fields.wrong_bounds(one):
-            building.report.add("bad-value", f'input "{one.name}": {said}', place)
+        if problem := fields.wrong_bounds(one):
+            building.report.add("bad-value", f'input "{one.name}": {problem}', place)
             continue
         written = net.workload.get(one.name, one.default)
         if one.default is not None and written != one.default:
@@ -410,8 +410,8 @@ def calls_fit(building: Building, net: Net) -> None:
             if not called.executor.inputs or not isinstance(payload, dict):
                 continue
             place = building.written(task, "args") or building.at(task)
-            for said in _misfits(called, {**payload, **task.inputs}):
-                building.report.add("bad-call", f'"{called.path}" {said}', place)
+            for misfit in _misfits(called, {**payload, **task.inputs}):
+                building.report.add("bad-call", f'"{called.path}" {misfit}', place)
 
 
 def _misfits(called: Net, given: Values) -> Iterator[str]:

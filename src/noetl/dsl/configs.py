@@ -80,9 +80,9 @@ def _report_config(
         look.report.add("missing-key", f"`{key}` of kind {tool.kind} needs `{name}`.", part.place)
         return
     code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
-    told = f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}."
+    message = f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}."
     more = advice(wanted, _steps(found.group(1)) if found else [])
-    look.report.add(code, f"{told} {more}".rstrip(), part.place)
+    look.report.add(code, f"{message} {more}".rstrip(), part.place)
 
 
 def _key_place(node: Node, key: str) -> Place | None:

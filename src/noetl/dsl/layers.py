@@ -165,8 +165,8 @@ class WorkerLabels(MapOf):
     def read(self, node: Node, what: str, look: Inspection) -> dict[str, Any]:
         found = super().read(node, what, look)
         for name, value in node.entries.items() if isinstance(node, Mapping) else ():
-            if said := of_worker_problem(name, plain_text(value)):
-                look.report.add("bad-value", said, value.place)
+            if problem := of_worker_problem(name, plain_text(value)):
+                look.report.add("bad-value", problem, value.place)
         return dict(sorted(found.items()))
 
     def schema(self) -> Schema:

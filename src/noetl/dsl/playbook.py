@@ -454,7 +454,7 @@ def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:
     written = nodes.entries(node)
     plain = {name: nodes.plain(item) or {} for name, item in written.items()}
     found = form_fields(
-        [{**said, "name": name} for name, said in plain.items() if isinstance(said, dict)]
+        [{**one, "name": name} for name, one in plain.items() if isinstance(one, dict)]
     )
     for one in found:
         item = written[one.name]

@@ -128,8 +128,8 @@ class WrittenRule(msgspec.Struct, frozen=True):
     retry: WrittenRetry | None = None
 
 
-class _Said(Record):
-    """Read as what its keys say."""
+class _ValuesByKey(Record):
+    """A record that is read as its values by key."""
 
     def made(self, node: Mapping, given: dict[str, Any]) -> dict[str, Any]:
         return given
@@ -145,18 +145,18 @@ class RuleShape(Shape):
             "then": Field(then, "What to do when it holds."),
             **(extra or {}),
         }
-        self._record = _Said(
+        self._record = _ValuesByKey(
             title,
             {**fields, "else": Field(Anything(), "Closes the list: when no rule held.")},
             removed={"expr": "write the condition as `when`.", "eval": "write `when` and `then`."},
         )
-        self._else = _Said(f"the `else` of {title}", {"then": Field(then), **(extra or {})})
+        self._else = _ValuesByKey(f"the `else` of {title}", {"then": Field(then), **(extra or {})})
 
     def read(self, node: Node, what: str, look: Inspection) -> WrittenRule | None:
         if not isinstance(node, Mapping):
             look.wrong_type(node, what, "a rule: {when, then} or {else}")
             return None
-        said = self._record.read(node, what, look)
+        given = self._record.read(node, what, look)
         is_else = "else" in node.entries
         if is_else:
             if "when" in node.entries or "then" in node.entries:
@@ -166,7 +166,7 @@ class RuleShape(Shape):
                     " Make it two rules.",
                     node.keys["else"],
                 )
-            said = self._of_else(node.entries["else"], look)
+            given = self._of_else(node.entries["else"], look)
         elif "then" not in node.entries:
             look.report.add("bad-rule", "this rule has no `then`: say what to do.", node.place)
         if not {"when", "expr", "else"} & node.entries.keys():
@@ -178,10 +178,10 @@ class RuleShape(Shape):
         return WrittenRule(
             place=node.place,
             is_else=is_else,
-            when=said.get("when"),
-            then=said.get("then") or self._then.nothing(),
-            priority=said.get("priority") or 0,
-            retry=said.get("retry"),
+            when=given.get("when"),
+            then=given.get("then") or self._then.nothing(),
+            priority=given.get("priority") or 0,
+            retry=given.get("retry"),
         )
 
     def _of_else(self, node: Node, look: Inspection) -> Any:

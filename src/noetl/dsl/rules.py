@@ -123,7 +123,7 @@ class WrittenAction(msgspec.Struct, frozen=True):
     name: str
     name_place: Place
     place: Place
-    said: Any
+    content: Any
     """Read by the shape of that action."""
 
 
@@ -146,17 +146,17 @@ class ActionsShape(Shape):
         found = []
         for name, value in node.entries.items():
             if name in ACTIONS:
-                said = ACTIONS[name].shape.read(value, f"`{name}`", look)
+                content = ACTIONS[name].shape.read(value, f"`{name}`", look)
             elif has_key("tool", "retry", "poll")(value):
-                said = WrittenNamedTask.shape.read(value, f"`{name}`", look)
+                content = WrittenNamedTask.shape.read(value, f"`{name}`", look)
             else:
                 hint = look.report.suggest(name, ACTIONS)
                 if not hint and not is_scalar(value):
                     hint = _ACTION_OR_TASK.format(key=name[:60])
                 self._record.unknown(name, node, look, hint)
                 continue
-            if said is not None:
-                found.append(WrittenAction(name, node.keys[name], value.place, said))
+            if content is not None:
+                found.append(WrittenAction(name, node.keys[name], value.place, content))
         return WrittenChain(tuple(found))
 
     def schema(self) -> Schema:
@@ -261,28 +261,30 @@ def _actions(
 
 
 def _action(building: Building, written: WrittenAction, label: str, frame: Frame) -> AnyAction:
-    home, said = frame.home, written.said
+    home, content = frame.home, written.content
     match written.name:
         case "call":
-            overrides = building.values(said, Where.CASE_TASK, home)
+            overrides = building.values(content, Where.CASE_TASK, home)
             return Call(max_calls=overrides.pop("max_calls", None), overrides=overrides)
         case "retry":
-            check_scope(building, said, ("tool",))
-            return retry(building, said, home, Where.CASE)
+            check_scope(building, content, ("tool",))
+            return retry(building, content, home, Where.CASE)
         case "collect":
-            return collect(building, said)
+            return collect(building, content)
         case "sink":
-            return Run(task=sink_task(building, said, f"{label}_sink", home, frame.spec), sink=True)
+            return Run(
+                task=sink_task(building, content, f"{label}_sink", home, frame.spec), sink=True
+            )
         case "set":
-            return building.patch(said, Where.CASE, home) or Patch()
+            return building.patch(content, Where.CASE, home) or Patch()
         case "result":
-            return Result(value=_result(building, said, home))
+            return Result(value=_result(building, content, home))
         case "next":
-            return route(building, said, home)
+            return route(building, content, home)
         case "skip":
             return Skip()
         case "fail":
-            return Fail(error=_error(building, said, home))
+            return Fail(error=_error(building, content, home))
     return Run(task=_named_task(building, written, frame))
 
 
@@ -303,7 +305,7 @@ def _error(building: Building, node: Node | None, home: Home) -> object:
 
 
 def _named_task(building: Building, written: WrittenAction, frame: Frame) -> Task:
-    outer: WrittenNamedTask = written.said
+    outer: WrittenNamedTask = written.content
     if not outer.tool:
         return nothing(building, written.name, written.place)
     both = merge(knobs(outer.tool.spec), knobs(outer.spec))

@@ -43,8 +43,8 @@ class InlineSchema(Shape):
     """A JSON Schema, draft 2020-12, within our limits."""
 
     def read(self, node: Node, what: str, look: Inspection) -> Node:
-        for path, said in schemas.problems(nodes.plain(node)):
-            look.report.add("bad-schema", said, _place_of(node, path))
+        for path, problem in schemas.problems(nodes.plain(node)):
+            look.report.add("bad-schema", problem, _place_of(node, path))
         return node
 
     def schema(self) -> Schema:

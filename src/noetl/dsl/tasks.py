@@ -78,7 +78,9 @@ class WrittenAssert(Placed, title="an `assert`"):
         """The knob `assert` of the task concerned; empty if nothing is asserted."""
         found = {"expects": self.expects, "returns": self.returns}
         written = {
-            name: said for name, names in found.items() if (said := [one for one in names if one])
+            name: filled
+            for name, names in found.items()
+            if (filled := [one for one in names if one])
         }
         return {"assert": written} if written else {}
 
@@ -142,9 +144,9 @@ class TaskShape(Record):
             if name in self.fields and not self.fields[name].older:
                 # A key of both is read for the task, too, but the kind decides how it is written.
                 seen = look.silent() if is_own else look
-                said = self.fields[name].shape.read(value, f"`{name}` of a task", seen)
-                if said is not None:
-                    given[self.attributes[name]] = said
+                read = self.fields[name].shape.read(value, f"`{name}` of a task", seen)
+                if read is not None:
+                    given[self.attributes[name]] = read
             elif not is_own and (tool is not None or name in self.removed):
                 self.unknown(name, node, look, self._hint(name, tool, look) if tool else "")
         self.check_keys(node, look)

@@ -37,7 +37,7 @@ def problem(name: str, value: str) -> str | None:
 
 def problems(labels: Mapping[str, str]) -> list[str]:
     """Everything that is wrong with given labels."""
-    found = [said for name, value in labels.items() if (said := problem(name, value))]
+    found = [wrong for name, value in labels.items() if (wrong := problem(name, value))]
     if len(labels) > LABELS_MAX:
         found.append(f"an execution has up to {LABELS_MAX} labels, not {len(labels)}.")
     return found
@@ -61,8 +61,8 @@ def of_worker(written: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in filter(None, (part.strip() for part in written.split(","))):
         name, _, value = one.partition("=")
-        if said := of_worker_problem(name, value):
-            raise ValueError(said)
+        if wrong := of_worker_problem(name, value):
+            raise ValueError(wrong)
         found[name] = value
     return found
 

@@ -271,8 +271,8 @@ async def fetched(asking: Bodies, get: Callable[[str, str], Awaitable[bytes]]) -
                 value = decode(body)
             except msgspec.DecodeError as error:
                 owner, key = wanted
-                told = f"the result {key} of execution {owner} is not JSON: {error}."
-                raise Corrupted(told) from None
+                message = f"the result {key} of execution {owner} is not JSON: {error}."
+                raise Corrupted(message) from None
             wanted = asking.send(value)
     except StopIteration as done:
         return done.value

@@ -99,8 +99,8 @@ def _problems(schema: Any, at: Path, root: Any) -> Iterator[Wrong]:
             yield here, f"`{key}` is not supported: {_REFUSED[key]}"
         elif key not in KEYWORDS and not str(key).startswith("x-"):
             yield here, f"JSON Schema has no `{key}`.{did_you_mean(str(key), KEYWORDS)}"
-        elif said := _wrong_value(key, value, root):
-            yield here, said
+        elif problem := _wrong_value(key, value, root):
+            yield here, problem
         else:
             for below, part in _below(key, value):
                 yield from _problems(part, (*here, *below), root)
