@@ -301,6 +301,29 @@ class Duration(Shape):
         }
 
 
+class Span(Duration):
+    """A duration without a template, read as seconds: for documents that are not evaluated."""
+
+    def __init__(self, *, least: float = 0.0) -> None:
+        self._least = least
+
+    def read(self, node: Node, what: str, look: Inspection) -> float | None:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, str) and has_template(value):
+            look.wrong_type(node, what, "a duration such as 30s or 5m, without a template")
+            return None
+        super().read(node, what, look)
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return None
+        length = seconds(value)
+        if length is not None and length < self._least:
+            look.report.add("bad-value", f"{what} must be at least {self._least:g} s.", node.place)
+        return None if length is None else float(length)
+
+    def schema(self) -> Schema:
+        return {"anyOf": super().schema()["anyOf"][:2]}
+
+
 class Rate(Shape):
     """A number per time: `10/s`, `100/5m`."""
 

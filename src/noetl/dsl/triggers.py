@@ -23,7 +23,6 @@ from noetl.dsl.grammar import (
     COUNT,
     DEFINITIONS,
     Anything,
-    Duration,
     Either,
     Field,
     Flag,
@@ -34,6 +33,7 @@ from noetl.dsl.grammar import (
     Record,
     Schema,
     Shape,
+    Span,
     Text,
     When,
     has_key,
@@ -51,7 +51,7 @@ from noetl.dsl.schema import DIALECT
 from noetl.dsl.schemas import InlineSchema
 from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
-from noetl.model.duration import seconds, timestamp
+from noetl.model.duration import timestamp
 from noetl.model.net import Limits
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
@@ -76,29 +76,6 @@ from noetl.model.triggers import (
 )
 
 OVERLAPS = ("skip", "buffer_one", "buffer_all", "cancel_other", "allow_all")
-
-
-class Span(Duration):
-    """A duration without a template: these documents have nothing to compute it from."""
-
-    def __init__(self, *, least: float = 0.0) -> None:
-        self._least = least
-
-    def read(self, node: Node, what: str, look: Inspection) -> float | None:
-        value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, str) and has_template(value):
-            look.wrong_type(node, what, "a duration such as 30s or 5m, without a template")
-            return None
-        super().read(node, what, look)
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return None
-        length = seconds(value)
-        if length is not None and length < self._least:
-            look.report.add("bad-value", f"{what} must be at least {self._least:g} s.", node.place)
-        return None if length is None else float(length)
-
-    def schema(self) -> Schema:
-        return {"anyOf": super().schema()["anyOf"][:2]}
 
 
 class Cron(Shape):

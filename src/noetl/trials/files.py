@@ -16,7 +16,6 @@ import msgspec
 from noetl.dsl import Compiled, compile_beside
 from noetl.dsl.grammar import (
     Anything,
-    Duration,
     Either,
     Field,
     Flag,
@@ -28,10 +27,10 @@ from noetl.dsl.grammar import (
     Record,
     Schema,
     Shape,
+    Span,
     Text,
     Values,
     When,
-    has_template,
     is_list,
     is_mapping,
     is_text,
@@ -43,7 +42,6 @@ from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
 from noetl.dsl.walk import bodies, called_playbooks
 from noetl.errors import NotFound
-from noetl.model.duration import DURATION_PATTERN
 from noetl.model.facts import Source
 from noetl.model.net import Net
 from noetl.model.outcome import ErrorKind
@@ -156,21 +154,6 @@ ARROW = "->"
 _VALUES = Values()
 
 
-class Length(Duration):
-    """A duration without a template: nothing could fill one in."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
-        if has_template(text_of(node) or ""):
-            look.wrong_type(node, what, "seconds or a text such as 30s, 5m, 1h30m")
-        else:
-            super().read(node, what, look)
-        return node
-
-    def schema(self) -> Schema:
-        written = {"type": "string", "pattern": DURATION_PATTERN}
-        return {"anyOf": [{"type": "number", "minimum": 0}, written]}
-
-
 class ArcText(Shape):
     """An arc, by the steps that it joins: `fetch -> end`."""
 
@@ -227,7 +210,7 @@ _ANSWER = Filled(
             ),
             "How often it can be given. Default: once in a list, always by itself.",
         ),
-        "takes": Field(Length(), "How long the call takes."),
+        "takes": Field(Span(), "How long the call takes."),
         "result": Field(Anything(), "What the call yields."),
         "error": Field(_ERROR, "How the call fails."),
         "http": Field(_VALUES, "`outcome.http`: status, headers."),
@@ -249,7 +232,7 @@ _SIGNAL = Filled(
         "name": Field(Text(), "Of the event, e.g. approval.received.", required=True),
         "data": Field(Anything(), "What it says."),
         "step": Field(Text(), "The step that it is for. Default: whichever waits for it."),
-        "after": Field(Length(), "How long after the start. Default: at once."),
+        "after": Field(Span(), "How long after the start. Default: at once."),
     },
 )
 _EXPECT = Filled(
@@ -279,7 +262,7 @@ _EXPECT = Filled(
         "calls": Field(
             MapOf(Number(whole=True, least=0, templates=False)), "How often tasks were called."
         ),
-        "elapsed": Field(Length(), "How long it took, to the second."),
+        "elapsed": Field(Span(), "How long it took, to the second."),
     },
 )
 _SHARED = {
