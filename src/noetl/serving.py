@@ -163,7 +163,7 @@ async def worker(
     from noetl.control.clock import SystemClock
     from noetl.model.commands import Presence
     from noetl.templates import Views
-    from noetl.tools.registry import tools
+    from noetl.tools.registry import tool_of, tools
     from noetl.worker import process
     from noetl.worker.worker import Worker
 
@@ -180,7 +180,7 @@ async def worker(
     try:
         async with (
             wiring.tracing(worker_id) as spans,
-            HttpControl(settings.server_urls, Views(tools), settings.token, kinds) as control,
+            HttpControl(settings.server_urls, Views(tool_of), settings.token, kinds) as control,
         ):
             made = Worker(
                 control,

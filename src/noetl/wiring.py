@@ -221,9 +221,9 @@ def _services(
 
 def _views(added: Sequence[Tool]) -> Views:
     from noetl.templates import Views
-    from noetl.tools.registry import tools
+    from noetl.tools.registry import tool_of
 
-    return Views(lambda: tools(added))
+    return Views(partial(tool_of, added=added))
 
 
 def _own_work(store: Store) -> OwnWork:

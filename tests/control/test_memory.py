@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +13,9 @@ import pytest
 
 from noetl.api.route import Caller
 from noetl.api.routes import moments
+from noetl.control.commit_loop import BATCH_MAX
 from noetl.errors import NotFound, StoreError
-from noetl.store.log import EventRow, Loaded
+from noetl.store.log import EventRow, Loaded, Write
 from tests.control.servers import done, leased, run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -109,17 +111,17 @@ def test_nobody_hears_of_what_is_decided_before_it_is_stored(tmp_path: Path, is_
         async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
             execution_id = await started(system, ONE_STEP)
             [lease] = await leased(system, "w")
-            await system.orchestrator.settled(execution_id)
             stored = system.store.log.commit
             is_being_stored, goes_on = asyncio.Event(), asyncio.Event()
 
-            async def slowly(*writes: Any, **how: Any) -> Any:
-                is_being_stored.set()
-                await goes_on.wait()
-                system.store.log.commit = stored
-                if is_refused:
-                    raise StoreError("the disk is full.")
-                return await stored(*writes, **how)
+            async def slowly(writes: Sequence[Write], **how: Any) -> Any:
+                if any(write.closed for write in writes):
+                    is_being_stored.set()
+                    await goes_on.wait()
+                    system.store.log.commit = stored
+                    if is_refused:
+                        raise StoreError("the disk is full.")
+                return await stored(writes, **how)
 
             system.store.log.commit = slowly
             reporting = asyncio.create_task(system.orchestrator.report(done(lease, "w")))
@@ -147,5 +149,73 @@ def test_nobody_hears_of_what_is_decided_before_it_is_stored(tmp_path: Path, is_
             assert told == ["RUNNING" if is_refused else "COMPLETED"] * 4
             assert asked == set()
             assert isinstance(outcomes[0], StoreError) is is_refused
+
+    run(story)
+
+
+def test_nobody_hears_of_what_is_decided_while_they_read_the_store(tmp_path: Path):
+    """The reader and the commit loop both find nothing in memory; the commit loop is faster."""
+
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            orchestrator, log = system.orchestrator, system.store.log
+            execution_id = await started(system, ONE_STEP)
+            await orchestrator.last_known(execution_id)
+            orchestrator.memory.drop(execution_id)
+            load, commit = log.load, log.commit
+            is_being_stored, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def load_late(wanted: str) -> Loaded | None:
+                found = await load(wanted)
+                if asyncio.current_task() is asking:
+                    await is_being_stored.wait()
+                return found
+
+            async def commit_late(*writes: Any, **how: Any) -> Any:
+                is_being_stored.set()
+                await goes_on.wait()
+                return await commit(*writes, **how)
+
+            log.load, log.commit = load_late, commit_late
+            cancelling = asyncio.create_task(orchestrator.cancel(execution_id))
+            caller, query = cast(Caller, None), moments.AtSeq()
+            asking = asyncio.create_task(
+                moments.state(system, caller, execution_id=execution_id, query=query)
+            )
+            await is_being_stored.wait()
+            early, _ = await asyncio.wait([asking], timeout=0.05)
+            goes_on.set()
+            await cancelling
+
+            assert not early
+            assert (await asking).status == "CANCELLED"
+
+    run(story)
+
+
+def test_whoever_asks_waits_for_the_batch_that_is_being_written_and_not_for_those_behind_it(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            orchestrator = system.orchestrator
+            execution_id = await started(system, ONE_STEP)
+            await orchestrator.last_known(execution_id)
+            commit, is_being_stored = system.store.log.commit, asyncio.Event()
+
+            async def noting(*writes: Any, **how: Any) -> Any:
+                is_being_stored.set()
+                return await commit(*writes, **how)
+
+            system.store.log.commit = noting
+            changes = [
+                asyncio.create_task(orchestrator.change_vars(execution_id, {"n": number}))
+                for number in range(3 * BATCH_MAX)
+            ]
+            await is_being_stored.wait()
+            await orchestrator.state(execution_id)
+
+            assert sum(change.done() for change in changes) <= BATCH_MAX
+            await asyncio.gather(*changes)
 
     run(story)

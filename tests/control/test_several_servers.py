@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import psycopg
 import pytest
@@ -250,5 +251,62 @@ def test_each_execution_is_looked_after_by_one_server(database_url: str):
 
             assert all(sum(owned) == 1 for owned in owners)
             assert all(50 < sum(share) < 150 for share in zip(*owners, strict=True))
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_reported_meanwhile", [True, False])
+def test_whoever_follows_hears_of_an_end_that_another_server_stored_whatever_is_read_here(
+    database_url: str, is_reported_meanwhile: bool
+):
+    """News of the end are lost, or come while the execution is being decided here. Then it is read
+    again, for a report or for somebody who looks, and memory is as new as the store.
+    """
+
+    async def story() -> None:
+        async with servers(database_url, 2) as (here, there):
+            execution_id = await started(here, ONE_STEP)
+            [lease] = await leased(here, "w")
+            seq = (await here.orchestrator.state(execution_id)).seq
+
+            async def streamed() -> None:
+                async for _ in here.streams.frames(execution_id, seq):
+                    pass
+
+            following = [
+                asyncio.create_task(streamed()),
+                asyncio.create_task(here.orchestrator.wait_for_end(execution_id)),
+                *(
+                    asyncio.create_task(
+                        here.executions.next_events(
+                            execution_id, after=seq, limit=50, wait=10 * PATIENCE, types=types
+                        )
+                    )
+                    for types in ((), ("playbook.processed",))
+                ),
+            ]
+            await asyncio.sleep(0.1)  # They follow.
+            send, commit = there.store.channel.send, here.store.log.commit
+
+            async def lost(text: str) -> None:
+                pass
+
+            async def later(*writes: Any, **how: Any) -> Any:
+                here.store.log.commit = commit
+                await there.orchestrator.cancel(execution_id)
+                return await commit(*writes, **how)
+
+            there.store.channel.send = lost
+            if is_reported_meanwhile:
+                here.store.log.commit = later
+                with pytest.raises(LeaseLost):
+                    await here.orchestrator.report(done(lease, "w"))
+            else:
+                await there.orchestrator.cancel(execution_id)
+                assert (await here.orchestrator.state(execution_id)).status == "CANCELLED"
+            there.store.channel.send = send
+
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*following)
 
     run(story)

@@ -328,6 +328,8 @@ def one_step(tool: str) -> str:
         pytest.param(
             HEAD + "workflow:\n" + "  - {step: start, next: nowhere}\n" * 5000, id="many mistakes"
         ),
+        pytest.param(f"{HEAD}workflow: [{'a, ' * 20_000}]\n", id="many texts that are no steps"),
+        pytest.param(f"{HEAD}workflow: [[{'a, ' * 20_000}]]\n", id="many texts in what is no step"),
     ],
 )
 def test_large_playbooks_are_answered_in_time(text):

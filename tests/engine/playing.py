@@ -58,9 +58,9 @@ from noetl.model.outcome import TaskError
 from noetl.model.state import ExecutionState
 from noetl.templates import Views
 from noetl.tools.playbook import TOOL as PLAYBOOK
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of, tools
 
-VIEWS = Views(tools)
+VIEWS = Views(tool_of)
 EXECUTION = "4611686018427387904"
 SEAL = "sealed"
 RESULT_MAX = 1_000_000

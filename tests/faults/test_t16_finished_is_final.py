@@ -21,7 +21,7 @@ from noetl.model.events import ExecutionRequested, IterationDone
 from noetl.model.outcome import TaskError
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of, tools
 from tests.examples.system import playbook, temporary_folder
 
 EXECUTION = "77"
@@ -42,7 +42,7 @@ Say = Callable[[], Awaitable[Any]]
 async def control(folder: Path) -> AsyncIterator[tuple[Orchestrator, SqliteStore]]:
     """A control plane without workers: the test speaks for them."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
-    orchestrator = Orchestrator(store, SystemClock(), Views(tools))
+    orchestrator = Orchestrator(store, SystemClock(), Views(tool_of))
     running = asyncio.create_task(orchestrator.commits.run())
     try:
         yield orchestrator, store

@@ -23,7 +23,7 @@ from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.python.sandbox import SandboxPool
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
@@ -86,7 +86,7 @@ async def played(
     """Run the workflow with a worker that breaks; its state, its events, calls of the method."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
     clock = SystemClock()
-    orchestrator = Orchestrator(store, clock, Views(tools), lease_seconds=0.6)
+    orchestrator = Orchestrator(store, clock, Views(tool_of), lease_seconds=0.6)
     kinds = {**tools(), "broken": tool}
 
     compiled = compile_text(playbook(workflow), tools=kinds)

@@ -21,7 +21,7 @@ from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.python.sandbox import SandboxPool
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 from tests.examples.system import playbook
@@ -53,7 +53,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     """Start an execution under a clock that is off; leave it in the middle, or at its end."""
     store = await SqliteStore.open(str(folder / "noetl.db"))
     clock = Skewed(skew)
-    orchestrator = Orchestrator(store, clock, Views(tools))
+    orchestrator = Orchestrator(store, clock, Views(tool_of))
     settings = Settings.from_environment({})
     compiled = wiring.compiler(settings)(playbook(WORKFLOW))
     await orchestrator.programs.keep(compiled.unwrap(), compiled.digest)

@@ -13,12 +13,12 @@ from noetl.api import worker_control
 from noetl.errors import LeaseLost
 from noetl.model.commands import Answer, Report
 from noetl.templates import Views
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of
 from tests.server.stage import Caller, answer, playing
 from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
-VIEWS = Views(tools)
+VIEWS = Views(tool_of)
 
 
 def report(number: int) -> Report:

@@ -16,7 +16,7 @@ from noetl.model.events import decode
 from noetl.model.net import Net
 from noetl.model.state import ExecutionState
 from noetl.templates import Views
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.servers import unused_database
@@ -235,7 +235,7 @@ def fold_of(events: list[dict[str, Any]]) -> Iterator[ExecutionState]:
 def test_the_state_at_every_event_is_the_fold_of_the_log_up_to_it(busy: tuple[Server, str]):
     server, execution_id = busy
     net = server.get(f"/api/playbooks/{server.get(f'/api/executions/{execution_id}')['digest']}")
-    program = Program(msgspec.convert(net, Net), "x", Views(tools))
+    program = Program(msgspec.convert(net, Net), "x", Views(tool_of))
     events = server.events(execution_id)
     for event, state in zip(events, fold_of(events), strict=True):
         seq = event["seq"]

@@ -42,12 +42,12 @@ from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.python.sandbox import SandboxPool
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
 
 T = TypeVar("T")
-VIEWS = Views(tools)
+VIEWS = Views(tool_of)
 START = 1_800_000_000.0
 LEASE_SECONDS = 10.0
 TURNS_MAX = 100_000

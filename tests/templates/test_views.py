@@ -147,7 +147,7 @@ def test_truth_and_tests_of_a_view_are_those_of_the_plain_value():
 
 
 def test_a_result_of_a_kind_that_is_not_installed_is_read_by_its_own_keys():
-    assert Views(dict)["gone"] is ResultView
+    assert Views({}.get)["gone"] is ResultView
 
 
 def test_the_view_of_a_secret_result_is_secret():

@@ -19,8 +19,9 @@ from msgspec import inspect
 from noetl.dsl import compile_text
 from noetl.errors import PluginRejected
 from noetl.model.toolshape import ToolShape
+from noetl.templates.views import VIEWS, Views
 from noetl.tools.base import Tool
-from noetl.tools.registry import BUILT_IN, tools
+from noetl.tools.registry import BUILT_IN, tool_of, tools
 from noetl.tools.sql.config import SqlConfig
 from tests.examples.system import playbook, ran
 
@@ -450,6 +451,23 @@ def test_a_plugin_that_does_not_load_is_named_with_its_reason(site):
 
     with pytest.raises(PluginRejected, match=r"\"broken\" of noetl_broken.*OSError: no disk"):
         tools()
+
+
+def test_a_plugin_whose_view_does_not_exist_is_refused(site):
+    ledger = LEDGER.replace('view="rows"', 'view="table"')
+    install(site, "noetl_ledger", ledger, "ledger = noetl_ledger:TOOL")
+
+    with pytest.raises(PluginRejected, match=r'"ledger" of .*view "table".*plain, answer, rows'):
+        tools()
+
+
+def test_results_of_our_kinds_are_read_while_a_plugin_is_being_installed(site):
+    install(site, "noetl_broken", "raise OSError('no disk')", "broken = noetl_broken:TOOL")
+    views = Views(tool_of)
+
+    assert views["http"] is VIEWS["answer"]
+    with pytest.raises(PluginRejected):
+        views["broken"]
 
 
 def test_a_plugin_that_is_no_tool_is_refused(site):

@@ -11,7 +11,7 @@ from noetl.api.worker_control import HttpControl
 from noetl.model.access_tokens import AccessToken
 from noetl.secrets.masking import Mask
 from noetl.templates import Views
-from noetl.tools.registry import tools
+from noetl.tools.registry import tool_of
 from noetl.worker.keyring import KEPT_MAX, CallTokens, KeptSecrets
 from tests.tools.services import answering
 
@@ -23,7 +23,7 @@ def test_a_server_that_keeps_no_tokens_is_done_without():
         return web.json_response(REFUSAL, status=403)
 
     async def story() -> AccessToken | None:
-        async with HttpControl([url], Views(tools)) as control:
+        async with HttpControl([url], Views(tool_of)) as control:
             tokens = CallTokens(control, "1", Mask())
             await tokens.keep("key", AccessToken(text="t", expires_at=time.time() + 60))
             return await tokens.find("key")

@@ -240,6 +240,8 @@ class CommitLoop:
         """Executions of the batch that is under way."""
         self._round_began: float | None = None
         """When the batch that is under way was begun, by the clock of the event loop."""
+        self._round_awaited: list[asyncio.Future[None]] = []
+        """Done when the batch that is under way is over."""
         self.states_found = 0
         """Decisions whose state was in memory."""
         self.states_read = 0
@@ -257,12 +259,24 @@ class CommitLoop:
             self._round_began = loop.time()
             await self._round(self.inbox.take(BATCH_MAX))
             self._under_way, self._round_began = (), None
+            for awaiting in self._round_awaited:
+                if not awaiting.done():
+                    awaiting.set_result(None)
+            self._round_awaited.clear()
 
     def unstored_seconds(self) -> float:
         """For how long the oldest decision has been waiting to be stored; 0 if none waits."""
         if self._round_began is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._round_began
+
+    async def round_over(self) -> None:
+        """Return when the batch that is under way is stored or refused, before the next one is
+        decided.
+        """
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._round_awaited.append(over)
+        await over
 
     async def submit(self, given: Input) -> Entry:
         """Return when all that follows from the input is stored."""

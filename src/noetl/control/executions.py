@@ -240,8 +240,10 @@ class Executions:
         is_chosen = bool(types) or step is not None
         with self._orchestrator.watchers.follow(execution_id, POLLED_BYTES, types) as tail:
             while True:
+                remaining = deadline - self._clock.now()
                 rows = tail.take(after)
-                if rows is None:
+                # Before it answers that there was nothing, it looks: others may have stored it.
+                if rows is None or (not rows and remaining <= 0):
                     heads = await self._store.log.heads([execution_id])
                     if execution_id not in heads:
                         raise NotFound(f"there is no execution {execution_id}.")
@@ -253,7 +255,7 @@ class Executions:
                         after = max(after, heads[execution_id])
                 elif step is not None:
                     rows = [row for row in rows if row.step == step]
-                remaining = deadline - self._clock.now()
+                    after = after if rows else max(after, tail.end)
                 if rows or remaining <= 0:
                     return rows[:limit]
                 with suppress(TimeoutError):

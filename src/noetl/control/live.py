@@ -16,6 +16,7 @@ from typing import Any, get_args
 import msgspec
 
 from noetl.control.programs import Programs
+from noetl.control.watchers import Watchers
 from noetl.engine.evolve import evolve
 from noetl.engine.program import Program
 from noetl.engine.scope import local_names
@@ -378,10 +379,19 @@ QUIET_KEPT = 200
 class Memory:
     """Executions by id; the state of any other comes from the store."""
 
-    def __init__(self, log: Log, records: Records, programs: Programs, *, is_shared: bool) -> None:
+    def __init__(
+        self,
+        log: Log,
+        records: Records,
+        programs: Programs,
+        watchers: Watchers,
+        *,
+        is_shared: bool,
+    ) -> None:
         self._log = log
         self._records = records
         self._programs = programs
+        self._watchers = watchers
         self.is_shared = is_shared
         """Other processes write to this database: memory may be older than the store."""
         self._live: dict[ExecutionId, Live] = {}
@@ -423,6 +433,10 @@ class Memory:
             if self._reading.get(execution_id) is reading:
                 self.put(read)
                 self.note(read)
+                if self.is_shared:
+                    # Memory is as new as the store now, so no comparison would show any more that
+                    # those who watch it were not told of something.
+                    self._watchers.doubt(execution_id)
         return live
 
     async def read(self, execution_id: ExecutionId) -> Live:

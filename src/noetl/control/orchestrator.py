@@ -24,7 +24,6 @@ from noetl.model.events import Actor, ApprovalReceived, ExecutionRequested, Mess
 from noetl.model.ids import CommandId, ExecutionId, token_of
 from noetl.model.inputs import (
     Cancelled,
-    Nothing,
     Paused,
     Reported,
     Resumed,
@@ -75,7 +74,9 @@ class Orchestrator:
         # Where nobody else opens commands, none of them are others' than our own.
         self.dispatch = Dispatch(lease_seconds, WHOLE_POOL_EVERY if is_shared else 1)
         self.watchers = Watchers()
-        self.memory = Memory(store.log, store.records, self.programs, is_shared=is_shared)
+        self.memory = Memory(
+            store.log, store.records, self.programs, self.watchers, is_shared=is_shared
+        )
         self.commits = CommitLoop(
             store.log,
             store.bodies,
@@ -264,13 +265,8 @@ class Orchestrator:
         )
         return entry.changed
 
-    async def settled(self, execution_id: ExecutionId) -> None:
-        """Return when all that was decided about it so far is stored, with all that follows."""
-        await self.commits.submit(Nothing(execution_id=execution_id, at=self._clock.now()))
-
     async def state(self, execution_id: ExecutionId) -> ExecutionState:
         """The state as it is stored. Read it at once, do not keep it."""
-        await self._stored(execution_id)
         live = self.memory.find(execution_id)
         # Others may have moved it, or removed it after its end.
         if self.memory.is_shared and live is not None:
@@ -287,18 +283,16 @@ class Orchestrator:
         return await self.last_known(execution_id)
 
     async def last_known(self, execution_id: ExecutionId) -> ExecutionState:
-        """The state as this process last stored or read it; another server may have moved it on."""
-        await self._stored(execution_id)
-        return (await self.memory.get(execution_id)).state
+        """The state as this process last stored or read it; another server may have moved it on.
 
-    async def _stored(self, execution_id: ExecutionId) -> None:
-        """Return when what is in memory is stored. While a batch is being written, memory is ahead
-        of the store, and the commit may still be refused: nobody may hear of it before.
+        While a batch is being written, memory is ahead of the store, and the commit may still be
+        refused: nobody may hear of it before.
         """
-        while (live := self.memory.find(execution_id)) is not None:
+        while True:
+            live = await self.memory.get(execution_id)
             if live.stored >= live.state.seq:
-                return
-            await self.settled(execution_id)
+                return live.state
+            await self.commits.round_over()
 
     async def wait_for_end(self, execution_id: ExecutionId) -> ExecutionState:
         """Return when the execution has ended."""

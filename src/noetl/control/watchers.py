@@ -50,7 +50,8 @@ class Tail:
         self._is_whole = False
         self._begin: int | None = None
         """The seq before the first write since the last `take`; None: there was none."""
-        self._end = 0
+        self.end = 0
+        """The last event that was stored here."""
 
     def add(self, write: Write | None) -> None:
         """This was stored. None: another process stored something."""
@@ -58,19 +59,20 @@ class Tail:
             self.miss()
             self.signal.set()
         elif write.events:
+            is_wanted = self._has_wanted(write)
             if self._is_whole:
-                self._keep(write)
-            if not self._is_whole or self._has_wanted(write):
+                self._keep(write, is_wanted=is_wanted)
+            if is_wanted or not self._is_whole:
                 self.signal.set()
 
-    def _keep(self, write: Write) -> None:
+    def _keep(self, write: Write, *, is_wanted: bool) -> None:
         if self._begin is None:
-            self._begin = self._end = write.seq_before
-        if write.seq_before != self._end:
+            self._begin = self.end = write.seq_before
+        if write.seq_before != self.end:
             self.miss()  # Another process stored what comes before it.
             return
-        self._end += sum([facts.size for facts in write.events])
-        if self._has_wanted(write):
+        self.end += sum([facts.size for facts in write.events])
+        if is_wanted:
             self._stored.append((write.seq_before, write.events))
             self._room -= sum([len(facts.json) for facts in write.events])
             if self._room < 0:
@@ -166,6 +168,12 @@ class Watchers:
             for future in self._waiting.pop(execution_id, ()):
                 if not future.done():
                     future.set_result(None)
+
+    def doubt(self, execution_id: ExecutionId) -> None:
+        """Others may have stored something that was not told: whoever watches it looks again."""
+        watched = self._watching, self._followed, self._waiting
+        if any(execution_id in one for one in watched):
+            self.tell(execution_id, None, may_have_ended=True)
 
     def executions(self) -> set[ExecutionId]:
         """Executions that have a watcher, or whose end is waited for."""

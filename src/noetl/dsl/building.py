@@ -113,7 +113,7 @@ class Building:
         self.code_lines: dict[str, int] = {}
         """Task (`step.task`) → the line of the document at which its code begins."""
         self.absent: dict[Place, set[str]] = {}
-        """Reserved names that do not exist where a template reads them, with every use guarded."""
+        """Reserved names that do not exist where a template reads them, with `default` or so."""
         self._places: dict[tuple[int, str], Place] = {}
         self._marked: list[object] = []
         self._parts: dict[int, Parts] = {}

@@ -40,7 +40,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: Mapping[str, Place] = {}
     """Unknown schemas that it names; it cannot run without them."""
     absent: Mapping[Place, Set[str]] = {}
-    """Template → reserved names that it reads in a guard and that are undefined there."""
+    """Template → reserved names that are undefined there, read with `default` or `is defined`."""
 
     @property
     def is_valid(self) -> bool:

@@ -68,7 +68,7 @@ class Expressions:
         return None if names is None else tuple(sorted(names))
 
     def holds_for_any_error(self, source: str) -> bool:
-        """Whether the condition holds for any error."""
+        """Whether the condition holds for an error of which nothing more is known."""
         template = self.compiled(source)
         if template is None or _asks_for_more(template.expression):
             return False

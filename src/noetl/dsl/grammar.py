@@ -582,24 +582,28 @@ class Record(Shape):
         return found
 
     def _how_to_write(self, node: Node, look: Inspection) -> str:
-        """The mapping to write instead: with the value, if only one key takes it."""
+        """The mapping to write instead, with the value where it certainly belongs: under the one
+        required key, or under the key that has it among its words. A guess might compile, and mean
+        something else.
+        """
         required = [key for key, field in self.fields.items() if field.required]
-        fitting = [key for key in self._main_keys() if self._takes(key, node, look)]
-        words = [key for key in fitting if isinstance(self.fields[key].shape, OneOf)]
-        likely = [key for key in fitting if key in required] or words or fitting
+        text = nodes.text_of(node)
+        homes = required or [
+            key
+            for key in self._main_keys()
+            if isinstance(shape := self.fields[key].shape, OneOf) and text in shape.words
+        ]
         example = dict.fromkeys(required, "…")
-        if len(likely) == 1:
-            example[likely[0]] = _inline(node)
+        if len(homes) == 1 and text is not None and self._takes(homes[0], node, look):
+            example[homes[0]] = _inline(node)
         if not example:
             return self._known_keys()
         pairs = ", ".join(f"{key}: {value}" for key, value in example.items())
         return f" Write `{{{pairs}}}`."
 
-    def _takes(self, key: str, node: Node, look: Inspection) -> bool:
-        shape, silent = self.fields[key].shape, look.silent()
-        if nodes.is_null(node) or type(shape) is Anything:
-            return False
-        shape.read(node, key, silent)
+    def _takes(self, key: str, value: Node, look: Inspection) -> bool:
+        silent = look.silent()
+        self.fields[key].shape.read(value, key, silent)
         return not silent.report.has_errors
 
     def _main_keys(self) -> list[str]:
@@ -710,13 +714,11 @@ def _described(field: Field) -> Schema:
 
 
 def _inline(node: Node) -> str:
-    """A value as written in braces; `…` if it is long."""
-    if isinstance(node, Sequence):
-        return "[…]"
+    """A text as written in braces; `…` if that is long or hard to read."""
     text = plain_text(node)
-    if re.fullmatch(r"[\w./@+-]{1,40}", text):
+    if re.fullmatch(r"[\w./@+-]{1,40}", text) and not (isinstance(node, Scalar) and node.quoted):
         return text
-    return "…" if len(text) > 40 or '"' in text or "\n" in text else f'"{text}"'
+    return "…" if len(text) > 40 or re.search(r'["\\`\n]', text) else f'"{text}"'
 
 
 class Either(Shape):

@@ -74,7 +74,6 @@ from noetl.model.inputs import (
     Lapsed,
     Leased,
     LoopEnded,
-    Nothing,
     Paused,
     Refused,
     Reported,
@@ -169,8 +168,6 @@ def _take_in(turn: Turn, given: Input) -> None:
             _resume(turn, actor)
         case VarsChanged(values=values, removed=removed, actor=actor):
             turn.record(VarsSet(at=turn.at, values=values, removed=removed, actor=actor))
-        case Nothing():
-            pass
         case Leased():
             raise AssertionError("a lease has no consequences and takes no turn")
         case _:

@@ -24,7 +24,7 @@ _blank = blake2b(digest_size=9)
 
 
 def derive(*causes: object) -> str:
-    """A short id: the same for the same causes, and different for all others."""
+    """A short id: the same for the same causes, and practically never that of others."""
     digest = _blank.copy()
     digest.update("\x1f".join(map(str, causes)).encode())
     return digest.hexdigest()

@@ -151,10 +151,6 @@ class VarsChanged(_Input, frozen=True, kw_only=True):
     actor: Actor | None = None
 
 
-class Nothing(_Input, frozen=True, kw_only=True):
-    """Nothing happened: the sender wants to know when everything before it is stored."""
-
-
 Input = (
     Start
     | Admitted
@@ -170,5 +166,4 @@ Input = (
     | Paused
     | Resumed
     | VarsChanged
-    | Nothing
 )

@@ -170,12 +170,12 @@ class Views(dict[str, type[ResultView]]):
     read. Results of a kind that is not installed here are read by their own keys.
     """
 
-    def __init__(self, tools: Callable[[], Mapping[str, ToolShape]]) -> None:
+    def __init__(self, tool_of: Callable[[str], ToolShape | None]) -> None:
         super().__init__({"": ResultView, LOOP: LoopView})
-        self._tools = tools
+        self._tool_of = tool_of
 
     def __missing__(self, kind: str) -> type[ResultView]:
-        tool = self._tools().get(kind)
+        tool = self._tool_of(kind)
         found = self[kind] = VIEWS[tool.view] if tool is not None else ResultView
         return found
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
 from noetl.errors import PluginRejected
-from noetl.model.toolshape import ToolShape
+from noetl.model.toolshape import ToolShape, ViewName
 from noetl.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class Tools(Mapping[str, Tool]):
         return len(self._tools)
 
 
+_OURS = Tools({})
+
+
 def tools(added: Iterable[Tool] = ()) -> Mapping[str, Tool]:
     """Every tool kind by name, runnable if this version can run it; with those `added` by the
     embedding program. A kind may be provided only once, so nobody can replace ours.
@@ -91,8 +94,16 @@ def tools(added: Iterable[Tool] = ()) -> Mapping[str, Tool]:
                 f'this program adds the tool kind "{tool.kind}", which exists already.'
                 " Give it another name."
             )
+        _check(tool, f'the tool kind "{tool.kind}" of this program')
         others[tool.kind] = tool
     return Tools(others)
+
+
+def tool_of(kind: str, added: Iterable[Tool] = ()) -> Tool | None:
+    """One kind, if there is such a one. For a built-in kind no plug-in is looked for: one that is
+    being installed just now cannot stand in its way.
+    """
+    return (_OURS if kind in BUILT_IN else tools(added)).get(kind)
 
 
 class Known(NamedTuple):
@@ -104,7 +115,7 @@ class Known(NamedTuple):
 
 def kinds() -> dict[str, Known]:
     """Every tool kind by name, with its provider."""
-    return {kind: Known(tool, OURS) for kind, tool in Tools({}).items()} | _plug_ins()
+    return {kind: Known(tool, OURS) for kind, tool in _OURS.items()} | _plug_ins()
 
 
 # --- Plug-ins ----------------------------------------------------------------------------------
@@ -188,7 +199,17 @@ def _loaded(entry_point: EntryPoint) -> Tool:
             f"{_origin(entry_point)} is a {type(shape).__name__}, not a ToolShape. Point the "
             "entry point at the tool's shape."
         )
+    _check(shape, _origin(entry_point))
     return shape if isinstance(shape, Tool) else Tool(**msgspec.structs.asdict(shape))
+
+
+def _check(shape: ToolShape, origin: str) -> None:
+    views = get_args(ViewName)
+    if shape.view not in views:
+        raise PluginRejected(
+            f'{origin} declares the view "{shape.view}". Its results can be read as one of these:'
+            f" {', '.join(views)}."
+        )
 
 
 def _origin(entry_point: EntryPoint) -> str:

@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A test that was run: what happened, and what was expected to be different."""
+    """A test that was run: what happened, and what is not as expected."""
 
     name: str
     story: Story

@@ -64,7 +64,7 @@ class World:
         self.orchestrator = Orchestrator(
             store,
             self.clock,
-            Views(lambda: around.tools),
+            Views(around.tools.get),
             limits=around.limits,
             is_shared=False,
         )
