@@ -90,7 +90,7 @@ checked: $(DEVELOPED)
 # checked beside them, keep two cores busy. Each takes a whole file, so that what a file shares is
 # made once.
 suite: compiled browser
-	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
 
 suite-long: compiled browser
 	EFFORT=long $(BIN)/pytest -n 5 --dist worksteal --durations 15
