@@ -48,6 +48,7 @@ def test_a_child_that_is_recorded_but_not_yet_stored_is_cancelled_and_counted(
             count = await cancel
 
             rows = await system.store.records.summaries(exactly(parent=execution_id), limit=100)
+            assert rows
             assert count == 1 + sum(row.status == "CANCELLED" for row in rows)
             assert {row.status for row in rows} <= {"CANCELLED", "COMPLETED"}
 

@@ -201,21 +201,27 @@ def test_whoever_asks_waits_for_the_batch_that_is_being_written_and_not_for_thos
             orchestrator = system.orchestrator
             execution_id = await started(system, ONE_STEP)
             await orchestrator.last_known(execution_id)
-            commit, is_being_stored = system.store.log.commit, asyncio.Event()
+            commit = system.store.log.commit
+            is_being_stored, goes_on = asyncio.Event(), asyncio.Event()
 
-            async def noting(*writes: Any, **how: Any) -> Any:
+            async def held(*writes: Any, **how: Any) -> Any:
                 is_being_stored.set()
+                await goes_on.wait()
                 return await commit(*writes, **how)
 
-            system.store.log.commit = noting
+            system.store.log.commit = held
             changes = [
                 asyncio.create_task(orchestrator.change_vars(execution_id, {"n": number}))
                 for number in range(3 * BATCH_MAX)
             ]
             await is_being_stored.wait()
-            await orchestrator.state(execution_id)
+            asking = asyncio.create_task(orchestrator.state(execution_id))
+            await asyncio.sleep(0.02)
+            assert not asking.done()
+            goes_on.set()
+            await asking
 
-            assert sum(change.done() for change in changes) <= BATCH_MAX
+            assert 0 < sum(change.done() for change in changes) <= BATCH_MAX
             await asyncio.gather(*changes)
 
     run(story)
