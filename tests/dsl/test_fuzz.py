@@ -50,7 +50,7 @@ def check(text: str, limits: Limits | None = None) -> None:
     has_errors = any(problem.severity == "error" for problem in compiled.problems)
     assert (compiled.net is None) == has_errors
     for problem in compiled.problems:
-        assert CODES[problem.code].severity == problem.severity
+        assert CODES[problem.code] == problem.severity
         assert problem.line >= 1
         assert problem.column >= 1
         assert 0 < len(problem.message) < 2000

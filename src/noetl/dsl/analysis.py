@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from noetl.dsl.building import Building
 from noetl.dsl.checks import Graph, sources, step_graph
@@ -36,12 +36,13 @@ def steps_are_reachable(building: Building, net: Net) -> None:
             )
 
 
-def reachable(graph: Graph, start: str) -> set[str]:
+def reachable(graph: Graph, start: str, closed: Set[str] = frozenset()) -> set[str]:
+    """The steps that a token at `start` can reach without passing those that are closed."""
     seen: set[str] = set()
     stack = [start]
     while stack:
         name = stack.pop()
-        if name in graph and name not in seen:
+        if name in graph and name not in seen and name not in closed:
             seen.add(name)
             stack += graph[name]
     return seen
@@ -79,10 +80,9 @@ def cycles_have_exits(building: Building, net: Net) -> None:
     if graph is None:
         return
     steps = {step.name: step for step in net.steps}
-    for component in _cycles(graph):
-        inside = set(component)
-        if all(_always_stays(steps[name], inside) for name in component):
-            first = min(component, key=lambda name: building.at(steps[name], "name"))
+    for inside in _cycles(graph):
+        if all(_always_stays(steps[name], inside) for name in inside):
+            first = min(inside, key=lambda name: building.at(steps[name], "name"))
             others = " → ".join([*sorted(inside - {first}), first])
             building.report.add(
                 "endless-cycle",
@@ -92,10 +92,10 @@ def cycles_have_exits(building: Building, net: Net) -> None:
             )
 
 
-def _cycles(graph: Graph) -> Iterator[list[str]]:
+def _cycles(graph: Graph) -> Iterator[set[str]]:
     """Sets of steps in which tokens can go round."""
     for component in strongly_connected(graph):
-        if len(component) > 1 or component[0] in graph[component[0]]:
+        if len(component) > 1 or any(name in graph[name] for name in component):
             yield component
 
 
@@ -106,52 +106,35 @@ def _always_stays(step: Step, inside: set[str]) -> bool:
     return any(arc.when is None or arc.when is True for arc in step.router.arcs)
 
 
-def strongly_connected(graph: Graph) -> list[list[str]]:
-    """Tarjan's algorithm, without recursion: a chain may have thousands of steps."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    found: list[list[str]] = []
-    for root in graph:
-        if root in order:
-            continue
-        work = [(root, iter(graph[root]))]
-        order[root] = low[root] = len(order)
-        stack.append(root)
-        on_stack.add(root)
-        while work:
-            name, following = work[-1]
-            for target in following:
-                if target not in graph:
-                    continue
-                if target not in order:
-                    order[target] = low[target] = len(order)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(graph[target])))
-                    break
-                if target in on_stack:
-                    low[name] = min(low[name], order[target])
-            else:
-                work.pop()
-                if work:
-                    above = work[-1][0]
-                    low[above] = min(low[above], low[name])
-                if low[name] == order[name]:
-                    found.append(_pop_down_to(stack, name))
-                    on_stack.difference_update(found[-1])
+def strongly_connected(graph: Graph) -> list[set[str]]:
+    """Kosaraju's algorithm: from the step that is finished last, walk the arcs backwards."""
+    backwards, taken, found = sources(graph), set[str](), []
+    for name in reversed(_finished(graph)):
+        if name not in taken:
+            found.append(reachable(backwards, name, taken))
+            taken |= found[-1]
     return found
 
 
-def _pop_down_to(stack: list[str], name: str) -> list[str]:
-    """Pop everything from `name` up. It is searched from the top, where it nearly always is."""
-    start = len(stack) - 1
-    while stack[start] != name:
-        start -= 1
-    taken = stack[start:]
-    del stack[start:]
-    return taken
+def _finished(graph: Graph) -> list[str]:
+    """Each step after those that it leads to, cycles aside; without recursion: a chain may have
+    thousands of steps.
+    """
+    seen: set[str] = set()
+    finished: list[str] = []
+    for root in graph:
+        stack = [(root, iter(graph[root]))] if root not in seen else []
+        seen.add(root)
+        while stack:
+            name, following = stack[-1]
+            target = next((one for one in following if one in graph and one not in seen), None)
+            if target is None:
+                finished.append(name)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(graph[target])))
+    return finished
 
 
 def joins_complete(building: Building, net: Net) -> None:

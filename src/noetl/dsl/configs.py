@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.grammar import Inspection, has_template
+from noetl.dsl.grammar import Inspection, has_template, refuse_twice
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.model.net import WORKBOOK
 from noetl.model.problems import Place
@@ -148,20 +148,11 @@ def _in_our_words(message: str) -> str:
 
 def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
     """Report keys of the tool that are missing or written in two spellings."""
-    written: dict[str, str] = {}
-    for key in node.entries:
-        main = tool.aliases.get(key, key)
-        if main in written:
-            look.report.add(
-                "conflicting-keys",
-                f"`{key}` and `{written[main]}` of kind {tool.kind} are the same thing."
-                " Keep one of them.",
-                node.keys[key],
-            )
-        written[main] = key
+    main = {key: tool.aliases.get(key, key) for key in node.entries}
+    written = refuse_twice(node, main, f"kind {tool.kind}", look)
     # A workbook entry may also be named by the task's own name; checks.py looks.
     for group in tool.needs if tool.kind != WORKBOOK else ():
-        if not written.keys() & set(group):
+        if not written & set(group):
             look.report.add(
                 "missing-key",
                 f"kind {tool.kind} needs {' or '.join(f'`{name}`' for name in group)}.",

@@ -132,63 +132,59 @@ class AsWritten(Shape):
 
 
 class Text(Shape):
-    """A text; with `numbers`, also a number, as it was written."""
+    """A text; with `numbers`, also a number, as it was written.
 
-    def __init__(self, *, numbers: bool = False) -> None:
-        self._numbers = numbers
+    `wrong` says what is wrong with a text, to be read behind the name of the key; such a text is
+    reported as `code`. `schema` is what the JSON Schema says of it besides.
+    """
+
+    def __init__(
+        self,
+        expected: str = "a text",
+        *,
+        numbers: bool = False,
+        wrong: Callable[[str], str] = lambda text: "",
+        code: str = "bad-value",
+        schema: Schema | None = None,
+    ) -> None:
+        self._expected, self._numbers, self._wrong, self._code = expected, numbers, wrong, code
+        self._schema = {"type": ["string", "number"] if numbers else "string"} | (schema or {})
 
     def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        if isinstance(node, Scalar):
-            if isinstance(node.value, str):
-                return node.value
-            if self._numbers and isinstance(node.value, int | float):
-                return node.text
-        look.wrong_type(node, what, "a text")
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, str):
+            if problem := self._wrong(value):
+                look.report.add(self._code, f"{what} {problem}", node.place)
+            return value
+        if self._numbers and isinstance(value, int | float):
+            return plain_text(node)
+        look.wrong_type(node, what, self._expected)
         return None
 
     def schema(self) -> Schema:
-        return {"type": ["string", "number"] if self._numbers else "string"}
+        return dict(self._schema)
 
 
-class Name(Shape):
-    """A name that templates can use: letters, digits and underscores."""
+def _name(pattern: str) -> Text:
+    def wrong(text: str) -> str:
+        if re.fullmatch(pattern, text):
+            return ""
+        suggestion = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")
+        if not suggestion or suggestion[0].isdigit():
+            suggestion = f"_{suggestion}"
+        return (
+            f'is "{text[:60]}"; a name has letters, digits and underscores and does'
+            f' not start with a digit, so that templates can use it. Try "{suggestion[:60]}".'
+        )
 
-    PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-    def __init__(self, *, hyphens: bool = False) -> None:
-        self._pattern = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*") if hyphens else self.PATTERN
-
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        text = nodes.text_of(node)
-        if text is None:
-            look.wrong_type(node, what, "a name")
-        elif not self._pattern.fullmatch(text):
-            suggestion = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")
-            if not suggestion or suggestion[0].isdigit():
-                suggestion = f"_{suggestion}"
-            look.report.add(
-                "bad-name",
-                f'{what} is "{text[:60]}"; a name has letters, digits and underscores and does'
-                f' not start with a digit, so that templates can use it. Try "{suggestion[:60]}".',
-                node.place,
-            )
-        return text
-
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": f"^{self._pattern.pattern}$"}
+    return Text("a name", wrong=wrong, code="bad-name", schema={"pattern": f"^{pattern}$"})
 
 
-class StepName(Shape):
-    """The name of a step, or a template that yields one."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
-        if nodes.text_of(node) is not None:
-            return node
-        look.wrong_type(node, what, "the name of a step")
-        return None
-
-    def schema(self) -> Schema:
-        return {"type": "string", "minLength": 1}
+NAME = _name("[A-Za-z_][A-Za-z0-9_]*")
+"""A name that templates can use: letters, digits and underscores."""
+HYPHENATED_NAME = _name("[A-Za-z_][A-Za-z0-9_-]*")
+STEP_NAME = AsWritten(Text("the name of a step", schema={"minLength": 1}))
+"""The name of a step, or a template that yields one."""
 
 
 class OneOf(Shape):
@@ -324,25 +320,16 @@ class Span(Duration):
         return {"anyOf": super().schema()["anyOf"][:2]}
 
 
-class Rate(Shape):
-    """A number per time: `10/s`, `100/5m`."""
+def _wrong_rate(text: str) -> str:
+    if interval(text) is not None:
+        return ""
+    return f'is "{text[:40]}"; write how many calls in how long, such as 10/s, 100/5m or 2.5/s.'
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
-        written = nodes.text_of(node)
-        if written is None:
-            look.wrong_type(node, what, "a rate such as 10/s or 100/5m")
-            return None
-        if interval(written) is None:
-            look.report.add(
-                "bad-value",
-                f'{what} is "{written[:40]}"; write how many calls in how long, such as 10/s,'
-                " 100/5m or 2.5/s.",
-                node.place,
-            )
-        return node
 
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": RATE_PATTERN}
+RATE = AsWritten(
+    Text("a rate such as 10/s or 100/5m", wrong=_wrong_rate, schema={"pattern": RATE_PATTERN})
+)
+"""A number per time: `10/s`, `100/5m`."""
 
 
 class Flag(Shape):
@@ -556,7 +543,8 @@ class Record(Shape):
         self._makes = makes
         self._placed = isinstance(makes, type) and issubclass(makes, Placed)
         self._nothing = makes() if makes is not None and self._placed else None
-        self.attributes = {key: attribute(field.same_as or key) for key, field in fields.items()}
+        self._main = {key: field.same_as or key for key, field in fields.items()}
+        self.attributes = {key: attribute(main) for key, main in self._main.items()}
 
     def nothing(self) -> Any:
         return self._nothing
@@ -635,20 +623,7 @@ class Record(Shape):
 
     def check_keys(self, node: nodes.Mapping, look: Inspection) -> None:
         """Report missing keys, and keys in two spellings."""
-        written: dict[str, str] = {}
-        for key in node.entries:
-            field = self.fields.get(key)
-            if field is None:
-                continue
-            main = field.same_as or key
-            if main in written:
-                look.report.add(
-                    "conflicting-keys",
-                    f"`{key}` and `{written[main]}` of {self.title} are the same thing."
-                    " Keep one of them.",
-                    node.keys[key],
-                )
-            written[main] = key
+        written = refuse_twice(node, self._main, self.title, look)
         if (self.removed.keys() | self.astray.keys()) & node.entries.keys():
             return  # the old key is the mistake; a missing new one is not a second mistake
         for key, field in self.fields.items():
@@ -803,6 +778,25 @@ def define(name: str, shape: Shape) -> Defined:
     """Name a shape. Returns the reference to it."""
     DEFINITIONS[name] = shape
     return Defined(name)
+
+
+def refuse_twice(
+    node: nodes.Mapping, main: Mapping[str, str], title: str, look: Inspection
+) -> set[str]:
+    """Report keys in two spellings. Returns what is written, each in its main spelling."""
+    written: dict[str, str] = {}
+    for key in node.entries:
+        if key not in main:
+            continue
+        if main[key] in written:
+            look.report.add(
+                "conflicting-keys",
+                f"`{key}` and `{written[main[key]]}` of {title} are the same thing."
+                " Keep one of them.",
+                node.keys[key],
+            )
+        written[main[key]] = key
+    return set(written)
 
 
 def refuse_both(

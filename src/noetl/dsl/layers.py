@@ -10,6 +10,7 @@ from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
     COUNT,
+    RATE,
     TEMPLATE_SCHEMA,
     TEMPLATED_COUNT,
     Duration,
@@ -19,7 +20,6 @@ from noetl.dsl.grammar import (
     MapOf,
     Number,
     Placed,
-    Rate,
     Record,
     Schema,
     Text,
@@ -80,19 +80,19 @@ class _ToolRetry(Placed, title="a tool's own retry"):
     )
 
 
-class _RateName(Text):
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        name = super().read(node, what, look)
-        if name is not None and has_template(name):
-            look.wrong_type(node, what, "a name, without a template")
-        return name
+def _wrong_key(text: str) -> str:
+    if not has_template(text):
+        return ""
+    return f'must be a name, without a template, not the text "{text[:40]}".'
 
 
 class _SharedRate(Placed, title="`rate`"):
     key: str | None = field(
-        _RateName(), "A name; calls with the same name share the limit.", required=True
+        Text(wrong=_wrong_key, code="wrong-type"),
+        "A name; calls with the same name share the limit.",
+        required=True,
     )
-    limit: Node | None = field(Rate(), "The maximum rate of calls, e.g. 10/s.", required=True)
+    limit: Node | None = field(RATE, "The maximum rate of calls, e.g. 10/s.", required=True)
 
 
 class Knobs(Placed):
@@ -110,7 +110,7 @@ class Knobs(Placed):
     rate: Node | _SharedRate | None = field(
         Either(
             "a rate, or a rate with a `key`",
-            (lambda node: not is_mapping(node), Rate()),
+            (lambda node: not is_mapping(node), RATE),
             (is_mapping, _SharedRate.shape),
         ),
         "The maximum rate of calls, e.g. 10/s, of one worker; with `key` of all workers.",
@@ -129,27 +129,18 @@ class Knobs(Placed):
     sandbox: _SandboxKeys = field(_SandboxKeys, "What the process that runs it may do.")
 
 
-class PoolName(Text):
-    """The name of a worker pool, without templates: a worker is chosen before they are rendered."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        name = super().read(node, what, look)
-        if name is not None and has_template(name):
-            look.report.add(
-                "bad-value",
-                f"{what} is a template, but a worker is chosen before templates are rendered."
-                " Write the name of a pool; for a choice at run time, let arcs lead to steps with"
-                " different pools.",
-                node.place,
-            )
-        return name
-
-    def schema(self) -> Schema:
-        return {"type": "string", "not": TEMPLATE_SCHEMA}
+_TEMPLATED_POOL = (
+    "is a template, but a worker is chosen before templates are rendered. Write the name of a pool;"
+    " for a choice at run time, let arcs lead to steps with different pools."
+)
+_POOL_NAME = Text(
+    wrong=lambda text: _TEMPLATED_POOL if has_template(text) else "",
+    schema={"not": TEMPLATE_SCHEMA},
+)
 
 
 class _Pool(Placed):
-    pool: str | None = field(PoolName(), "The worker pool to run on.")
+    pool: str | None = field(_POOL_NAME, "The worker pool to run on.")
 
 
 class PlacedKnobs(Knobs, _Pool):
@@ -184,7 +175,7 @@ class _Quantum(Placed, title="`quantum` of a placement"):
 class WrittenPlacement(Placed, title="`placement`"):
     """Which workers are needed."""
 
-    pool: str | None = field(PoolName(), "The worker pool to run on; the same as `spec.pool`.")
+    pool: str | None = field(_POOL_NAME, "The worker pool to run on; the same as `spec.pool`.")
     labels: dict[str, str] = field(WorkerLabels(), "What its workers must say of themselves.")
     quantum: _Quantum = field(_Quantum, "Where quantum tasks run.")
 

@@ -11,6 +11,7 @@ from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
     COUNT,
+    NAME,
     TEMPLATED_COUNT,
     Also,
     Anything,
@@ -21,7 +22,6 @@ from noetl.dsl.grammar import (
     Inspection,
     ListOf,
     MapOf,
-    Name,
     Number,
     OneOf,
     Placed,
@@ -202,7 +202,7 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
     in_: Node | _Range | None = field(_COLLECTION, "The collection to loop over.")
     collection = Also(in_)
     cursor: _Cursor = field(_Cursor, "Claim rows from a database until none is left.")
-    iterator: str | None = field(Name(), "Name of the current element.")
+    iterator: str | None = field(NAME, "Name of the current element.")
     element = Also(iterator)
     mode: str | None = field(_LOOP_MODE, "Same as `spec.mode`.")
     spec: WrittenLoopSpec = field(WrittenLoopSpec, "How iterations are scheduled.")

@@ -10,6 +10,8 @@ from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
     COUNT,
+    HYPHENATED_NAME,
+    STEP_NAME,
     WHOLE,
     Also,
     Anything,
@@ -17,12 +19,10 @@ from noetl.dsl.grammar import (
     Flag,
     ListOf,
     MapOf,
-    Name,
     OneOf,
     Placed,
     Record,
     Schema,
-    StepName,
     Text,
     field,
     one_of,
@@ -115,7 +115,7 @@ class WrittenSecret(
     """A keychain entry: where a secret comes from."""
 
     name: str | None = field(
-        Name(hyphens=True), "Name in `keychain.<name>` and `auth`.", required=True
+        HYPHENATED_NAME, "Name in `keychain.<name>` and `auth`.", required=True
     )
     kind: str | None = field(OneOf(*KEYCHAIN_KINDS), "Where it comes from.", required=True)
     desc: str | None = field(Text(), "What it is for.")
@@ -203,7 +203,7 @@ _EXECUTOR_OLDER = {
 
 
 class _ExecutorSpec(PlacedKnobs, title="the executor's `spec`", older=_EXECUTOR_OLDER):
-    entry_step: Node | None = field(StepName(), "Where the first token goes.")
+    entry_step: Node | None = field(STEP_NAME, "Where the first token goes.")
     no_next_is_error: bool | None = field(Flag(), "A token with no way out is an error.")
     policy: _ExecutorPolicy = field(_ExecutorPolicy, "Defaults and limits.")
     concurrency: _Concurrency = field(_Concurrency, "How many with the same key may run at once.")

@@ -35,7 +35,7 @@ class Report:
             self._found.setdefault((place, code, message))
 
     def _severity(self, code: str) -> Severity:
-        return "error" if code in self._refused else CODES[code].severity
+        return "error" if code in self._refused else CODES[code]
 
     def remember_paths(self, root: Node) -> None:
         """Call before pieces of the document move: problems name the paths as written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
+    STEP_NAME,
     WHOLE,
     Anything,
     Duration,
@@ -13,7 +14,6 @@ from noetl.dsl.grammar import (
     OneOf,
     Placed,
     Schema,
-    StepName,
     When,
     define,
     field,
@@ -57,18 +57,18 @@ class WrittenTarget(
 ):
     """A step to go to, and what the token carries."""
 
-    step: Node | None = field(StepName(), "The step to go to.", required=True)
+    step: Node | None = field(STEP_NAME, "The step to go to.", required=True)
     args: Node | None = field(VALUES, "What the token carries.")
 
 
 WrittenTargets = tuple[Node | WrittenTarget, ...]
 """A node is the name of a step."""
-_SEVERAL = Either("a step", (is_text, StepName()), (is_mapping, WrittenTarget.shape))
+_SEVERAL = Either("a step", (is_text, STEP_NAME), (is_mapping, WrittenTarget.shape))
 TARGETS = define(
     "targets",
     Either(
         "a step name or a list of steps",
-        (is_text, Made(StepName(), lambda name: (name,))),
+        (is_text, Made(STEP_NAME, lambda name: (name,))),
         (is_list, ListOf(_SEVERAL, "steps", filled=True)),
         (
             has_key("step", "when", "then", "else", "with"),
@@ -160,7 +160,7 @@ class WrittenArc(
 ):
     """A way out of a step."""
 
-    step: Node | None = field(StepName(), "The step to go to.", required=True)
+    step: Node | None = field(STEP_NAME, "The step to go to.", required=True)
     when: Node | None = field(When(), "The guard.")
     args: Node | None = field(VALUES, "What the token carries.")
     set: Node | None = field(VALUES, "`ctx.x` patches ctx, other keys are args.")

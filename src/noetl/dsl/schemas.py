@@ -10,7 +10,17 @@ import re
 
 from noetl.dsl import nodes
 from noetl.dsl.building import Building
-from noetl.dsl.grammar import Either, Inspection, Placed, Schema, Shape, field, is_text
+from noetl.dsl.grammar import (
+    AsWritten,
+    Either,
+    Inspection,
+    Placed,
+    Schema,
+    Shape,
+    Text,
+    field,
+    is_text,
+)
 from noetl.dsl.nodes import Node
 from noetl.model import schemas
 from noetl.model.net import ResultSchema
@@ -19,24 +29,13 @@ from noetl.model.problems import Place
 REFERENCE = re.compile(r"[^\s@]+(@[1-9][0-9]{0,8})?")
 
 
-class SchemaText(Shape):
-    """The name of a schema in the catalog."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> Node:
-        written = nodes.text_of(node)
-        if written is None:
-            look.wrong_type(node, what, "the path of a schema, or a schema")
-        elif not REFERENCE.fullmatch(written):
-            look.report.add(
-                "bad-value",
-                f'{what} is "{written[:60]}"; write the path of a schema, with its version if need'
-                " be: shop/order or shop/order@2.",
-                node.place,
-            )
-        return node
-
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": f"^{REFERENCE.pattern}$"}
+def _wrong_reference(text: str) -> str:
+    if REFERENCE.fullmatch(text):
+        return ""
+    return (
+        f'is "{text[:60]}"; write the path of a schema, with its version if need'
+        " be: shop/order or shop/order@2."
+    )
 
 
 class InlineSchema(Shape):
@@ -62,9 +61,10 @@ def _place_of(node: Node, path: schemas.Path) -> Place:
     return place
 
 
+_REFERENCE = Text(wrong=_wrong_reference, schema={"pattern": f"^{REFERENCE.pattern}$"})
 A_SCHEMA = Either(
     "the path of a schema, or a schema",
-    (is_text, SchemaText()),
+    (is_text, AsWritten(_REFERENCE)),
     (lambda _: True, InlineSchema()),
 )
 

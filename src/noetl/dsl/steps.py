@@ -10,6 +10,8 @@ import msgspec
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.grammar import (
     COUNT,
+    HYPHENATED_NAME,
+    NAME,
     Also,
     Anything,
     AsWritten,
@@ -20,7 +22,6 @@ from noetl.dsl.grammar import (
     Flag,
     Inspection,
     ListOf,
-    Name,
     OneOf,
     OrOlder,
     Placed,
@@ -153,7 +154,7 @@ FIELD = {
 _FORM_FIELD = Record(
     "a form field",
     {
-        "name": Field(Name(), "Key of the answer.", required=True),
+        "name": Field(NAME, "Key of the answer.", required=True),
         **FIELD,
     },
 )
@@ -162,23 +163,16 @@ _QUESTIONS = ListOf(_FORM_FIELD, "fields", filled=True)
 
 class _Form(Placed, title="a form"):
     fields: tuple[Node, ...] = field(_QUESTIONS, required=True)
-    role: str | None = field(Name(hyphens=True), "The role that may answer; admins always may.")
+    role: str | None = field(HYPHENATED_NAME, "The role that may answer; admins always may.")
 
 
-class _Moment(Text):
-    """A moment as RFC 3339 text, or a template that yields one."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
-    PATTERN = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        text = super().read(node, what, look)
-        if text is not None and not has_template(text) and not self.PATTERN.fullmatch(text):
-            look.report.add(
-                "bad-value",
-                f'{what} is "{text[:40]}"; write a moment such as 2030-01-31T12:00:00Z.',
-                node.place,
-            )
-        return text
+def _wrong_moment(text: str) -> str:
+    if has_template(text) or _MOMENT.fullmatch(text):
+        return ""
+    return f'is "{text[:40]}"; write a moment such as 2030-01-31T12:00:00Z.'
 
 
 class _Timer(Placed, title="a timer"):
@@ -186,7 +180,7 @@ class _Timer(Placed, title="a timer"):
 
     id: str | None = field(Text(), "Name in `event.data.timer_id`.", required=True)
     after: Node | None = field(Duration(), "Time since the step started.")
-    at: Node | None = field(AsWritten(_Moment()), "A moment, RFC 3339.")
+    at: Node | None = field(AsWritten(Text(wrong=_wrong_moment)), "A moment, RFC 3339.")
 
     def check(self, look: Inspection) -> None:
         refuse_both(self.node, ("after",), ("at",), "when a timer fires", look)
@@ -275,7 +269,7 @@ class WrittenStep(
 ):
     """One step with everything below it."""
 
-    step: str | None = field(Name(hyphens=True), "The step's name.", required=True)
+    step: str | None = field(HYPHENATED_NAME, "The step's name.", required=True)
     desc: str | None = field(Text(), "What it is for.")
     description = Also(desc)
     spec: WrittenStepSpec = field(WrittenStepSpec, "Behaviour: policies, joins, timeouts.")

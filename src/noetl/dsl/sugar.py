@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from noetl.dsl.building import Building, Home, Where
-from noetl.dsl.grammar import COUNT, Inspection, Name, Placed, When, field
+from noetl.dsl.grammar import COUNT, NAME, Inspection, Placed, When, field
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import TASKS, RuleList
 from noetl.model.net import NOOP, AnyAction, Condition, Continue, Fail, Jump, Patch, Rule, Task
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from noetl.dsl.tasks import WrittenTasks
 
 SUGAR = ("choose", "while", "until")
-_NAME = "Start of the generated labels."
+_START = "Start of the generated labels."
 
 
 class _Branch(Placed, title="a branch of `choose`"):
@@ -61,21 +61,21 @@ class WrittenChoose(Placed, title="a `choose`"):
     """The first branch whose condition holds."""
 
     choose: tuple[_Branch, ...] = field(RuleList(_Branch.shape))
-    name: str | None = field(Name(), _NAME)
+    name: str | None = field(NAME, _START)
 
 
 class WrittenWhile(Placed, title="a `while`"):
     """Rounds as long as a condition holds."""
 
     while_: _While = field(_While)
-    name: str | None = field(Name(), _NAME)
+    name: str | None = field(NAME, _START)
 
 
 class WrittenUntil(Placed, title="an `until`"):
     """Rounds until a condition holds."""
 
     until: _Until = field(_Until)
-    name: str | None = field(Name(), _NAME)
+    name: str | None = field(NAME, _START)
 
 
 WrittenSugar = WrittenChoose | WrittenWhile | WrittenUntil

@@ -11,12 +11,12 @@ from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.configs import check_config, check_keys
 from noetl.dsl.grammar import (
+    NAME,
     Also,
     Defined,
     Either,
     Inspection,
     ListOf,
-    Name,
     Number,
     OrOlder,
     Placed,
@@ -58,7 +58,7 @@ _TO_JSON = re.compile(r"^\s*\{\{[^{}]*\|\s*tojson\s*\}\}\s*$")
 
 class _Selected(Placed, title="a selected field"):
     path: str | None = field(Text(), "Path inside the result.", required=True)
-    as_: str | None = field(Name(), "Name under which it stays readable.")
+    as_: str | None = field(NAME, "Name under which it stays readable.")
 
 
 _SELECT = OrOlder(

@@ -78,44 +78,39 @@ from noetl.model.triggers import (
 OVERLAPS = ("skip", "buffer_one", "buffer_all", "cancel_other", "allow_all")
 
 
-class Cron(Shape):
-    """A cron expression: five fields, six with seconds, or a name such as @daily."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        written = text_of(node)
-        if written is None:
-            look.wrong_type(node, what, 'a cron expression such as "30 2 * * *"')
-        elif wrong := calendar.cron_problem(written):
-            look.report.add(
-                "bad-cron",
-                f'{what} is "{written[:60]}", which is not a cron expression: {wrong}. The fields'
-                " are minute, hour, day of month, month, day of week.",
-                node.place,
-            )
-        return None if written is None else " ".join(written.split())
-
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": r"^\s*(@[a-z]+|(\S+\s+){4,5}\S+)\s*$"}
+def _wrong_cron(text: str) -> str:
+    wrong = calendar.cron_problem(text)
+    if wrong is None:
+        return ""
+    return (
+        f'is "{text[:60]}", which is not a cron expression: {wrong}. The fields'
+        " are minute, hour, day of month, month, day of week."
+    )
 
 
-class Moment(Shape):
-    """A moment in RFC 3339, a local time in the schedule's zone, or a day."""
+_CRON = Made(
+    Text(
+        'a cron expression such as "30 2 * * *"',
+        wrong=_wrong_cron,
+        code="bad-cron",
+        schema={"pattern": r"^\s*(@[a-z]+|(\S+\s+){4,5}\S+)\s*$"},
+    ),
+    lambda text: " ".join(text.split()),
+)
+"""A cron expression: five fields, six with seconds, or a name such as @daily."""
 
-    def read(self, node: Node, what: str, look: Inspection) -> str | None:
-        written = text_of(node)
-        if written is None:
-            look.wrong_type(node, what, "a moment such as 2026-01-31T12:00:00")
-        elif timestamp(written) is None:
-            look.report.add(
-                "bad-value",
-                f'{what} is "{written[:40]}"; write a day or a moment, such as 2026-01-31,'
-                " 2026-01-31T12:00 or 2026-01-31T12:00:00+01:00.",
-                node.place,
-            )
-        return written
 
-    def schema(self) -> Schema:
-        return {"type": "string"}
+def _wrong_moment(text: str) -> str:
+    if timestamp(text) is not None:
+        return ""
+    return (
+        f'is "{text[:40]}"; write a day or a moment, such as 2026-01-31,'
+        " 2026-01-31T12:00 or 2026-01-31T12:00:00+01:00."
+    )
+
+
+_MOMENT = Text("a moment such as 2026-01-31T12:00:00", wrong=_wrong_moment)
+"""A moment in RFC 3339, a local time in the schedule's zone, or a day."""
 
 
 def one_or_several(expected: str, one: Shape, several: str) -> Shape:
@@ -152,7 +147,7 @@ SCHEDULE_SPEC = Record(
         "playbook": Field(PLAYBOOK_REF, "The playbook to start.", required=True),
         "workload": Field(_VALUES, "The workload of each start; templates read `schedule`."),
         "cron": Field(
-            one_or_several("a cron expression, or a list of them", Cron(), "cron expressions"),
+            one_or_several("a cron expression, or a list of them", _CRON, "cron expressions"),
             "The times: minute, hour, day of month, month, day of week.",
         ),
         "every": Field(
@@ -161,8 +156,8 @@ SCHEDULE_SPEC = Record(
         ),
         "offset": Field(Span(), "With `every`: how much later each start is."),
         "timezone": Field(Text(), "The time zone of the times. Default UTC."),
-        "start": Field(Moment(), "No start before this moment."),
-        "end": Field(Moment(), "No start after this moment."),
+        "start": Field(_MOMENT, "No start before this moment."),
+        "end": Field(_MOMENT, "No start after this moment."),
         "jitter": Field(Span(), "A start is later by up to this long, to spread the load."),
         "overlap": Field(OneOf(*OVERLAPS), "What if the last execution still runs. Default skip."),
         "catchup_window": Field(Span(), "A time missed by more than this is skipped. Default 1h."),
