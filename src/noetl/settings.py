@@ -1,4 +1,4 @@
-"""Every setting there is, in one table; read once, where the system is put together.
+"""Every setting there is, in one class; read once, where the system is put together.
 
 A setting is an environment variable. An empty value counts as not set, because compose files
 and shells write `NOETL_TOKEN=` for "none".
@@ -46,17 +46,21 @@ class Kind(msgspec.Struct, frozen=True):
     """What to write, for the message about a text that will not do."""
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class Setting(msgspec.Struct, frozen=True):
     """One row of the table."""
 
-    name: str
-    field: str
     kind: Kind
-    default: Any = None
-    unit: str = ""
     help: str
-    secrecy: Secrecy = "none"
+    default: Any
+    unit: str
+    secrecy: Secrecy
     """What of the value is never shown: nothing, a URL's password, or all of it."""
+    field: str = ""
+
+    @property
+    def name(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.field.upper()
 
     def read(self, environment: Mapping[str, str]) -> Any:
         """The value in force."""
@@ -133,12 +137,6 @@ def _secret(text: str) -> str:
     return text
 
 
-def _level(text: str) -> str:
-    if text.lower() not in LOG_LEVELS:
-        raise ValueError
-    return text.lower()
-
-
 def _amounts(text: str) -> dict[str, int]:
     written = (part.strip().partition("=") for part in text.split(",") if part.strip())
     found = {name: _count(amount) for name, _, amount in written}
@@ -181,28 +179,19 @@ def _path(text: str) -> str:
     return text
 
 
-def _permission(text: str) -> str:
-    if text.lower() not in PERMISSIONS:
-        raise ValueError
-    return text.lower()
-
-
-def _sandbox(text: str) -> str:
-    if text.lower() not in SANDBOXES:
-        raise ValueError
-    return text.lower()
-
-
-def _libs(text: str) -> str:
-    if text.lower() not in ("present", "install"):
-        raise ValueError
-    return text.lower()
-
-
 def _switch(text: str) -> bool:
     if text.lower() not in SWITCHES:
         raise ValueError
     return SWITCHES[text.lower()]
+
+
+def _one_of(*words: str) -> Kind:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError
+        return text.lower()
+
+    return Kind(parse, f"one of {', '.join(words)}")
 
 
 def _store(text: str) -> str:
@@ -212,10 +201,7 @@ def _store(text: str) -> str:
     return text
 
 
-SANDBOXES = ("processes", "namespaces")
-PERMISSIONS = ("allow", "refuse")
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-LOG_LEVELS = ("debug", "info", "warning", "error")
 DATABASE = Kind(
     _url("sqlite", "postgresql"),
     "a URL like sqlite:///noetl.db or postgresql://user:password@host/database",
@@ -227,7 +213,7 @@ NATS = Kind(
     _urls(_url("nats", "tls", "ws", "wss")), "a URL like nats://host:4222, or several with commas"
 )
 SECRET = Kind(_secret, "one word of printable characters, without spaces")
-LEVEL = Kind(_level, f"one of {', '.join(LOG_LEVELS)}")
+LEVEL = _one_of("debug", "info", "warning", "error")
 QUOTAS = Kind(_quotas, "calls, bytes or seconds, e.g. calls=1000,seconds=3600")
 LABELS = Kind(_labels, "labels with commas between, e.g. gpu=a100,zone=eu")
 NAMES = Kind(_names, "names of variables with commas between, e.g. API_TOKEN,SHOP_*")
@@ -235,11 +221,11 @@ ORIGINS = Kind(_origins, "origins with commas between, e.g. https://ui.example.c
 NETWORKS = Kind(_networks, "addresses or networks with commas between, e.g. 10.0.0.7,10.1.0.0/16")
 PATH = Kind(_path, "the path of a directory")
 FILE = Kind(_path, "the path of a file")
-PERMISSION = Kind(_permission, f"one of {', '.join(PERMISSIONS)}")
-SANDBOX = Kind(_sandbox, f"one of {', '.join(SANDBOXES)}")
+PERMISSION = _one_of("allow", "refuse")
+SANDBOX = _one_of("processes", "namespaces")
 STORE = Kind(_store, "a URL like file:///var/objects or s3://bucket")
 SWITCH = Kind(_switch, "on or off")
-LIBS = Kind(_libs, "one of present, install")
+LIBS = _one_of("present", "install")
 ARCHIVE = Kind(_archive, "a folder, or the URL of a bucket such as s3://bucket/noetl")
 KEEP = Kind(
     _keep,
@@ -248,330 +234,186 @@ KEEP = Kind(
 COUNT = Kind(_count, "a whole number of at least 1, e.g. 1000")
 SECONDS = Kind(_seconds, "a number of seconds greater than 0, e.g. 3600")
 
-TABLE: tuple[Setting, ...] = (
-    Setting(
-        name="NOETL_DATABASE_URL",
-        field="database_url",
-        kind=DATABASE,
-        default="sqlite:///.noetl/noetl.db",
-        secrecy="password",
-        help="Where executions are kept: sqlite:///… or postgresql://…",
-    ),
-    Setting(
-        name="NOETL_SERVER_URL",
-        field="server_url",
-        kind=HTTP,
-        secrecy="password",
-        help="The server that commands and workers talk to; several with commas.",
-    ),
-    Setting(
-        name="NOETL_NATS_URL",
-        field="nats_url",
-        kind=NATS,
-        secrecy="password",
-        help="NATS for wake-ups between machines, sessions and results; several with commas.",
-    ),
-    Setting(
-        name="NOETL_TOKEN",
-        field="token",
-        kind=SECRET,
-        secrecy="whole",
-        help="The API token that commands and workers show to the server.",
-    ),
-    Setting(
-        name="NOETL_SECRET_KEY",
-        field="secret_key",
-        kind=SECRET,
-        secrecy="whole",
-        help="The key of stored credentials; needed with PostgreSQL, else a key file is made.",
-    ),
-    Setting(
-        name="NOETL_CORS_ORIGINS",
-        field="cors_origins",
-        kind=ORIGINS,
-        default=(),
-        help="Sites whose pages may ask a server (CORS), as https://host, with commas.",
-    ),
-    Setting(
-        name="NOETL_TRUSTED_PROXIES",
-        field="trusted_proxies",
-        kind=NETWORKS,
-        default=(),
-        help="Addresses or networks of proxies whose X-Forwarded-For a server believes.",
-    ),
-    Setting(
-        name="NOETL_UI",
-        field="ui",
-        kind=SWITCH,
-        default=True,
-        help="Whether a server shows its web pages: on or off.",
-    ),
-    Setting(
-        name="NOETL_ENV_SECRETS",
-        field="env_secrets",
-        kind=NAMES,
-        default=(),
-        help="Variables that playbooks may read as secrets (keychain kind env), with commas.",
-    ),
-    Setting(
-        name="NOETL_TASK_ENV",
-        field="task_env",
-        kind=NAMES,
-        default=(),
-        help="Variables that tasks may see (env_allow of shell, keychain kind env), with commas.",
-    ),
-    Setting(
-        name="NOETL_SECRET_FILES",
-        field="secret_files",
-        kind=PATH,
-        help="A directory; playbooks may read files below it as secrets (keychain kind file).",
-    ),
-    Setting(
-        name="NOETL_PRIVATE_NETWORKS",
-        field="private_networks",
-        kind=PERMISSION,
-        default="allow",
-        help="Whether tasks may reach private addresses by http: allow or refuse.",
-    ),
-    Setting(
-        name="NOETL_CONTAINERS",
-        field="containers",
-        kind=FILE,
-        help="A JSON file: which images, namespaces, accounts and limits containers may have.",
-    ),
-    Setting(
-        name="NOETL_FILES",
-        field="files",
-        kind=PATH,
-        help="A directory; tasks read and write files below it only. Else anywhere.",
-    ),
-    Setting(
-        name="NOETL_MAX_RESPONSE_BYTES",
-        field="max_response_bytes",
-        kind=COUNT,
-        default=256 * 1024 * 1024,
-        unit="bytes",
-        help="Largest result that a task holds in memory: rows, an answer, an object.",
-    ),
-    Setting(
-        name="NOETL_MAX_FILE_BYTES",
-        field="max_file_bytes",
-        kind=COUNT,
-        default=10 * 1024**3,
-        unit="bytes",
-        help="Largest file that a task may keep as its result: a download, a table.",
-    ),
-    Setting(
-        name="NOETL_STORE_URL",
-        field="store_url",
-        kind=STORE,
-        help="The object store of tasks that name none: file:///…, s3://…, gs://…, az://….",
-    ),
-    Setting(
-        name="NOETL_CACHE",
-        field="cache",
-        kind=PATH,
-        default="~/.cache/noetl",
-        help="A directory for what is worth keeping between runs: packages, local jobs.",
-    ),
-    Setting(
-        name="NOETL_PYTHON_LIBS",
-        field="python_libs",
-        kind=LIBS,
-        default="present",
-        help="What `libs` of Python tasks may be: present, or install from the package index.",
-    ),
-    Setting(
-        name="NOETL_SLOTS",
-        field="slots",
-        kind=COUNT,
-        default=64,
-        unit="commands",
-        help="How many commands a worker runs at the same time.",
-    ),
-    Setting(
-        name="NOETL_LABELS",
-        field="labels",
-        kind=LABELS,
-        default="",
-        help="What workers say of themselves: gpu=a100,zone=eu; steps may ask for it.",
-    ),
-    Setting(
-        name="NOETL_PYTHON_PROCESSES",
-        field="python_processes",
-        kind=COUNT,
-        unit="processes",
-        help="Most processes for Python code of tasks. Else as many as slots and memory allow.",
-    ),
-    Setting(
-        name="NOETL_TASK_MEMORY_BYTES",
-        field="task_memory_bytes",
-        kind=COUNT,
-        unit="bytes",
-        help="Most memory (address space) of one process of python, shell and mcp tasks.",
-    ),
-    Setting(
-        name="NOETL_TASK_PROCESSES",
-        field="task_processes",
-        kind=COUNT,
-        unit="processes",
-        help="Most processes of the worker's user while such a task runs (RLIMIT_NPROC).",
-    ),
-    Setting(
-        name="NOETL_TASK_FILE_BYTES",
-        field="task_file_bytes",
-        kind=COUNT,
-        unit="bytes",
-        help="Largest file that such a task may write.",
-    ),
-    Setting(
-        name="NOETL_SANDBOX",
-        field="sandbox",
-        kind=SANDBOX,
-        default="processes",
-        help="What code and programs of tasks are kept in: processes, or namespaces of Linux.",
-    ),
-    Setting(
-        name="NOETL_TASK_NETWORK",
-        field="task_network",
-        kind=PERMISSION,
-        default="allow",
-        help="Whether tasks in namespaces may ask for the network: allow or refuse.",
-    ),
-    Setting(
-        name="NOETL_STRICT",
-        field="strict",
-        kind=SWITCH,
-        default=False,
-        help="Whether older forms of the language are refused: on or off.",
-    ),
-    Setting(
-        name="NOETL_LOG",
-        field="log",
-        kind=LEVEL,
-        default="info",
-        help="How much servers and workers log: debug, info, warning, error.",
-    ),
-    Setting(
-        name="NOETL_MAX_PAYLOAD_BYTES",
-        field="max_payload_bytes",
-        kind=COUNT,
-        unit="bytes",
-        help="Largest payload a playbook may allow itself.",
-    ),
-    Setting(
-        name="NOETL_MAX_ATTEMPTS",
-        field="max_attempts",
-        kind=COUNT,
-        unit="tries",
-        help="Most tries of one call, whatever a playbook asks for.",
-    ),
-    Setting(
-        name="NOETL_MAX_IN_FLIGHT",
-        field="max_in_flight",
-        kind=COUNT,
-        unit="iterations",
-        help="Most iterations of a parallel loop at one time.",
-    ),
-    Setting(
-        name="NOETL_MAX_JUMPS",
-        field="max_jumps",
-        kind=COUNT,
-        unit="jumps",
-        help="Most jumps between the tasks of one step run.",
-    ),
-    Setting(
-        name="NOETL_QUOTAS",
-        field="quotas",
-        kind=QUOTAS,
-        help="What one execution may use: calls=1000,bytes=1000000,seconds=3600.",
-    ),
-    Setting(
-        name="NOETL_MAX_DEPTH",
-        field="max_depth",
-        kind=COUNT,
-        default=50,
-        unit="executions",
-        help="Most executions that call each other, one below the other.",
-    ),
-    Setting(
-        name="NOETL_MAX_CHILDREN",
-        field="max_children",
-        kind=COUNT,
-        default=1_000_000,
-        unit="executions",
-        help="Most executions that one execution may call.",
-    ),
-    Setting(
-        name="NOETL_KEEP",
-        field="keep",
-        kind=KEEP,
-        default="",
-        help="How long ended executions are kept: 90d, shop/=30d, failed=180d; unset: for ever.",
-    ),
-    Setting(
-        name="NOETL_ARCHIVE_URL",
-        field="archive_url",
-        kind=ARCHIVE,
-        help="Where executions are recorded before they are forgotten: a folder, s3://bucket/….",
-    ),
-    Setting(
-        name="NOETL_TIMEOUT",
-        field="timeout",
-        kind=SECONDS,
-        unit="seconds",
-        help="Longest time that one task or step may ask for.",
-    ),
-)
+_declared: list[Setting] = []
+
+
+def setting(
+    kind: Kind, about: str, *, default: Any = None, unit: str = "", secrecy: Secrecy = "none"
+) -> Any:
+    """Declares a field of `Settings`: a row of the table. Returns the field's default."""
+    _declared.append(Setting(kind, about, default, unit, secrecy))
+    return default
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The values in force. Defaults stand in TABLE and nowhere else."""
+    """Every setting: its type, what it is for, and its default. Here are the values in force."""
 
-    database_url: str
-    server_url: str | None
-    nats_url: str | None
-    token: str | None
-    secret_key: str | None
-    cors_origins: tuple[str, ...]
-    trusted_proxies: tuple[str, ...]
-    ui: bool
-    env_secrets: tuple[str, ...]
-    task_env: tuple[str, ...]
-    secret_files: str | None
-    private_networks: str
-    containers: str | None
-    files: str | None
-    max_response_bytes: int
-    max_file_bytes: int
-    store_url: str | None
-    cache: str
-    python_libs: str
-    slots: int
-    labels: str
-    python_processes: int | None
-    task_memory_bytes: int | None
-    task_processes: int | None
-    task_file_bytes: int | None
-    sandbox: str
-    task_network: str
-    strict: bool
-    log: str
-    max_payload_bytes: int | None
-    max_attempts: int | None
-    max_in_flight: int | None
-    max_jumps: int | None
-    quotas: str | None
-    max_depth: int
-    max_children: int
-    keep: str
-    archive_url: str | None
-    timeout: float | None
+    database_url: str = setting(
+        DATABASE,
+        "Where executions are kept: sqlite:///… or postgresql://…",
+        default="sqlite:///.noetl/noetl.db",
+        secrecy="password",
+    )
+    server_url: str | None = setting(
+        HTTP,
+        "The server that commands and workers talk to; several with commas.",
+        secrecy="password",
+    )
+    nats_url: str | None = setting(
+        NATS,
+        "NATS for wake-ups between machines, sessions and results; several with commas.",
+        secrecy="password",
+    )
+    token: str | None = setting(
+        SECRET, "The API token that commands and workers show to the server.", secrecy="whole"
+    )
+    secret_key: str | None = setting(
+        SECRET,
+        "The key of stored credentials; needed with PostgreSQL, else a key file is made.",
+        secrecy="whole",
+    )
+    cors_origins: tuple[str, ...] = setting(
+        ORIGINS,
+        "Sites whose pages may ask a server (CORS), as https://host, with commas.",
+        default=(),
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        NETWORKS,
+        "Addresses or networks of proxies whose X-Forwarded-For a server believes.",
+        default=(),
+    )
+    ui: bool = setting(SWITCH, "Whether a server shows its web pages: on or off.", default=True)
+    env_secrets: tuple[str, ...] = setting(
+        NAMES,
+        "Variables that playbooks may read as secrets (keychain kind env), with commas.",
+        default=(),
+    )
+    task_env: tuple[str, ...] = setting(
+        NAMES,
+        "Variables that tasks may see (env_allow of shell, keychain kind env), with commas.",
+        default=(),
+    )
+    secret_files: str | None = setting(
+        PATH, "A directory; playbooks may read files below it as secrets (keychain kind file)."
+    )
+    private_networks: str = setting(
+        PERMISSION,
+        "Whether tasks may reach private addresses by http: allow or refuse.",
+        default="allow",
+    )
+    containers: str | None = setting(
+        FILE, "A JSON file: which images, namespaces, accounts and limits containers may have."
+    )
+    files: str | None = setting(
+        PATH, "A directory; tasks read and write files below it only. Else anywhere."
+    )
+    max_response_bytes: int = setting(
+        COUNT,
+        "Largest result that a task holds in memory: rows, an answer, an object.",
+        default=256 * 1024 * 1024,
+        unit="bytes",
+    )
+    max_file_bytes: int = setting(
+        COUNT,
+        "Largest file that a task may keep as its result: a download, a table.",
+        default=10 * 1024**3,
+        unit="bytes",
+    )
+    store_url: str | None = setting(
+        STORE, "The object store of tasks that name none: file:///…, s3://…, gs://…, az://…."
+    )
+    cache: str = setting(
+        PATH,
+        "A directory for what is worth keeping between runs: packages, local jobs.",
+        default="~/.cache/noetl",
+    )
+    python_libs: str = setting(
+        LIBS,
+        "What `libs` of Python tasks may be: present, or install from the package index.",
+        default="present",
+    )
+    slots: int = setting(
+        COUNT, "How many commands a worker runs at the same time.", default=64, unit="commands"
+    )
+    labels: str = setting(
+        LABELS,
+        "What workers say of themselves: gpu=a100,zone=eu; steps may ask for it.",
+        default="",
+    )
+    python_processes: int | None = setting(
+        COUNT,
+        "Most processes for Python code of tasks. Else as many as slots and memory allow.",
+        unit="processes",
+    )
+    task_memory_bytes: int | None = setting(
+        COUNT,
+        "Most memory (address space) of one process of python, shell and mcp tasks.",
+        unit="bytes",
+    )
+    task_processes: int | None = setting(
+        COUNT,
+        "Most processes of the worker's user while such a task runs (RLIMIT_NPROC).",
+        unit="processes",
+    )
+    task_file_bytes: int | None = setting(
+        COUNT, "Largest file that such a task may write.", unit="bytes"
+    )
+    sandbox: str = setting(
+        SANDBOX,
+        "What code and programs of tasks are kept in: processes, or namespaces of Linux.",
+        default="processes",
+    )
+    task_network: str = setting(
+        PERMISSION,
+        "Whether tasks in namespaces may ask for the network: allow or refuse.",
+        default="allow",
+    )
+    strict: bool = setting(
+        SWITCH, "Whether older forms of the language are refused: on or off.", default=False
+    )
+    log: str = setting(
+        LEVEL, "How much servers and workers log: debug, info, warning, error.", default="info"
+    )
+    max_payload_bytes: int | None = setting(
+        COUNT, "Largest payload a playbook may allow itself.", unit="bytes"
+    )
+    max_attempts: int | None = setting(
+        COUNT, "Most tries of one call, whatever a playbook asks for.", unit="tries"
+    )
+    max_in_flight: int | None = setting(
+        COUNT, "Most iterations of a parallel loop at one time.", unit="iterations"
+    )
+    max_jumps: int | None = setting(
+        COUNT, "Most jumps between the tasks of one step run.", unit="jumps"
+    )
+    quotas: str | None = setting(
+        QUOTAS, "What one execution may use: calls=1000,bytes=1000000,seconds=3600."
+    )
+    max_depth: int = setting(
+        COUNT,
+        "Most executions that call each other, one below the other.",
+        default=50,
+        unit="executions",
+    )
+    max_children: int = setting(
+        COUNT, "Most executions that one execution may call.", default=1_000_000, unit="executions"
+    )
+    keep: str = setting(
+        KEEP,
+        "How long ended executions are kept: 90d, shop/=30d, failed=180d; unset: for ever.",
+        default="",
+    )
+    archive_url: str | None = setting(
+        ARCHIVE, "Where executions are recorded before they are forgotten: a folder, s3://bucket/…."
+    )
+    timeout: float | None = setting(
+        SECONDS, "Longest time that one task or step may ask for.", unit="seconds"
+    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read every setting; raises BadSetting for the first that will not do."""
-        return cls(**{setting.field: setting.read(environment) for setting in TABLE})
+        return cls(**{row.field: row.read(environment) for row in TABLE})
 
     def __repr__(self) -> str:
         shown = (f"{row.field}={row.shown(getattr(self, row.field))!r}" for row in TABLE)
@@ -595,9 +437,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+TABLE = tuple(
+    msgspec.structs.replace(row, field=field)
+    for field, row in zip(Settings.__struct_fields__, _declared, strict=True)
+)
+"""The settings, in the order of the class."""
+
+
 def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each `NOETL_…` variable that no setting reads."""
-    known = [setting.name for setting in TABLE]
+    known = [row.name for row in TABLE]
     return tuple(
         f"{name} is not a setting and has no effect.{did_you_mean(name, known)}"
         " `noetl settings` lists them all."

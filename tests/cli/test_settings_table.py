@@ -14,8 +14,10 @@ from noetl.settings import MASK, TABLE, Settings, unknown_variables
 BY_NAME = {setting.name: setting for setting in TABLE}
 
 
-def test_the_table_and_the_struct_have_the_same_settings():
-    assert [row.field for row in TABLE] == [f.name for f in msgspec.structs.fields(Settings)]
+def test_the_table_and_the_struct_have_the_same_settings_and_defaults():
+    fields = msgspec.structs.fields(Settings)
+
+    assert [(row.field, row.default) for row in TABLE] == [(f.name, f.default) for f in fields]
 
 
 def test_names_follow_from_fields_and_there_are_fewer_than_forty():
