@@ -7,8 +7,9 @@ one. A row is found by the seq of its last event; every read ends at the end of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.triggers import TriggerChange
 from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain, continues, damaged_log
+from noetl.store.database import Database
 from noetl.store.limits import Slot
 from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary
@@ -94,9 +96,24 @@ class Loaded(NamedTuple):
     events: list[bytes]
 
 
-class Log(Protocol):
+class Selection(NamedTuple):
+    """Which events to read, and how many."""
+
+    after: int = 0
+    limit: int = 1000
+    types: Sequence[str] = ()
+    step: str | None = None
+    size: int | None = None
+    """Stop at this many bytes, even if there are more events."""
+
+
+class Log(ABC):
     """What every store promises about executions."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @abstractmethod
     async def commit(
         self,
         writes: Sequence[Write],
@@ -120,6 +137,7 @@ class Log(Protocol):
         free then, as by `Work.claim`.
         """
 
+    @abstractmethod
     async def load(self, execution_id: ExecutionId) -> Loaded | None:
         """The newest snapshot and the events after it; None if there is no such execution.
 
@@ -139,15 +157,24 @@ class Log(Protocol):
         """Events with a seq above `after`, in order. With a `size`, stops once they have that many
         bytes.
         """
+        return await self.select(execution_id, Selection(after, limit, types, step, size))
+
+    @abstractmethod
+    async def select(self, execution_id: ExecutionId, wanted: Selection) -> list[EventRow]:
+        """The selected events, verified together with those before them."""
 
     async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
         """The last seq of each of these that exists."""
+        found = await self._database.tuples("heads", executions=list(execution_ids))
+        return {execution_id: seq for execution_id, seq, _ in found}
 
     async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
         """The first events of each of these that exists, as a JSON array."""
+        return dict(await self._database.tuples("openings", executions=list(execution_ids)))
 
     async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
         """Every variable of an execution, as JSON bytes."""
+        return dict(await self._database.tuples("vars", execution_id=execution_id))
 
 
 class LogRow(NamedTuple):
@@ -225,17 +252,6 @@ def whole(
         yield row.events
     if last != end:
         raise damaged_log(execution_id, f"its log ends at event {last.seq} instead of {end.seq}")
-
-
-class Selection(NamedTuple):
-    """Which events to read, and how many."""
-
-    after: int = 0
-    limit: int = 1000
-    types: Sequence[str] = ()
-    step: str | None = None
-    size: int | None = None
-    """Stop at this many bytes, even if there are more events."""
 
 
 def selected(rows: Iterable[LogRow], wanted: Selection) -> list[EventRow]:

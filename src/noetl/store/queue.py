@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.checksums import verified_command
+from noetl.store.checksums import damaged_command, verified_command
 from noetl.store.database import Database
 
 
@@ -34,14 +34,14 @@ class Holder(NamedTuple):
 
 
 class Claim(msgspec.Struct):
-    """Free commands that a worker takes along with a commit."""
+    """Free commands that a worker takes, perhaps along with a commit."""
 
     worker_id: str
     pool: str
     limit: int
     expires_at: float
     found: list[Lease] = []
-    """Set by the store."""
+    """Set by a commit."""
 
 
 class Lapsed(NamedTuple):
@@ -103,10 +103,18 @@ class Work(Protocol):
 class Queue(Work):
     """All the work of a database: to lease it, and to show it."""
 
+    own_claim = "claim_own"
+    """The statement that claims what this process has opened."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    @abstractmethod
+    async def claim(
+        self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
+    ) -> list[Lease]:
+        query = self.own_claim if own else "claim"
+        return await self._lease(query, Claim(worker_id, pool, limit, expires_at))
+
     async def claim_of(
         self,
         worker_id: str,
@@ -117,6 +125,14 @@ class Queue(Work):
         expires_at: float,
     ) -> list[Lease]:
         """Like `claim`, for these commands only."""
+        claim = Claim(worker_id, pool, limit, expires_at)
+        return await self._lease("claim_of", claim, commands=list(commands))
+
+    @abstractmethod
+    async def _lease(self, query: str, claim: Claim, **chosen: Any) -> list[Lease]:
+        """Lease commands that a statement chooses. One whose bytes have changed is set aside, so
+        that it blocks nobody.
+        """
 
     async def renew(
         self, commands: Collection[CommandId], *, now: float, expires_at: float
@@ -158,13 +174,22 @@ class Queue(Work):
         rows = await self._database.tuples("queue_sizes")
         return {pool: (free, leased) for pool, free, leased in rows}
 
-    @abstractmethod
     async def open_commands(
         self, execution_id: ExecutionId | None = None
     ) -> list[tuple[Command, str | None, float | None]]:
         """Open commands, with worker and expiry if leased: of one execution, where a damaged one
         is an error, or of all, where it is left out.
         """
+        query = "open_commands" if execution_id is None else "open_commands_of"
+        rows = await self._database.tuples(query, execution_id=execution_id)
+        found = []
+        for command_id, body, checksum, is_corrupted, worker_id, expires_at, *_ in rows:
+            command = None if is_corrupted else verified_command(body, checksum)
+            if command is not None:
+                found.append((command, worker_id, expires_at))
+            elif execution_id is not None:
+                raise damaged_command(command_id, execution_id)
+        return found
 
     async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
         """Commands that no worker has, oldest first; without damaged ones."""

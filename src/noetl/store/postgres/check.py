@@ -44,7 +44,7 @@ async def logs(database: PostgresDatabase) -> AsyncIterator[str]:
 
 
 async def _verify_log(database: PostgresDatabase, execution_id: str) -> None:
-    end = await database.one("heads_to_chain", executions=[execution_id])
+    end = await database.one("heads", executions=[execution_id])
     if end is None:
         return
     start = Head(0, chain_start(execution_id))

@@ -33,11 +33,13 @@ from noetl.store.queue import Claim
 ROWS_AT_ONCE = 100
 
 
-class PostgresLog:
+class PostgresLog(log.Log):
     """See `noetl.store.log.Log`."""
 
+    _database: PostgresDatabase
+
     def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
+        super().__init__(database)
         self._heads: Heads[Head] = Heads()
 
     async def commit(
@@ -76,18 +78,8 @@ class PostgresLog:
         self._heads.remember(execution_id, end)
         return Loaded(start.seq, last["body"], events)
 
-    async def events(
-        self,
-        execution_id: ExecutionId,
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        types: Sequence[str] = (),
-        step: str | None = None,
-        size: int | None = None,
-    ) -> list[EventRow]:
-        """Selected events, verified together with those before them."""
-        database, wanted = self._database, log.Selection(after, limit, types, step, size)
+    async def select(self, execution_id: ExecutionId, wanted: log.Selection) -> list[EventRow]:
+        database, (after, limit, _, _, size) = self._database, wanted
         chosen = {"execution_id": execution_id, "rows": ROWS_AT_ONCE}
         before = await database.one("log_before", **chosen, after=after) if after else None
         last = Head(**before) if before else Head(0, chain_start(execution_id))
@@ -105,16 +97,9 @@ class PostgresLog:
             last = Head(page[-1]["seq"], page[-1]["checksum"])
         return found
 
-    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
-        found = await self._database.tuples("heads_to_chain", executions=list(execution_ids))
-        return {execution_id: seq for execution_id, seq, _ in found}
-
-    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
-        return dict(await self._database.tuples("openings", executions=list(execution_ids)))
-
     async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
-        found = await self._database.tuples("vars", execution_id=execution_id)
-        return {read_name(name): value for name, value in found}
+        found = await super().variables(execution_id)
+        return {read_name(name): value for name, value in found.items()}
 
 
 async def events_between(
@@ -330,7 +315,7 @@ async def _known_heads(
         else:
             unknown.append(write.execution_id)
     if unknown:
-        for row in await asking.all("heads_to_chain", executions=unknown):
+        for row in await asking.all("heads", executions=unknown):
             known[row["execution_id"]] = Head(row["seq"], row["checksum"])
     return known
 

@@ -1,6 +1,6 @@
 -- Statements about the log of executions and all that a commit writes. Each is one transaction unless it says otherwise.
 
--- heads_to_chain --
+-- heads --
 -- Where logs end.
 SELECT execution_id, seq, checksum
   FROM noetl.execution

@@ -119,12 +119,12 @@ SELECT pool, count(*) FILTER (WHERE worker_id IS NULL) AS free, count(worker_id)
  GROUP BY pool
 
 -- open_commands --
-SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+SELECT command_id, body, checksum, is_corrupted, worker_id, lease_expires_at
   FROM noetl.queue
  ORDER BY position
 
 -- open_commands_of --
-SELECT command_id, execution_id, body, checksum, is_corrupted, worker_id, lease_expires_at
+SELECT command_id, body, checksum, is_corrupted, worker_id, lease_expires_at
   FROM noetl.queue
  WHERE execution_id = :execution_id
  ORDER BY position

@@ -25,7 +25,7 @@ from noetl.store.sqlite import triggers
 from noetl.store.sqlite.bodies import Filed, SqliteBodies, result_row
 from noetl.store.sqlite.database import QUERIES, SqliteDatabase, encode_json
 from noetl.store.sqlite.faults import FORESEEN, fault
-from noetl.store.sqlite.queue import claim, verify_commands
+from noetl.store.sqlite.queue import lease, verify_commands
 
 # In this order a batch is written: an execution before what belongs to it, and setting before
 # clearing, so that what one write both sets and clears is gone afterwards.
@@ -75,11 +75,13 @@ class Outdated(Exception):
     """An execution does not stand where we remember it. Nothing is to be kept."""
 
 
-class SqliteLog:
+class SqliteLog(log.Log):
     """See `noetl.store.log.Log`."""
 
+    _database: SqliteDatabase
+
     def __init__(self, database: SqliteDatabase, bodies: SqliteBodies) -> None:
-        self._database = database
+        super().__init__(database)
         self._bodies = bodies
         self._heads: Heads[Standing] = Heads()
 
@@ -123,35 +125,14 @@ class SqliteLog:
         """Snapshot and events after it, checked against each other and the end of the log."""
         return await self._database.read(lambda db: _load(db, execution_id))
 
-    async def events(
-        self,
-        execution_id: ExecutionId,
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        types: Sequence[str] = (),
-        step: str | None = None,
-        size: int | None = None,
-    ) -> list[EventRow]:
-        """A selection of events, verified together with what is before them."""
-        wanted = log.Selection(after, limit, types, step, size)
-
+    async def select(self, execution_id: ExecutionId, wanted: log.Selection) -> list[EventRow]:
         def read(db: sqlite3.Connection) -> list[EventRow]:
-            before = db.execute(QUERIES["log_before"], (execution_id, after)).fetchone()
+            before = db.execute(QUERIES["log_before"], (execution_id, wanted.after)).fetchone()
             start = Head(*before) if before else Head(0, chain_start(execution_id))
             rows = log.follow(_rows_after(db, execution_id, start.seq), execution_id, start)
             return log.selected(rows, wanted)
 
         return await self._database.read(read)
-
-    async def heads(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, int]:
-        return dict(await self._database.tuples("heads", executions=list(execution_ids)))
-
-    async def openings(self, execution_ids: Collection[ExecutionId]) -> dict[ExecutionId, bytes]:
-        return dict(await self._database.tuples("openings", executions=list(execution_ids)))
-
-    async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
-        return dict(await self._database.tuples("vars", execution_id=execution_id))
 
 
 def _load(db: sqlite3.Connection, execution_id: ExecutionId) -> Loaded | None:
@@ -203,9 +184,8 @@ def commit(
     write is looked at and written by itself, and so it is found out whose is at fault.
     """
     outcome = _commit_tied(db, writes, filed, tied, heads)
-    for one in claims:
-        chosen: dict[str, object] = {"pool": one.pool}
-        one.found = claim(db, "free_commands", chosen, one.worker_id, one.limit, one.expires_at)
+    for claim in claims:
+        claim.found = lease(db, "claim", claim)
     return outcome
 
 

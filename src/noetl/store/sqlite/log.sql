@@ -115,11 +115,6 @@ SELECT seq, checksum FROM noetl_log
  ORDER BY seq DESC
  LIMIT 1
 
--- commands_to_verify --
-SELECT command_id, body, checksum FROM noetl_lease WHERE execution_id = :execution_id
-UNION ALL
-SELECT command_id, body, checksum FROM noetl_queue WHERE execution_id = :execution_id
-
 -- openings --
 -- The first row of each log.
 SELECT log.execution_id, log.events
@@ -128,6 +123,6 @@ SELECT log.execution_id, log.events
  WHERE log.seq = (SELECT min(seq) FROM noetl_log AS one WHERE one.execution_id = asked.value)
 
 -- heads --
-SELECT execution_id, seq
+SELECT execution_id, seq, checksum
   FROM noetl_execution
  WHERE execution_id IN (SELECT value FROM json_each(:executions))

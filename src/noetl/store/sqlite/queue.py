@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from typing import Any
 
-from noetl.model.commands import Command, Lease
-from noetl.model.ids import CommandId, ExecutionId, token_of
+from noetl.model.commands import Lease
+from noetl.model.ids import ExecutionId, token_of
 from noetl.store.checksums import damaged_command, verified_command
-from noetl.store.queue import Queue
-from noetl.store.sqlite.database import QUERIES, SqliteDatabase, encode_json
+from noetl.store.queue import Claim, Queue
+from noetl.store.sqlite.database import QUERIES, SqliteDatabase, sent
 
 
 class SqliteQueue(Queue):
@@ -17,57 +17,26 @@ class SqliteQueue(Queue):
 
     _database: SqliteDatabase
     goes_along = True
+    own_claim = "claim"  # Nobody else opens any: all are our own.
 
-    async def claim(
-        self, worker_id: str, *, pool: str, limit: int, expires_at: float, own: bool = False
-    ) -> list[Lease]:
-        # Nobody else opens any: all are our own.
-        chosen: dict[str, object] = {"pool": pool}
-        return await self._database.write(
-            lambda db: claim(db, "free_commands", chosen, worker_id, limit, expires_at)
-        )
-
-    async def claim_of(
-        self,
-        worker_id: str,
-        commands: Collection[CommandId],
-        *,
-        pool: str,
-        limit: int,
-        expires_at: float,
-    ) -> list[Lease]:
-        chosen: dict[str, object] = {"pool": pool, "commands": encode_json(list(commands)).decode()}
-        return await self._database.write(
-            lambda db: claim(db, "free_commands_of", chosen, worker_id, limit, expires_at)
-        )
-
-    async def open_commands(
-        self, execution_id: ExecutionId | None = None
-    ) -> list[tuple[Command, str | None, float | None]]:
-        return await self._database.read(lambda db: _open_commands(db, execution_id))
+    async def _lease(self, query: str, claim: Claim, **chosen: Any) -> list[Lease]:
+        return await self._database.write(lambda db: lease(db, query, claim, **chosen))
 
 
-def claim(
-    db: sqlite3.Connection,
-    query: str,
-    chosen: dict[str, object],
-    worker_id: str,
-    limit: int,
-    expires_at: float,
-) -> list[Lease]:
-    """Lease free commands. One whose bytes have changed is set aside, so that it blocks nobody."""
+def lease(db: sqlite3.Connection, query: str, claim: Claim, **chosen: Any) -> list[Lease]:
+    """Lease what the statement finds, within the open transaction. See `Queue._lease`."""
     leases: list[Lease] = []
-    while len(leases) < limit:
-        chosen["limit"] = limit - len(leases)
+    while len(leases) < claim.limit:
+        values = sent({"pool": claim.pool, "limit": claim.limit - len(leases), **chosen})
         leased, corrupted = [], []
-        for position, body, checksum in db.execute(QUERIES[query], chosen).fetchall():
+        for position, body, checksum in db.execute(QUERIES[query], values).fetchall():
             command = verified_command(body, checksum)
             if command is None:
                 corrupted.append((position,))
                 continue
             token = token_of(command.command_id)
-            leases.append(Lease(command=command, token=token, expires_at=expires_at))
-            leased.append((worker_id, expires_at, position))
+            leases.append(Lease(command=command, token=token, expires_at=claim.expires_at))
+            leased.append((claim.worker_id, claim.expires_at, position))
         db.executemany(QUERIES["lease_command"], leased)
         db.executemany(QUERIES["leave_queue"], [(position,) for *_, position in leased])
         db.executemany(QUERIES["set_aside"], corrupted)
@@ -76,25 +45,9 @@ def claim(
     return leases
 
 
-def _open_commands(
-    db: sqlite3.Connection, execution_id: ExecutionId | None
-) -> list[tuple[Command, str | None, float | None]]:
-    if execution_id is None:
-        rows = db.execute(QUERIES["open_commands"])
-    else:
-        verify_commands(db, execution_id)
-        rows = db.execute(QUERIES["open_commands_of"], (execution_id,))
-    found = []
-    for body, checksum, worker_id, expires_at in rows:
-        command = verified_command(body, checksum)
-        if command is not None:
-            found.append((command, worker_id, expires_at))
-    return found
-
-
 def verify_commands(db: sqlite3.Connection, execution_id: ExecutionId) -> None:
     """Raise Corrupted if an open command is not what was written."""
     chosen = {"execution_id": execution_id}
-    for command_id, body, checksum in db.execute(QUERIES["commands_to_verify"], chosen):
+    for command_id, body, checksum, *_ in db.execute(QUERIES["open_commands_of"], chosen):
         if verified_command(body, checksum) is None:
             raise damaged_command(command_id, execution_id)

@@ -1,13 +1,13 @@
 -- Statements about commands, leases and timers.
 
--- free_commands --
+-- claim --
 -- Those of the highest priority, and of these the ones whose turn it is.
 SELECT position, body, checksum
   FROM noetl_queue
  WHERE /* is_free */
  /* in_turn */
 
--- free_commands_of --
+-- claim_of --
 -- The same, of a few commands.
 SELECT position, body, checksum
   FROM noetl_queue
@@ -83,14 +83,18 @@ SELECT pool, (SELECT turn FROM noetl_queue
 SELECT pool, count(*) - count(worker_id), count(worker_id) FROM noetl_command GROUP BY pool
 
 -- open_commands --
-SELECT body, checksum, worker_id, expires_at
+SELECT command_id, body, checksum, 0, worker_id, expires_at
   FROM noetl_command
  ORDER BY position, expires_at, execution_id, command_id
 
 -- open_commands_of --
-SELECT body, checksum, worker_id, expires_at
-  FROM noetl_command
- WHERE execution_id = ?
+SELECT command_id, body, checksum, 0 AS is_corrupted, worker_id, expires_at, 0 AS position
+  FROM noetl_lease
+ WHERE execution_id = :execution_id
+UNION ALL
+SELECT command_id, body, checksum, is_corrupted, NULL, NULL, position
+  FROM noetl_queue
+ WHERE execution_id = :execution_id
  ORDER BY position, expires_at, command_id
 
 -- waiting_commands --
