@@ -1,8 +1,11 @@
-"""Nothing that a task started goes on after the process that ran it was killed with -9."""
+"""Nothing that a task started goes on after the process that ran it was ended by a signal, and
+nothing of it stays on disk.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -59,3 +62,44 @@ def test_what_a_task_started_dies_with_the_process_that_was_killed(workflow, tmp
     kill(process)
 
     until(lambda: not any(map(is_running, pids)))
+
+
+FILES = """
+- step: start
+  tool:
+    - table: { kind: python, result_as: ndjson, code: "return [1, 2, 3]" }
+    - wait:
+        kind: shell
+        env: { SECRET: canary, FOLDER: "{{ workload.folder }}" }
+        cmds: ["echo canary > left", "touch $FOLDER/reached; sleep 300"]
+"""
+CONTAINER = """
+- step: start
+  tool: { kind: container, runtime: docker, image: any, env: { SECRET: canary } }
+"""
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("workflow", [FILES, CONTAINER], ids=["files", "container"])
+def test_what_a_task_had_on_disk_goes_with_the_process_that_was_ended(
+    workflow, ended_by, tmp_path, monkeypatch
+):
+    temporary, programs, reached = (tmp_path / name for name in ("tmp", "bin", "reached"))
+    temporary.mkdir()
+    programs.mkdir()
+    docker = programs / "docker"
+    docker.write_text(f"#!/bin/sh\ntouch {reached}\nsleep 300\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    place = Place(tmp_path)
+    place.write("play.yaml", playbook(workflow, workload="folder: ''"))
+    process = place.start("run", "play.yaml", "--set", f"folder={tmp_path}")
+    until(reached.exists)
+    assert list(temporary.iterdir())
+
+    process.send_signal(ended_by)
+    process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == -ended_by
+    until(lambda: not list(temporary.iterdir()))

@@ -10,6 +10,7 @@ import pytest
 
 from noetl.errors import TooLarge
 from noetl.tools.files import results as files
+from noetl.tools.processes.programs import spawner
 from noetl.tools.rules import Rules
 from tests.tools.running import KEY, elsewhere, failure, kept, on_bench, ran
 
@@ -250,14 +251,17 @@ def test_the_worker_forgets_the_files_it_used_least(tmp_path):
 
 
 def test_nothing_is_left_lying_about(tmp_path, monkeypatch):
+    spawner().close()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     async def work(bench):
         await bench.run("duckdb", {"command": "SELECT 1 AS a", "result_as": "parquet"})
-        [root] = tmp_path.iterdir()
+        [root] = tmp_path.glob("noetl-*/*")
         return sorted(len(path.name) for path in root.iterdir())
 
     assert on_bench(work) == [64]
+    assert list(tmp_path.glob("noetl-*/*")) == []
+    spawner().close()
     assert list(tmp_path.iterdir()) == []
 
 

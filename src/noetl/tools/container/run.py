@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shutil
-import tempfile
 from contextlib import suppress
 
 from noetl.model.outcome import Outcome, failed
@@ -23,6 +22,7 @@ from noetl.tools.processes.commands import (
     environment,
     run_command,
 )
+from noetl.tools.processes.programs import task_directory
 
 ENGINES = ("docker", "podman")
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -77,7 +77,7 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
         return failed("not_found", f'The program "{engine}" does not exist on this worker.')
     name = name_of(context)
     limit = context.resources.rules.max_output_bytes
-    with tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True) as directory:
+    with task_directory() as directory:
         own = {"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}
         variables = environment(own)
         await _log_in(program, config, context, variables, directory)

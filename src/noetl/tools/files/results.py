@@ -21,6 +21,7 @@ from noetl.errors import Corrupted, NotFound, TooLarge
 from noetl.model import refs
 from noetl.model.ids import derive
 from noetl.tools.limits import to_thread
+from noetl.tools.processes.programs import spawner
 
 PART = 8 * 1024 * 1024
 
@@ -51,7 +52,7 @@ class FileCache:
     @property
     def root(self) -> Path:
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="noetl-files-"))
+            self._root = Path(tempfile.mkdtemp(prefix="files-", dir=spawner().folder))
         return self._root
 
     def find(self, checksum: str) -> Path | None:

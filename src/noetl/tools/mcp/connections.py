@@ -8,7 +8,6 @@ import asyncio
 import codecs
 import os
 import re
-import tempfile
 from contextlib import ExitStack
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from noetl.tools.mcp import Mcp
 from noetl.tools.plain_data import read_json
 from noetl.tools.processes.commands import environment
 from noetl.tools.processes.namespaces import Room
-from noetl.tools.processes.programs import Program
+from noetl.tools.processes.programs import Program, task_directory
 from noetl.tools.processes.tree import ending
 from noetl.tools.rules import Rules
 from noetl.tools.web.service import Answer, ask
@@ -187,8 +186,7 @@ class StdioConnection:
         stack = ExitStack()
         try:
             if config.cwd is None:
-                fresh = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
-                directory = stack.enter_context(fresh)
+                directory = stack.enter_context(task_directory())
             else:
                 directory = str(context.resources.path(config.cwd))
             try:

@@ -4,6 +4,9 @@ The spawner has loaded what Python tasks need, and forks on request: a copy of i
 Python code, or a program. A fork takes a few milliseconds and shares memory. Each process has a
 supervisor, which knows all its descendants, even those that left its session, and ends them with
 the task, or when the worker is gone. `spawner` is the other side.
+
+What tasks have on disk while they run lies in one directory, which the spawner removes when the
+worker is gone, however that ended.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import atexit
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -55,7 +61,7 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from noetl.tools.python.child import serve; "
     "from noetl.tools.processes.spawner import keep; "
-    "del sys.path[0]; keep(int(sys.argv[2]), serve)"
+    "del sys.path[0]; keep(int(sys.argv[2]), serve, sys.argv[3])"
 )
 _SOURCE = str(Path(noetl.__file__).parents[1])
 
@@ -172,7 +178,17 @@ class Spawner:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
+        self._folder: str | None = None
         self._lock = threading.Lock()
+
+    @property
+    def folder(self) -> str | None:
+        """A directory for what tasks have on disk while they run. None: make one anywhere."""
+        self.warm()
+        if self._folder is not None and not _is_ours(self._folder):
+            # Some systems delete what lies in /tmp for days; others might take the name then.
+            self._folder = None
+        return self._folder
 
     def ask(self, spawn: Spawn, fds: list[int]) -> None:
         message = msgspec.msgpack.encode(spawn)
@@ -198,10 +214,15 @@ class Spawner:
         self._line.sendall(message)
 
     def _start(self) -> None:
+        if self._folder is None:
+            # Most tasks need none; those that do fail where they ask for theirs.
+            with suppress(OSError):
+                self._folder = tempfile.mkdtemp(prefix="noetl-")
+        words = [sys.executable, "-I", "-X", "utf8", "-c", _START, _SOURCE]
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-X", "utf8", "-c", _START, _SOURCE, str(theirs.fileno())],
+                [*words, str(theirs.fileno()), self._folder or ""],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
@@ -212,8 +233,10 @@ class Spawner:
         self._line = ours
 
     def close(self) -> None:
+        """End it. It removes the directory."""
         with self._lock:
             self._close()
+            self._folder = None
 
     def _close(self) -> None:
         if self._line is not None:
@@ -223,12 +246,29 @@ class Spawner:
             self._process.wait()
 
 
+def _is_ours(folder: str) -> bool:
+    try:
+        found = os.lstat(folder)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
 @cache
 def spawner() -> Spawner:
     """The one spawner of this process."""
     made = Spawner()
     atexit.register(made.close)
     return made
+
+
+def task_directory() -> tempfile.TemporaryDirectory[str]:
+    """A new directory for one call, removed when its context ends; if this process ends first, by
+    the spawner.
+    """
+    return tempfile.TemporaryDirectory(
+        prefix="task-", dir=spawner().folder, ignore_cleanup_errors=True
+    )
 
 
 # --- Programs ----------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 It works in a single thread, so that it can fork. Each process of a task has a supervisor as its
 parent. The supervisor is a sub-reaper: everything the task starts, in any session, stays below it,
 and is killed when the task's process ends, when the worker asks for it, or when the worker is gone.
-If a supervisor itself is killed, its processes fall to the spawner, which kills them.
+If a supervisor itself is killed, its processes fall to the spawner, which kills them. At its own
+end, when no process of a task is left, the spawner removes what they had on disk.
 
 A process of a task cannot inspect others or be inspected by them, gains no privileges through
 setuid programs, and, if the kernel has Landlock, cannot trace or signal processes that it did not
@@ -18,6 +19,7 @@ import gc
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -95,8 +97,10 @@ class Spawn(msgspec.Struct, frozen=True, array_like=True):
 _decode = msgspec.msgpack.Decoder(Spawn).decode
 
 
-def keep(fd: int, serve: Serve) -> None:
-    """Start processes for the worker, until it closes its end and all have ended."""
+def keep(fd: int, serve: Serve, folder: str) -> None:
+    """Start processes for the worker, until it closes its end and all have ended. Then remove the
+    directory of its tasks: if the worker was killed, nobody else does.
+    """
     os.set_inheritable(fd, False)
     if sys.platform == "linux":
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -130,6 +134,8 @@ def keep(fd: int, serve: Serve) -> None:
             ours.add(pid)
             for one in fds:
                 os.close(one)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _received(line: socket.socket) -> tuple[Spawn, list[int]] | None:

@@ -289,7 +289,7 @@ class Child:
 def _furnished(room: Room, key: Key) -> tuple[Path, Room]:
     """A directory for one process, and the room in which it sees that."""
     _, packages, network = key
-    folder = Path(tempfile.mkdtemp(prefix="noetl-room-"))
+    folder = Path(tempfile.mkdtemp(prefix="room-", dir=spawner().folder))
     inputs, outputs = folder / "inputs", folder / "outputs"
     inputs.mkdir()
     outputs.mkdir()

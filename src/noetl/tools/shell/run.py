@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from contextlib import ExitStack
 
 from noetl.model.outcome import Outcome, failed
@@ -19,6 +18,7 @@ from noetl.tools.processes.commands import (
     run_command,
 )
 from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.programs import task_directory
 from noetl.tools.shell import Shell
 
 
@@ -28,8 +28,7 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
         variables = environment(config.env, config.env_allow, context.resources.rules.opened)
         with ExitStack() as stack:
             if config.cwd is None:
-                temporary = tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
-                directory = stack.enter_context(temporary)
+                directory = stack.enter_context(task_directory())
             else:
                 directory = str(context.resources.path(config.cwd))
             room = context.resources.room(context.spec, config.cwd, directory)
