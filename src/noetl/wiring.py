@@ -389,7 +389,7 @@ async def keeping_time(system: Services, *, grace: float = 0.0) -> AsyncIterator
     rests, patience = (QUIET_LOOKS, None) if store.exclusive else (1, LOOK_SECONDS)
     firing = fire_timers(orchestrator, system.own or store.queue, clock, owns, rests)
     lapsing = orchestrator.leases.requeue_lapsed(owns, rests, after=grace)
-    admitting = admit(orchestrator.commits, system.own or store.limits, clock, patience)
+    admitting = admit(orchestrator, system.own or store.limits, clock, patience)
     async with in_background(firing, lapsing, admitting):
         yield
 

@@ -61,7 +61,7 @@ def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hi
         damage(tmp_path / "noetl.db", damaged)
         async with servers(url, 1) as (after,):
             clock = TurnedClock(at)
-            parts = after.orchestrator.dispatch, after.orchestrator.commits
+            parts = after.orchestrator.dispatch, after.orchestrator.inbox
             leases = Leases(after.store.queue, clock, *parts)
             lapses = asyncio.create_task(leases.requeue_lapsed())
             await clock.over.wait()

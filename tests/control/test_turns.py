@@ -52,7 +52,9 @@ def test_who_was_just_answered_shares_the_next_commit_with_who_came_meanwhile(tm
 
             def noted(writes: list[Write]) -> None:
                 if not stored:  # comes while the first is being stored
-                    commits.post(VarsChanged(execution_id=other, at=1.0, values={"x": 1}))
+                    orchestrator.inbox.post(
+                        VarsChanged(execution_id=other, at=1.0, values={"x": 1})
+                    )
                 stored.append({write.execution_id for write in writes})
 
             commits.on_stored = noted

@@ -250,8 +250,7 @@ class Server:
         timers = fire_timers(self.orchestrator, self.store.queue, clock, *owned)
         jobs += [self.orchestrator.commits.run(), timers, lapses]
         if world.admits:
-            commits = self.orchestrator.commits
-            jobs.append(admit(commits, self.store.limits, clock, patience))
+            jobs.append(admit(self.orchestrator, self.store.limits, clock, patience))
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def kill(self) -> None:

@@ -165,7 +165,7 @@ class PlainReports:
             return False
         if not all(entries):
             return False
-        put = services.orchestrator.commits.inbox.put
+        put = services.orchestrator.inbox.put
         for entry in entries:
             assert entry is not None
             answering.add(entry)

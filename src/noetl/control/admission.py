@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 
-from noetl.control.clock import Clock
-from noetl.control.commit_loop import CommitLoop
+from noetl.control.clock import Clock, heard
+from noetl.control.commit_loop import Inbox
+from noetl.control.orchestrator import Orchestrator
 from noetl.errors import NoetlError
 from noetl.model.events import Actor
 from noetl.model.inputs import Admitted, Cancelled
@@ -27,49 +27,47 @@ AT_ONCE = 100
 
 
 async def admit(
-    commits: CommitLoop, admissions: Admissions, clock: Clock, patience: float | None
+    orchestrator: Orchestrator, admissions: Admissions, clock: Clock, patience: float | None
 ) -> None:
     """Start what waits as soon as there is room, until cancelled. Where others may leave something
     behind, it is looked for after `patience` seconds.
     """
-    changed = commits.slots_changed
+    changed = orchestrator.commits.slots_changed
     changed.set()  # a process before this one may have left some
     while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await changed.wait()
+        await heard(changed, patience)
         changed.clear()
         try:
-            await _look(commits, admissions, clock)
+            await _look(orchestrator.inbox, admissions, clock)
         except NoetlError as error:
             logger.warning("waiting executions could not be checked: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
             changed.set()
 
 
-async def _look(commits: CommitLoop, admissions: Admissions, clock: Clock) -> None:
+async def _look(inbox: Inbox, admissions: Admissions, clock: Clock) -> None:
     while True:
         moved = False
         for execution_id, newer in await admissions.displaced(limit=AT_ONCE):
             reason = f"execution {newer}, which has the same concurrency key, replaces it"
             actor = Actor(kind="playbook", name=newer)
             moved |= await _submit(
-                commits,
+                inbox,
                 Cancelled(execution_id=execution_id, at=clock.now(), reason=reason, actor=actor),
             )
         waiting = [
             Admitted(execution_id=one, at=clock.now())
             for one in await admissions.admissible(limit=AT_ONCE)
         ]
-        started = await asyncio.gather(*[_submit(commits, one) for one in waiting])
+        started = await asyncio.gather(*[_submit(inbox, one) for one in waiting])
         if not moved and not any(started):
             return
 
 
-async def _submit(commits: CommitLoop, given: Admitted | Cancelled) -> bool:
+async def _submit(inbox: Inbox, given: Admitted | Cancelled) -> bool:
     """Whether something changed. An execution that cannot be read must not hold up the others."""
     try:
-        return (await commits.submit(given)).changed
+        return (await inbox.submit(given)).changed
     except NoetlError as error:
         logger.warning(
             "an execution that waits for its turn cannot go on: %s",

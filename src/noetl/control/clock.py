@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
@@ -17,6 +18,14 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return after so many seconds."""
+
+
+async def heard(signal: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for a signal, but no longer than that. Returns whether it came."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await signal.wait()
+    return signal.is_set()
 
 
 class SystemClock:

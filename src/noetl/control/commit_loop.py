@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, assert_never
 
 import msgspec
 
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
-from noetl.control.leases import UNKNOWN, Along, Dispatch, Waiter
+from noetl.control.leases import UNKNOWN, Along, Dispatch, Leases, Waiter
 from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
@@ -53,7 +53,7 @@ from noetl.errors import (
     SignalRefused,
     StoreError,
 )
-from noetl.model.commands import Command, Lease
+from noetl.model.commands import Command
 from noetl.model.events import Event
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.inputs import (
@@ -130,6 +130,25 @@ class Inbox:
         self._arrival: asyncio.Future[None] | None = None
         """Done when there is an entry; None if the loop does not wait for one."""
 
+    async def submit(self, given: Input) -> Entry:
+        """Return when all that follows from the input is stored."""
+        entry, stored = self.take_in(given)
+        await stored
+        return entry
+
+    def take_in(
+        self, given: Input, waiter: Waiter | None = None
+    ) -> tuple[Entry, asyncio.Future[None]]:
+        """Take the input in; the future is done when what follows from it is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = Entry(given, stored, waiter)
+        self.put(entry)
+        return entry, stored
+
+    def post(self, given: Input) -> None:
+        """Take the input in without waiting for what follows."""
+        self.put(Entry(given))
+
     def put(self, entry: Entry) -> None:
         self.entries.append(entry)
         arrival = self._arrival
@@ -202,7 +221,9 @@ class CommitLoop:
         credentials: Credentials,
         clock: Clock,
         programs: Programs,
+        inbox: Inbox,
         dispatch: Dispatch,
+        leases: Leases,
         memory: Memory,
         watchers: Watchers,
         family: Family,
@@ -212,11 +233,12 @@ class CommitLoop:
         self._credentials = credentials
         self._clock = clock
         self._programs = programs
+        self._inbox = inbox
         self._dispatch = dispatch
+        self._leases = leases
         self._memory = memory
         self._watchers = watchers
         self._family = family
-        self.inbox = Inbox()
         self.timer_changed = asyncio.Event()
         self.slots_changed = asyncio.Event()
         """An execution waits for its turn, or has made room for others."""
@@ -230,12 +252,6 @@ class CommitLoop:
         """Makes the rows that are written in the transaction of these events."""
         self.on_noticed: Callable[[], None] | None = None
         """Called when such rows were written."""
-        self.claim: Callable[[Waiter, str], Awaitable[list[Lease]]]
-        """Leases what is open to a slot that makes room for it; `Leases` says how."""
-        self.claims_go_along = False
-        """Slots that report may claim in the transaction of their reports; likewise."""
-        self.give_back: Callable[[Sequence[Lease], str], None]
-        """Gives to others what a worker was given and will not hear of; likewise."""
         self._under_way: Collection[ExecutionId] = ()
         """Executions of the batch that is under way."""
         self._round_began: float | None = None
@@ -251,13 +267,13 @@ class CommitLoop:
         """Decide and store, batch after batch, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            if self.inbox.entries:
+            if self._inbox.entries:
                 # Workers that were just answered report first: their reports share the next flush.
                 await asyncio.sleep(0)
             else:
-                await self.inbox.arrival()
+                await self._inbox.arrival()
             self._round_began = loop.time()
-            await self._round(self.inbox.take(BATCH_MAX))
+            await self._round(self._inbox.take(BATCH_MAX))
             self._under_way, self._round_began = (), None
             for awaiting in self._round_awaited:
                 if not awaiting.done():
@@ -277,35 +293,6 @@ class CommitLoop:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._round_awaited.append(over)
         await over
-
-    async def submit(self, given: Input) -> Entry:
-        """Return when all that follows from the input is stored."""
-        entry, stored = self.put(given)
-        await stored
-        return entry
-
-    def put(self, given: Input, waiter: Waiter | None = None) -> tuple[Entry, asyncio.Future[None]]:
-        """Take it in; the future is done when what follows from it is stored."""
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = Entry(given, stored, waiter)
-        self.inbox.put(entry)
-        return entry, stored
-
-    def post(self, given: Input) -> None:
-        """Take the input in without waiting for what follows."""
-        self.inbox.put(Entry(given))
-
-    def note_claimed(self, leases: list[Lease], worker_id: str, now: float) -> None:
-        """A worker has taken these; that they are leased is stored already."""
-        for lease in leases:
-            self._dispatch.hold(lease, worker_id)
-            leased = Leased(
-                execution_id=lease.command.execution_id,
-                at=now,
-                step_run_id=lease.command.step_run_id,
-                worker=worker_id,
-            )
-            self.post(leased)
 
     def is_under_way(self, execution_id: ExecutionId) -> bool:
         """Whether it is in the batch that is under way."""
@@ -366,7 +353,7 @@ class CommitLoop:
         """Nothing follows from the entry, and a worker that reported gets nothing."""
         entry.fail(error)
         if entry.waiter is not None and entry.waiter.given:
-            self.give_back(entry.waiter.given, entry.waiter.worker_id)
+            self._leases.give_back(entry.waiter.given, entry.waiter.worker_id)
 
     def _undo(self, batch: Batch) -> None:
         """What is in memory was never stored: drop it, and read it again when needed."""
@@ -417,7 +404,7 @@ class CommitLoop:
             if self._dispatch.newcomers:
                 queue = self._dispatch.makes_room(waiter, live.family)
                 if queue is not None:
-                    waiter.given = await self.claim(waiter, queue)
+                    waiter.given = await self._leases.claim_for_reporter(waiter, queue)
             if not waiter.given:
                 self._dispatch.wait_in_front(waiter, batch.now)
         batch.decided.append(entry)
@@ -548,7 +535,7 @@ class CommitLoop:
             elif self._memory.is_shared:
                 writes.append(write)
         claims: list[Along] = []
-        if self.claims_go_along and any(self._dispatch.backlog.values()):
+        if self._leases.go_along and any(self._dispatch.backlog.values()):
             # For slots that would have to ask as soon as they are answered.
             reporting = [one.waiter for one in batch.decided if one.waiter and one.has_voice]
             claims = self._dispatch.claims(reporting, batch.now)
@@ -578,7 +565,7 @@ class CommitLoop:
         refused = set(moved)
         for one in claims:
             self._dispatch.share_out(one)
-            self.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
+            self._leases.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
         self._settle(batch, refused)
         if self.on_stored is not None:
             self.on_stored([write for write in told if write.execution_id not in refused])
@@ -595,7 +582,7 @@ class CommitLoop:
             if entry.input.execution_id not in moved:
                 entry.settle()
                 if waiter is not None and waiter.given and not entry.has_voice:
-                    self.give_back(waiter.given, waiter.worker_id)
+                    self._leases.give_back(waiter.given, waiter.worker_id)
         opened = []
         for execution_id, write in batch.writes.items():
             live = self._memory.find(execution_id)

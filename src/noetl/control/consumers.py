@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl.control.clock import heard
 from noetl.control.documents import moment
 from noetl.control.keys import Keys
 from noetl.control.trigger_documents import (
@@ -193,9 +193,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                     logger.warning("a consumer cannot be renewed: %s", error, extra={"path": path})
                     if self._clock.now() >= held.until:
                         return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(RENEW_SECONDS):
-                        await held.changed.wait()
+                await heard(held.changed, RENEW_SECONDS)
         finally:
             await _stopped(reading)
             del self._held[path]
@@ -253,10 +251,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         """Wait until at least one more may be started. Returns how many may."""
         while len(held.running) >= consumer.max_running:
             held.freed.clear()
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await held.freed.wait()
-            except TimeoutError:
+            if not await heard(held.freed, LOOK_SECONDS):
                 self._say(held, FULL.format(consumer.max_running))
                 # Others may have ended without our hearing of it.
                 held.running = await self._open(consumer)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from noetl.control import documents
-from noetl.control.clock import Clock
+from noetl.control.clock import Clock, heard
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, workload_of
@@ -258,9 +258,7 @@ class Executions:
                     after = after if rows else max(after, tail.end)
                 if rows or remaining <= 0:
                     return rows[:limit]
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(remaining):
-                        await tail.signal.wait()
+                await heard(tail.signal, remaining)
 
     async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
         """What an unfinished execution waits for."""

@@ -57,7 +57,7 @@ async def lease_of_kinds(
                     limit=most,
                     expires_at=now + seconds,
                 )
-                orchestrator.commits.note_claimed(leases, worker_id, now)
+                orchestrator.leases.note_claimed(leases, worker_id, now)
                 if is_apart(name) and leases:
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
         if leases or now >= deadline:

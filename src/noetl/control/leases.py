@@ -87,11 +87,11 @@ from noetl.model.commands import (
     serves,
 )
 from noetl.model.ids import CommandId, ExecutionId, token_of
-from noetl.model.inputs import Lapsed, Refused
+from noetl.model.inputs import Lapsed, Leased, Refused
 from noetl.store.queue import Claim, Holder, NewCommand, Work
 
 if TYPE_CHECKING:
-    from noetl.control.commit_loop import CommitLoop
+    from noetl.control.commit_loop import Inbox
     from noetl.control.live import Live
 
 logger = logging.getLogger(__name__)
@@ -603,14 +603,13 @@ class Losses:
 class Leases:
     """Leases asked for, renewed and lapsed."""
 
-    def __init__(self, work: Work, clock: Clock, dispatch: Dispatch, commits: CommitLoop) -> None:
+    def __init__(self, work: Work, clock: Clock, dispatch: Dispatch, inbox: Inbox) -> None:
         self._work = work
         self._clock = clock
         self._dispatch = dispatch
-        self._commits = commits
-        commits.claim = self._claim_for_reporter
-        commits.give_back = self._give_back
-        commits.claims_go_along = work.goes_along
+        self._inbox = inbox
+        self.go_along = work.goes_along
+        """Slots that report may claim in the transaction of their reports."""
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open, or what is opened within `wait` seconds."""
@@ -647,7 +646,7 @@ class Leases:
                 if waiter.promised:
                     await asyncio.wait([coming])
             except asyncio.CancelledError:
-                self._give_back((*waiter.promised, *waiter.given), worker_id)
+                self.give_back((*waiter.promised, *waiter.given), worker_id)
                 raise
             finally:
                 self._dispatch.stop_waiting(waiter)
@@ -675,7 +674,7 @@ class Leases:
             self._dispatch.watch(worker_id, lease, now)
         return found, True
 
-    async def _claim_for_reporter(self, waiter: Waiter, queue: str) -> list[Lease]:
+    async def claim_for_reporter(self, waiter: Waiter, queue: str) -> list[Lease]:
         """For a slot that makes room. If the store does not answer, it continues."""
         try:
             return await self._claim(waiter.worker_id, queue, waiter.want)
@@ -691,7 +690,7 @@ class Leases:
 
         def give_back(claimed: asyncio.Future[list[Lease]]) -> None:
             if not claimed.cancelled() and claimed.exception() is None:
-                self._give_back(claimed.result(), worker_id)
+                self.give_back(claimed.result(), worker_id)
 
         claiming = asyncio.ensure_future(
             self._claimed(worker_id, pool, want, now, own_first=own_first)
@@ -705,7 +704,7 @@ class Leases:
         if len(leases) >= want:
             self._dispatch.left(pool, backlog - want)
             self._dispatch.expect(pool, newcomers - want)
-        self._commits.note_claimed(leases, worker_id, now)
+        self.note_claimed(leases, worker_id, now)
         return leases
 
     async def _claimed(
@@ -728,8 +727,20 @@ class Leases:
                 logger.warning("the whole pool could not be checked: %s", error)
         return found
 
-    def _give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
-        """The worker that asked is gone: its new leases go to others."""
+    def note_claimed(self, leases: Iterable[Lease], worker_id: str, now: float) -> None:
+        """A worker has taken these; that they are leased is stored already."""
+        for lease in leases:
+            self._dispatch.hold(lease, worker_id)
+            leased = Leased(
+                execution_id=lease.command.execution_id,
+                at=now,
+                step_run_id=lease.command.step_run_id,
+                worker=worker_id,
+            )
+            self._inbox.post(leased)
+
+    def give_back(self, leases: Iterable[Lease], worker_id: str) -> None:
+        """The worker that asked is gone, or will not hear of its new leases: they go to others."""
         now = self._clock.now()
         for lease in leases:
             lapsed = Lapsed(
@@ -739,7 +750,7 @@ class Leases:
                 worker=worker_id,
                 given_back=True,
             )
-            self._commits.post(lapsed)
+            self._inbox.post(lapsed)
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases. Returns the commands that are no longer this worker's."""
@@ -752,7 +763,7 @@ class Leases:
         """The sender does not hold the lease: the report changes nothing, and is recorded."""
         given = Refused(execution_id=report.execution_id, at=self._clock.now(), report=report)
         with suppress(NotFound):
-            await self._commits.submit(given)
+            await self._inbox.submit(given)
         raise lease_lost(report)
 
     async def lapse(
@@ -768,7 +779,7 @@ class Leases:
 
         `alone`: its worker held no other lease.
         """
-        await self._commits.submit(
+        await self._inbox.submit(
             Lapsed(
                 execution_id=execution_id,
                 at=self._clock.now(),

@@ -26,13 +26,13 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from noetl.control.clock import heard
 from noetl.control.documents import moment
 from noetl.control.live import fold
 from noetl.control.records import matching
@@ -154,9 +154,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
     async def run(self) -> None:
         """Follow the rules, for ever."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._triggers.look_seconds):
-                    await self._stale.wait()
+            await heard(self._stale, self._triggers.look_seconds)
             try:
                 await self.refresh()
             except StoreError as error:

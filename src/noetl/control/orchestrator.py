@@ -1,19 +1,17 @@
 """Where inputs come in: requests, reports, signals, timers, news of other servers.
 
-Each method makes an input and hands it to the commit loop.
+Each method makes an input and puts it into the inbox of the commit loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from noetl.control.children import Family
-from noetl.control.clock import Clock
-from noetl.control.commit_loop import CommitLoop
+from noetl.control.clock import Clock, heard
+from noetl.control.commit_loop import CommitLoop, Inbox
 from noetl.control.leases import WHOLE_POOL_EVERY, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Memory
 from noetl.control.programs import Programs
@@ -77,18 +75,21 @@ class Orchestrator:
         self.memory = Memory(
             store.log, store.records, self.programs, self.watchers, is_shared=is_shared
         )
+        self.inbox = Inbox()
+        self.leases = Leases(work or store.queue, clock, self.dispatch, self.inbox)
         self.commits = CommitLoop(
             store.log,
             store.bodies,
             store.credentials,
             clock,
             self.programs,
+            self.inbox,
             self.dispatch,
+            self.leases,
             self.memory,
             self.watchers,
             family,
         )
-        self.leases = Leases(work or store.queue, clock, self.dispatch, self.commits)
         self.timer_changed = self.commits.timer_changed
         self.on_begin: Callable[[ExecutionId], Awaitable[None]] | None = None
         """Called before an execution is started or continued here."""
@@ -112,7 +113,7 @@ class Orchestrator:
         """
         if self.on_begin is not None:
             await self.on_begin(execution_id)
-        await self.commits.submit(
+        await self.inbox.submit(
             Start(
                 execution_id=execution_id,
                 at=request.at,
@@ -127,7 +128,7 @@ class Orchestrator:
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         """Take what a worker says. The answer carries its next commands, if it wants some."""
         given, waiter = self.reported(report, want, pool)
-        entry, stored = self.commits.put(given, waiter)
+        entry, stored = self.inbox.take_in(given, waiter)
         await stored
         if not entry.has_voice:
             raise lease_lost(report)
@@ -157,7 +158,7 @@ class Orchestrator:
         cascade: bool = True,
         actor: Actor | None = None,
     ) -> None:
-        await self.commits.submit(
+        await self.inbox.submit(
             Cancelled(
                 execution_id=execution_id,
                 at=self._clock.now(),
@@ -171,7 +172,7 @@ class Orchestrator:
         self, execution_id: ExecutionId, reason: str = "", *, actor: Actor | None = None
     ) -> None:
         now = self._clock.now()
-        await self.commits.submit(
+        await self.inbox.submit(
             Paused(execution_id=execution_id, at=now, reason=reason, actor=actor)
         )
 
@@ -196,9 +197,7 @@ class Orchestrator:
                     return sorted(set(holders.values()))
                 for command_id, worker_id in holders.items():
                     self.dispatch.order_everywhere(worker_id, "pause", command_id)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS):
-                        await signal.wait()
+                await heard(signal, RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS)
 
     async def _unconfirmed(self, execution_id: ExecutionId) -> dict[CommandId, str]:
         """Commands whose workers may still begin something, with their workers."""
@@ -219,7 +218,7 @@ class Orchestrator:
         if self.on_begin is not None:
             await self.on_begin(execution_id)
         now = self._clock.now()
-        await self.commits.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
+        await self.inbox.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
         # Commands that were open could not be claimed meanwhile.
         for pool in self.dispatch.waiting_pools().union(self.dispatch.backlog):
             self.dispatch.wake(pool)
@@ -228,7 +227,7 @@ class Orchestrator:
         self, execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived
     ) -> bool:
         """The world said something; whether it had said so before. A refusal changes nothing."""
-        entry = await self.commits.submit(
+        entry = await self.inbox.submit(
             Signalled(execution_id=execution_id, at=signal.at, signal=signal)
         )
         if entry.refusal is not None:
@@ -244,7 +243,7 @@ class Orchestrator:
         actor: Actor | None = None,
     ) -> None:
         """Set these variables and remove those; steps that start from now on see it."""
-        entry = await self.commits.submit(
+        entry = await self.inbox.submit(
             VarsChanged(
                 execution_id=execution_id,
                 at=self._clock.now(),
@@ -260,7 +259,7 @@ class Orchestrator:
 
     async def fire(self, execution_id: ExecutionId, timer_id: str) -> bool:
         """A timer's moment has come; whether the execution still waited for it."""
-        entry = await self.commits.submit(
+        entry = await self.inbox.submit(
             TimerDue(execution_id=execution_id, at=self._clock.now(), timer_id=timer_id)
         )
         return entry.changed

@@ -20,11 +20,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 import msgspec
 
-from noetl.control.clock import Clock, SharedClock
+from noetl.control.clock import Clock, SharedClock, heard
 from noetl.control.leases import Order
 from noetl.control.orchestrator import Orchestrator
 from noetl.errors import NoetlError, StoreError
@@ -316,10 +315,7 @@ class Peers:
     async def _keep_looking(self) -> None:
         while True:
             await self._clock.sleep(PAUSE_SECONDS)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS - PAUSE_SECONDS):
-                    await self._missed.wait()
-            has_missed = self._missed.is_set()
+            has_missed = await heard(self._missed, LOOK_SECONDS - PAUSE_SECONDS)
             self._missed.clear()
             try:
                 await self.look(None if has_missed else VERIFIED_AT_ONCE)

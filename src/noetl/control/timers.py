@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from noetl.control.clock import Clock
+from noetl.control.clock import Clock, heard
 from noetl.errors import StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.queue import Work
@@ -97,7 +97,9 @@ async def _fire_due(
         # It rests, or it is another server's to fire.
         following = clock.now() + (POLL_SECONDS if resting else NEIGHBOUR_SECONDS)
     for _ in range(rests):
-        changed = await _change(orchestrator, clock, following)
+        # Not for long: clocks are set.
+        left = math.inf if following is None else max(0.0, following - clock.now())
+        changed = await heard(orchestrator.timer_changed, min(left, POLL_SECONDS))
         if changed or (following is not None and clock.now() >= following):
             break
 
@@ -109,15 +111,6 @@ async def _fire(orchestrator: Orchestrator, execution_id: ExecutionId, timer_id:
     except Exception:
         logger.exception("a timer could not fire", extra={"execution_id": execution_id})
         return False
-
-
-async def _change(orchestrator: Orchestrator, clock: Clock, following: float | None) -> bool:
-    """Wait for the next timer, but not for long: clocks are set. Whether timers have changed."""
-    pause = POLL_SECONDS if following is None else max(0.0, following - clock.now())
-    with suppress(TimeoutError):
-        async with asyncio.timeout(min(pause, POLL_SECONDS)):
-            return await orchestrator.timer_changed.wait()
-    return False
 
 
 async def _due(work: Work, clock: Clock, owns: Owns, resting: Resting) -> list[Due]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 
-from noetl.control.clock import Clock
+from noetl.control.clock import Clock, heard
 from noetl.control.timers import GRACE_SECONDS, POLL_SECONDS, Resting
 from noetl.errors import StoreError
 from noetl.model.triggers import TriggerRow
@@ -123,6 +122,4 @@ class Triggers:
         if until <= now:  # It rests, or it is another server's to look after.
             until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
         while not self._changed.is_set() and (left := until - self._clock.now()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, SLEEP_SECONDS)):
-                    await self._changed.wait()
+            await heard(self._changed, min(left, SLEEP_SECONDS))

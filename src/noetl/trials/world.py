@@ -10,11 +10,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from noetl.control.catalog import Catalog
+from noetl.control.clock import heard
 from noetl.control.executions import Executions
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
@@ -153,9 +154,7 @@ class World:
                 continue
             following = await store.queue.next_timer()
             pause = math.inf if following is None else max(TICK, following - clock.now())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await orchestrator.timer_changed.wait()
+            await heard(orchestrator.timer_changed, pause)
 
 
 def _moment(signal: Signal) -> float:
