@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
@@ -137,10 +135,9 @@ class Catalog:
         drawn = None
         if net is not None:
             drawn = await self.layouts.of_text(entry.catalog_id, net, entry.content)
-        return CatalogResource(
-            **msgspec.structs.asdict(documents.catalog_entry(entry)),
-            digest=entry.digest,
-            content=entry.content,
+        return documents.of(
+            CatalogResource,
+            entry,
             layout=drawn,
             workload={} if net is None else net.workload,
             inputs=[documents.playbook_input(one) for one in inputs],

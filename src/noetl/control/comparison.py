@@ -156,14 +156,7 @@ async def diff(log: Log, records: Records, a: ExecutionId, b: ExecutionId) -> Di
 
 def _compared(row: Summary) -> ComparedDocument:
     took = None if row.ended_at is None else round(row.ended_at - row.requested_at, 6)
-    return ComparedDocument(
-        execution_id=row.execution_id,
-        path=row.path,
-        version=row.version,
-        digest=row.digest,
-        status=row.status,
-        duration_seconds=took,
-    )
+    return documents.of(ComparedDocument, row, duration_seconds=took)
 
 
 def _inputs(of_a: Summary, of_b: Summary, one: _Account, other: _Account) -> list[Difference]:
@@ -266,13 +259,12 @@ async def critical_path(
             seconds = max(0.0, (until or now) - since)
             by_kind[kind] = round(by_kind.get(kind, 0.0) + seconds, 6)
         shown.append(
-            CriticalRun(
-                step=run.step,
+            documents.of(
+                CriticalRun,
+                run,
                 run=run.number,
-                step_run_id=run.step_run_id,
-                seq=run.seq,
-                start=documents.moment(begun),
-                end=documents.moment(run.ended_at),
+                start=begun,
+                end=run.ended_at,
                 seconds=round(ended - begun, 6),
                 before=round(max(0.0, begun - last), 6) if last is not None else 0.0,
                 by_kind=by_kind,

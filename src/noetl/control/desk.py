@@ -184,18 +184,5 @@ def forms_of(execution_id: ExecutionId, state: ExecutionState) -> list[Form]:
         if run.listens is None or not run.listens.form:
             continue
         shown = documents.listening(run, state)
-        found.append(
-            Form(
-                execution_id=execution_id,
-                path=state.path,
-                version=state.version,
-                step=run.step,
-                step_run_id=run.step_run_id,
-                since=shown.since,
-                until=shown.until,
-                form=shown.form,
-                role=shown.role,
-                labels=state.labels,
-            )
-        )
+        found.append(documents.of(Form, shown, run, state, execution_id=execution_id))
     return found

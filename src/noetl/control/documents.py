@@ -14,7 +14,6 @@ from msgspec import UNSET, UnsetType
 from noetl.model.answers import (
     ActDocument,
     ActorDocument,
-    CatalogItem,
     CredentialDocument,
     Document,
     EventDocument,
@@ -32,7 +31,7 @@ from noetl.model.answers import (
     WarningDocument,
     WorkerDocument,
 )
-from noetl.model.commands import place_of, pool_of
+from noetl.model.commands import place_of
 from noetl.model.duration import timestamp
 from noetl.model.facts import Actor, sentence
 from noetl.model.ids import ExecutionId, derive, event_id, trace_of
@@ -42,7 +41,6 @@ from noetl.model.signals import ANY
 from noetl.model.state import ExecutionState, Run, StepSummary, Warned
 from noetl.model.timeline import MomentDocument, OpenRunDocument, WaitingTokenDocument, Waits
 from noetl.store.base import Runtime
-from noetl.store.catalog import CatalogEntry
 from noetl.store.credentials import StoredCredential
 from noetl.store.log import EventRow
 from noetl.store.records import Summary
@@ -82,14 +80,13 @@ def _texts(kind: type[Document]) -> frozenset[str]:
 
 
 def of(kind: type[D], *sources: Any, **fields: Any) -> D:
-    """A document of that kind: `fields`, and what structs and named tuples hold under the names of
-    the others. A number in a field of text is a moment.
+    """A document of that kind: `fields`, and what the sources hold under the names of the others. A
+    number in a field of text is a moment.
     """
     for source in sources:
-        held = getattr(source, "_fields", None) or source.__struct_fields__
         for name in kind.__struct_fields__:
-            if name in held and name not in fields and getattr(source, name) is not UNSET:
-                fields[name] = getattr(source, name)
+            if name not in fields and (held := getattr(source, name, UNSET)) is not UNSET:
+                fields[name] = held
     for name in _texts(kind) & fields.keys():
         if isinstance(fields[name], float | int):
             fields[name] = moment(fields[name])
@@ -181,14 +178,9 @@ def _open_run(run: Run) -> OpenRunDocument:
     elif not run.started:
         waits = "worker"
     loop = run.loop
-    return OpenRunDocument(
-        step_run_id=run.step_run_id,
-        step=run.step,
-        number=run.number,
-        started=run.started,
-        waits_for=waits,
-        children=list(run.children),
-        iterations_open=0 if loop is None else max(loop.given - loop.ended, 0),
+    count = 0 if loop is None else max(loop.given - loop.ended, 0)
+    return of(
+        OpenRunDocument, run, waits_for=waits, children=list(run.children), iterations_open=count
     )
 
 
@@ -461,18 +453,6 @@ def restored(envelope: EventDocument) -> EventRow:
     )
 
 
-def catalog_entry(entry: CatalogEntry) -> CatalogItem:
-    """An entry of the catalog, without its text."""
-    return CatalogItem(
-        path=entry.path,
-        version=entry.version,
-        kind=entry.kind,
-        catalog_id=entry.catalog_id,
-        created_at=moment(entry.created_at),
-        description=entry.description,
-    )
-
-
 def credential_id(name: str) -> str:
     """Another name for a credential, which is as good as its own."""
     return derive("credential", name)
@@ -495,16 +475,5 @@ def credential(row: StoredCredential, data: dict[str, Any] | None = None) -> Cre
 
 def runtime(row: Runtime) -> WorkerDocument:
     """A process that says that it is there."""
-    return WorkerDocument(
-        name=row.name,
-        kind=row.kind,
-        pool=pool_of(row.pool),
-        labels=sorted(place_of(row.pool)[1]),
-        slots=row.slots,
-        host=row.host,
-        version=row.version,
-        draining=row.draining,
-        sandbox=row.sandbox,
-        started_at=moment(row.started_at),
-        seen_at=moment(row.seen_at),
-    )
+    pool, labels = place_of(row.pool)
+    return of(WorkerDocument, row, pool=pool, labels=sorted(labels))

@@ -40,17 +40,7 @@ def entry(row: EventRow, matches: Callable[[str], Any] | None) -> LogEntry | Non
         text = "".join(line for line in text.splitlines(keepends=True) if matches(line.rstrip()))
     if not text:
         return None
-    assert isinstance(fact, TaskLogged | TaskDone | SinkProcessed)
-    return LogEntry(
-        seq=row.seq,
-        timestamp=documents.moment(row.at),
-        step=fact.step,
-        step_run_id=fact.step_run_id,
-        task=fact.task,
-        attempt=fact.attempt,
-        iteration=fact.iteration,
-        text=text,
-    )
+    return documents.of(LogEntry, fact, seq=row.seq, timestamp=row.at, text=text)
 
 
 def pattern(source: str) -> Any:

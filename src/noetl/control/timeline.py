@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.control.records import events, row_of
 from noetl.engine.evolve import evolve
@@ -234,18 +235,9 @@ class Run:
         return [*self._spans, *([(*self._open, None)] if self._open is not None else [])]
 
     def line(self, buckets: int) -> RunLine:
-        return RunLine(
-            step=self.step,
-            step_run_id=self.step_run_id,
-            number=self.number,
-            seq=self.seq,
-            status=self.status,
-            scheduled_at=moment(self.scheduled_at),
-            started_at=moment(self.started_at),
-            ended_at=moment(self.ended_at),
-            attempts=self.attempts,
-            error=self.error,
-            children=self.children,
+        return documents.of(
+            RunLine,
+            self,
             spans=[
                 Span(kind=kind, start=moment(start), end=moment(end))
                 for kind, start, end in self.spans

@@ -41,7 +41,7 @@ class Versions:
         runs = await self._records.summaries(exactly(path=path), limit=RUNS_SHOWN)
         return VersionList(
             path=path,
-            versions=[_item(entry) for entry in found[:limit]],
+            versions=[documents.of(VersionItem, entry) for entry in found[:limit]],
             more=len(found) > limit,
             called_by=await self._callers(path),
             calls=[] if newest is None else sorted(await self._called(newest)),
@@ -96,8 +96,3 @@ class Versions:
         body = await self._catalog.net(entry.digest) if entry.kind == "Playbook" else None
         steps = nets.decode(body).steps if body is not None else ()
         return {step.name: msgspec.json.encode(step, order="sorted") for step in steps}
-
-
-def _item(entry: CatalogEntry) -> VersionItem:
-    shown = documents.catalog_entry(entry)
-    return VersionItem(**msgspec.structs.asdict(shown), digest=entry.digest)

@@ -172,16 +172,8 @@ def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
     asked = ", ".join(field.name for field in shown.form)
     who = f" of somebody with the role {shown.role}" if shown.role else ""
     asks = f"; it asks for {asked}{who}" if asked else ""
-    return WaitDocument(
-        waits_for="event",
-        text=f'step "{run.step}" waits for {documents.event_words(shown.events)}{asks}',
-        step=run.step,
-        since=shown.since,
-        until=shown.until,
-        events=shown.events,
-        form=shown.form,
-        role=shown.role,
-    )
+    text = f'step "{run.step}" waits for {documents.event_words(shown.events)}{asks}'
+    return documents.of(WaitDocument, shown, waits_for="event", text=text, step=run.step)
 
 
 async def _failed_tries(

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Reply, Route, Services
-from noetl.control.documents import catalog_entry
+from noetl.control import documents
 from noetl.errors import BadRequest, PlaybookRejected
-from noetl.model.answers import AllRegistered, CatalogList, CatalogResource, Registered, Validated
+from noetl.model.answers import (
+    AllRegistered,
+    CatalogItem,
+    CatalogList,
+    CatalogResource,
+    Registered,
+    Validated,
+)
 from noetl.model.triggers import KINDS, Schema, kind_of
 from noetl.version import __version__
 
@@ -145,19 +152,13 @@ async def _registered(
     if compiled.trigger is None or isinstance(compiled.trigger, Schema):
         entry = await services.catalog.keep(text, compiled)
     else:
-        documents = services.trigger_documents[compiled.trigger.kind]
-        entry = await documents.register(text, compiled)
-        lacks = await documents.lacks(compiled.trigger)
+        triggers = services.trigger_documents[compiled.trigger.kind]
+        entry = await triggers.register(text, compiled)
+        lacks = await triggers.lacks(compiled.trigger)
     target = f"{entry.path} version {entry.version}"
     await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
-    return Registered(
-        status="registered",
-        path=entry.path,
-        version=entry.version,
-        catalog_id=entry.catalog_id,
-        kind=entry.kind,
-        problems=compiled.problems,
-        lacks=lacks,
+    return documents.of(
+        Registered, entry, status="registered", problems=compiled.problems, lacks=lacks
     )
 
 
@@ -171,7 +172,7 @@ async def listing(services: Services, caller: Caller, *, body: ListCatalog) -> C
     """The newest version of every path."""
     kind = None if body.resource_type is None else kind_of(body.resource_type)
     found = await services.store.catalog.entries(kind=kind, prefix=body.path_prefix)
-    return CatalogList(entries=[catalog_entry(entry) for entry in found])
+    return CatalogList(entries=[documents.of(CatalogItem, entry) for entry in found])
 
 
 async def resource(services: Services, caller: Caller, *, body: Wanted) -> CatalogResource:

@@ -140,21 +140,15 @@ async def call(
                 )
                 rule = task.matched(msgspec.json.decode(held), attempt.directive)
         attempts.append(structs.replace(attempt, rule=rule))
-    return CallDocument(
-        action_id=action_id,
-        step=started.step,
-        step_run_id=started.step_run_id,
-        task=started.task,
-        kind=started.kind,
-        iteration=started.iteration,
-        page=started.page,
-        origin=started.origin,
-        config=task.config,
+    return documents.of(
+        CallDocument,
+        started,
+        task,
+        found,
         rendered=rendered,
         unknown=unknown,
         rules=[msgspec.to_builtins(rule) for rule in task.rules],
         attempts=attempts,
-        result=found.result,
     )
 
 
