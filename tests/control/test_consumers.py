@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from noetl.api.services import Services
 from noetl.control import consumers
 from noetl.control.consumers import CONNECTING, ConsumerState
+from noetl.control.sources import Stream
 from noetl.model.triggers import TriggerMessage
 from noetl.wiring import keeping_triggers
 from tests.control.servers import run, servers
@@ -251,6 +252,29 @@ def test_what_a_process_that_was_killed_read_is_read_on_at_once(tmp_path: Path):
         async with embedded(tmp_path) as system:
             await taken(system, 1)
             assert await orders(system) == [3]
+
+    run(story)
+
+
+def test_a_consumer_that_is_stopped_while_it_acknowledges_does_stop():
+    class Client:
+        """Loses a cancellation that comes together with the answer, as the library's may."""
+
+        def __init__(self) -> None:
+            self.asked = asyncio.Event()
+
+        async def flush(self) -> None:
+            self.asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def story() -> None:
+        client = Client()
+        telling = asyncio.create_task(Stream(client, None, "ORDERS").done([]))
+        await client.asked.wait()
+        telling.cancel()
+        await asyncio.wait([telling])
+        assert telling.cancelled()
 
     run(story)
 

@@ -173,15 +173,13 @@ class Stream:
         self._name = name
 
     async def next(self, most: int) -> list[Message]:
-        from noetl.store.nats.connection import heed_cancellation
-
         while True:
             if not self._client.is_connected:
                 raise ConnectionError("the connection to NATS is lost")
             found: list[Any] = []
             with suppress(TimeoutError):  # there is none just now
                 found = await self._found.fetch(most, timeout=FETCH_SECONDS)
-            heed_cancellation()
+            _heed_cancellation()
             if found:
                 return [_of_nats(one, self._name, 0.0) for one in found]
 
@@ -189,6 +187,14 @@ class Stream:
         for one in messages:
             await one.handle.ack()
         await self._client.flush()
+        # Who is full waits next, for as long as it takes: a cancellation must not be lost here.
+        _heed_cancellation()
+
+
+def _heed_cancellation() -> None:
+    from noetl.store.nats.connection import heed_cancellation
+
+    heed_cancellation()
 
 
 def _of_nats(found: Any, stream: str, now: float) -> Message:
