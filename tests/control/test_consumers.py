@@ -302,7 +302,7 @@ def test_no_more_run_than_may_and_the_next_follow_also_after_a_restart(
                 for count, ending in ((2, 1), (3, 2)):
                     await taken(system, count)
                     await until(lambda: full(system))
-                    running = await system.consumers.running("t/c")
+                    running = await system.store.messages.open("t/c")
                     assert len(running) == 2
                     for execution_id in running[:ending]:
                         await system.executions.signal(execution_id, "go")

@@ -391,12 +391,6 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         if (held := self._held.get(path)) is not None:
             held.changed.set()
 
-    async def messages(self, path: str, *, before: float, limit: int) -> list[TriggerMessage]:
-        return await self._messages.of(path, before=before, limit=limit)
-
-    async def running(self, path: str) -> list[ExecutionId]:
-        return await self._messages.open(path)
-
 
 def _free(state: ConsumerState) -> ConsumerState:
     """No server reads it."""

@@ -426,9 +426,6 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             )
         return new, [known[time] for time in wanted if time in known]
 
-    async def times(self, path: str, *, before: float, limit: int) -> list[TriggerTime]:
-        return await self._rows.times(path, before=before, limit=limit)
-
 
 def _zone(schedule: Schedule) -> tzinfo:
     found = zone_of(schedule.timezone)

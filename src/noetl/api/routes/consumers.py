@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Caller, Query, Route, Services
-from noetl.api.routes.trigger_documents import Documents
+from noetl.api.route import Caller, Query, Services
+from noetl.api.routes.trigger_documents import Documents, target_words
 from noetl.control import documents
 from noetl.control.consumers import ConsumerState
 from noetl.model.trigger_answers import (
@@ -17,7 +17,7 @@ from noetl.model.trigger_answers import (
     ConsumerItem,
     ConsumerList,
 )
-from noetl.model.triggers import Consumer, FilesSource, NatsSource, Source, StartTarget
+from noetl.model.triggers import Consumer, FilesSource, NatsSource, Source
 
 
 class WhichMessages(Query, frozen=True, kw_only=True):
@@ -30,32 +30,21 @@ async def show(
     services: Services, caller: Caller, *, path: str, query: WhichMessages
 ) -> ConsumerDocument:
     """A consumer, and the outcome of its last messages."""
-    return await _shown(services, path, query.messages)
-
-
-async def _shown(services: Services, path: str, count: int = 20) -> ConsumerDocument:
     item = await _item(services, *await services.consumers.find(path))
-    found = (
-        await services.consumers.messages(path, before=float("inf"), limit=count) if count else []
-    )
+    found = []
+    if query.messages:
+        found = await services.store.messages.of(path, limit=query.messages)
     return documents.of(
         ConsumerDocument,
         item,
-        running=await services.consumers.running(path),
+        running=await services.store.messages.open(path),
         messages=[documents.of(ConsumedMessage, one, time=one.at) for one in found],
     )
 
 
 async def _item(services: Services, consumer: Consumer, state: ConsumerState) -> ConsumerItem:
-    target = consumer.target
-    return documents.of(
-        ConsumerItem,
-        consumer,
-        state,
-        source=_words(consumer.source),
-        playbook=target.playbook.path if isinstance(target, StartTarget) else None,
-        signal=None if isinstance(target, StartTarget) else target.signal,
-    )
+    source, target = _words(consumer.source), target_words(consumer.target)
+    return documents.of(ConsumerItem, consumer, state, source=source, **target)
 
 
 def _words(source: Source) -> str:
@@ -69,11 +58,9 @@ def _words(source: Source) -> str:
     return f"postgres {f'table {source.table}' if source.table else f'channel {source.channel}'}"
 
 
-DOCUMENTS = Documents("consumers", item=_item, show=_shown, shown=ConsumerDocument)
+DOCUMENTS = Documents("consumers", item=_item, show=show, query=WhichMessages)
 LIST = DOCUMENTS.listing(ConsumerList)
-GET = Route(
-    "consumers.get", "GET", "/api/consumers/{path}", "read", show, query=WhichMessages, deep=True
-)
+GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
 DELETE = DOCUMENTS.delete(ConsumerDeleted)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services
-from noetl.api.routes.trigger_documents import Documents
+from noetl.api.routes.trigger_documents import Documents, target_words
 from noetl.control import documents
 from noetl.control.hooks import Delivery, Known, Taken
 from noetl.control.trigger_documents import TriggerState
@@ -33,7 +33,7 @@ from noetl.model.trigger_answers import (
     HookItem,
     HookList,
 )
-from noetl.model.triggers import WAIT_SECONDS_MAX, Hook, SignalTarget, StartTarget
+from noetl.model.triggers import WAIT_SECONDS_MAX, Hook, SignalTarget
 
 logger = logging.getLogger(__name__)
 
@@ -138,19 +138,14 @@ async def show(
     services: Services, caller: Caller, *, path: str, query: WhichDeliveries
 ) -> HookDocument:
     """One hook, and the outcome of its last deliveries."""
-    item = await _shown(services, path)
+    item = await _item(services, *await services.hooks.find(path))
     found = await services.hooks.deliveries.of(path, limit=query.deliveries)
     deliveries = [documents.of(HookDelivery, one, time=one.at) for one in found]
     return documents.of(HookDocument, item, deliveries=deliveries)
 
 
-async def _shown(services: Services, path: str) -> HookItem:
-    return await _item(services, *await services.hooks.find(path))
-
-
 async def _item(services: Services, hook: Hook, state: TriggerState) -> HookItem:
     known = await services.hooks.known(hook, state)
-    target = hook.target
     return documents.of(
         HookItem,
         hook,
@@ -159,9 +154,8 @@ async def _item(services: Services, hook: Hook, state: TriggerState) -> HookItem
         verify=hook.verify.scheme,
         credentials=hook.verify.secrets,
         missing_credentials=known.missing,
-        playbook=target.playbook.path if isinstance(target, StartTarget) else None,
-        signal=target.signal if isinstance(target, SignalTarget) else None,
         debounced=hook.debounce is not None,
+        **target_words(hook.target),
     )
 
 
@@ -181,8 +175,8 @@ DELIVER = Route(
     statuses=(202,),
     patient=True,
 )
-DOCUMENTS = Documents("hooks", item=_item, show=_shown, shown=HookItem)
+DOCUMENTS = Documents("hooks", item=_item, show=show, query=WhichDeliveries)
 LIST = DOCUMENTS.listing(HookList)
-GET = Route("hooks.get", "GET", "/api/hooks/{path}", "read", show, query=WhichDeliveries, deep=True)
+GET = DOCUMENTS.get()
 DELETE = DOCUMENTS.delete(HookDeleted)
 ROUTES = (DELIVER, LIST, GET, DELETE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.api.route import Caller, Route, Services
+from noetl.api.route import Caller, Services
 from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.notifications import NotificationState
@@ -16,10 +16,6 @@ from noetl.model.triggers import Notification
 
 async def show(services: Services, caller: Caller, *, path: str) -> NotificationItem:
     """One notification."""
-    return await _shown(services, path)
-
-
-async def _shown(services: Services, path: str) -> NotificationItem:
     return await _item(services, *await services.notifications.find(path))
 
 
@@ -29,9 +25,9 @@ async def _item(
     return documents.of(NotificationItem, rule, state, playbook=rule.target.playbook.path)
 
 
-DOCUMENTS = Documents("notifications", item=_item, show=_shown, shown=NotificationItem)
+DOCUMENTS: Documents[None, NotificationItem] = Documents("notifications", item=_item, show=show)
 LIST = DOCUMENTS.listing(NotificationList)
-GET = Route("notifications.get", "GET", "/api/notifications/{path}", "read", show, deep=True)
+GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
 DELETE = DOCUMENTS.delete(NotificationDeleted)

@@ -53,7 +53,18 @@ async def show(
     """A schedule with its next times, and the outcome of the last ones."""
     before = float("inf") if query.before is None else _moment(query.before, "before", "UTC")
     schedule, state = await services.schedules.find(path)
-    return await _document(services, schedule, state, query.next, query.times, before)
+    zone = zone_of(schedule.timezone)
+    coming = services.schedules.upcoming(schedule, state, query.next)
+    done = []
+    if query.times:
+        done = await services.store.triggers.times(path, before=before, limit=query.times)
+    return documents.of(
+        ScheduleDocument,
+        await _item(services, schedule, state),
+        schedule,
+        next_times=[local(time, zone) for time in coming] if zone is not None else [],
+        times=[documents.of(ScheduleTime, one) for one in done],
+    )
 
 
 async def run(services: Services, caller: Caller, *, body: NamedDocument) -> ScheduleStarted:
@@ -79,33 +90,6 @@ async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Bac
         times=[local(time, zone) for time in new] if zone is not None else [],
         known=[documents.of(ScheduleTime, one) for one in known],
         dry_run=body.dry_run,
-    )
-
-
-async def _shown(services: Services, path: str) -> ScheduleDocument:
-    schedule, state = await services.schedules.find(path)
-    return await _document(services, schedule, state, 5, 20, float("inf"))
-
-
-async def _document(
-    services: Services,
-    schedule: Schedule,
-    state: ScheduleState,
-    count: int,
-    times: int,
-    before: float,
-) -> ScheduleDocument:
-    zone = zone_of(schedule.timezone)
-    coming = services.schedules.upcoming(schedule, state, count)
-    done = (
-        await services.schedules.times(schedule.path, before=before, limit=times) if times else []
-    )
-    return documents.of(
-        ScheduleDocument,
-        await _item(services, schedule, state),
-        schedule,
-        next_times=[local(time, zone) for time in coming] if zone is not None else [],
-        times=[documents.of(ScheduleTime, one) for one in done],
     )
 
 
@@ -136,11 +120,9 @@ def _moment(written: str, key: str, timezone: str) -> float:
     return found
 
 
-DOCUMENTS = Documents("schedules", item=_item, show=_shown, shown=ScheduleDocument)
+DOCUMENTS = Documents("schedules", item=_item, show=show, query=WhichTimes)
 LIST = DOCUMENTS.listing(ScheduleList)
-GET = Route(
-    "schedules.get", "GET", "/api/schedules/{path}", "read", show, query=WhichTimes, deep=True
-)
+GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
 RUN = Route("schedules.run", "POST", "/api/schedules/run", "operate", run, body=NamedDocument)

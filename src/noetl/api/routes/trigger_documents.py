@@ -1,20 +1,21 @@
-"""The routes that all trigger documents share: list, pause, resume, delete."""
+"""The routes that all trigger documents share: list, show, pause, resume, delete."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Route, Services
+from noetl.model.triggers import SignalTarget, StartTarget
 
 if TYPE_CHECKING:
     from noetl.control.trigger_documents import TriggerDocuments
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Page = TypeVar("Page")
-Item = TypeVar("Item")
+Which = TypeVar("Which")
 Shown = TypeVar("Shown")
 Gone = TypeVar("Gone")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -42,22 +43,31 @@ class PauseDocument(NamedDocument, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Documents(Generic[Item, Shown]):
+class Documents(Generic[Which, Shown]):
     """The routes of one kind. `plural` names it in paths and in the services."""
 
     def __init__(
         self,
         plural: str,
         *,
-        item: Callable[[Services, Any, Any], Awaitable[Item]],
-        show: Callable[[Services, str], Awaitable[Shown]],
-        shown: type[Shown],
+        item: Callable[[Services, Any, Any], Awaitable[Any]],
+        show: Callable[..., Awaitable[Shown]],
+        query: type[Which] | None = None,
     ) -> None:
+        """`item` makes the entry of a list, from a document and its state. `show` is the handler
+        that shows one document, as its `query` says or by default.
+        """
         self._plural = plural
         self._item = item
         self._show = show
-        self._shown = shown
+        self._query = query
+        self._shown = get_type_hints(show)["return"]
         self._path = f"/api/{plural}"
+
+    async def _now(self, services: Services, caller: Caller, path: str) -> Shown:
+        """A document as it is now."""
+        query = {} if self._query is None else {"query": self._query()}
+        return await self._show(services, caller, path=path, **query)
 
     def _of(self, services: Services) -> TriggerDocuments[Any, Any]:
         found: TriggerDocuments[Any, Any] = getattr(services, self._plural)
@@ -82,12 +92,16 @@ class Documents(Generic[Item, Shown]):
         name = f"{self._plural}.list"
         return Route(name, "GET", self._path, "read", handler, query=WhichDocuments)
 
+    def get(self) -> Route[Which, Any, Shown]:
+        name, path = f"{self._plural}.get", f"{self._path}/{{path}}"
+        return Route(name, "GET", path, "read", self._show, query=self._query, deep=True)
+
     def pause(self) -> Route[Any, PauseDocument, Shown]:
         async def pause(services: Services, caller: Caller, *, body: PauseDocument) -> Shown:
             """It starts nothing until it is resumed. Running executions continue."""
             await self._of(services).pause(body.path, body.reason)
             await self._note(services, caller, "pause", body.path, body.reason)
-            return await self._show(services, body.path)
+            return await self._now(services, caller, body.path)
 
         handler = _returns(self._shown, pause)
         name, path = f"{self._plural}.pause", f"{self._path}/pause"
@@ -98,7 +112,7 @@ class Documents(Generic[Item, Shown]):
             """It continues from now on."""
             await self._of(services).resume(body.path)
             await self._note(services, caller, "resume", body.path)
-            return await self._show(services, body.path)
+            return await self._now(services, caller, body.path)
 
         handler = _returns(self._shown, resume)
         name, path = f"{self._plural}.resume", f"{self._path}/resume"
@@ -114,6 +128,13 @@ class Documents(Generic[Item, Shown]):
         handler = _returns(gone, delete)
         name, path = f"{self._plural}.delete", f"{self._path}/{{path}}"
         return Route(name, "DELETE", path, "author", handler, deep=True)
+
+
+def target_words(target: StartTarget | SignalTarget) -> dict[str, str | None]:
+    """What a document starts or signals, as answers name it."""
+    if isinstance(target, StartTarget):
+        return {"playbook": target.playbook.path, "signal": None}
+    return {"playbook": None, "signal": target.signal}
 
 
 def _returns(answer: type[Any], handler: Handler) -> Handler:
