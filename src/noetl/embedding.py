@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from noetl.api.client import Client, InProcess
-from noetl.api.rights import local
+from noetl.api.client import Client
 from noetl.settings import Settings
 from noetl.tools.base import Tool
 from noetl.wiring import embedded as whole_system
+from noetl.wiring import here
 
 
 @asynccontextmanager
@@ -37,4 +37,4 @@ async def embedded(
     if slots is not None:
         settings = msgspec.structs.replace(settings, slots=slots)
     async with whole_system(settings, tools=tools) as system:
-        yield Client.through(InProcess(system, local(getpass.getuser())))
+        yield here(system, getpass.getuser()).client

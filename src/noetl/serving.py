@@ -163,12 +163,10 @@ async def worker(
     from noetl.control.clock import SystemClock
     from noetl.model.commands import Presence
     from noetl.templates import Views
-    from noetl.tools.registry import tool_of, tools
+    from noetl.tools.registry import tool_of
     from noetl.worker import process
-    from noetl.worker.worker import Worker
 
     wiring.look_rarely_for_cycles()
-    resources, sources = wiring.for_worker(settings, slots)
     me = Presence(
         worker_id=worker_id,
         pool=pool,
@@ -177,22 +175,17 @@ async def worker(
         version=__version__,
         sandbox=settings.sandbox,
     )
-    try:
-        async with (
-            wiring.tracing(worker_id) as spans,
-            HttpControl(settings.server_urls, Views(tool_of), settings.token, kinds) as control,
-        ):
-            made = Worker(
-                control,
-                tools(),
-                resources,
-                worker_id=worker_id,
-                pool=pool,
-                slots=slots,
-                now=SystemClock().now,
-                sources=sources,
-                spans=spans,
-            )
-            await process.live(made, control, me, ending, grace=grace, on_ready=on_ready)
-    finally:
-        await resources.close()
+    async with (
+        wiring.tracing(worker_id) as spans,
+        HttpControl(settings.server_urls, Views(tool_of), settings.token, kinds) as control,
+        wiring.worker_of(
+            control,
+            settings,
+            worker_id=worker_id,
+            pool=pool,
+            slots=slots,
+            now=SystemClock().now,
+            spans=spans,
+        ) as made,
+    ):
+        await process.live(made, control, me, ending, grace=grace, on_ready=on_ready)

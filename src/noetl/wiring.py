@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
     from noetl.tools.python.sandbox import SandboxPool
-    from noetl.tools.registry import Known
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
+    from noetl.worker.control import Control
     from noetl.worker.spans import Spans
     from noetl.worker.worker import Worker
 
@@ -91,16 +91,8 @@ def document_compiler(settings: Settings) -> Callable[..., Compiled]:
 
 def plain_value(text: str) -> Any:
     """A value as playbooks write it; raises ValueError for what is not YAML."""
-    from noetl.dsl.nodes import plain
-    from noetl.dsl.read import read
-    from noetl.dsl.report import Report
-
-    report = Report()
     indented = text.replace("\n", "\n  ")
-    root = read(f"value: {indented}", report)
-    if root is None:
-        raise ValueError(report.problems(None)[0].message)
-    return plain(root.get("value"))
+    return plain_document(f"value: {indented}")["value"]
 
 
 def plain_document(text: str) -> dict[str, Any]:
@@ -128,20 +120,6 @@ def schema(kind: str = "Playbook") -> dict[str, Any]:
     from noetl.tools.registry import tools
 
     return playbook_schema(tools())
-
-
-def tool_kinds() -> dict[str, Known]:
-    """Every installed tool kind by name, with its provider."""
-    from noetl.tools.registry import kinds
-
-    return kinds()
-
-
-def formatter() -> Callable[[str], str]:
-    """Text → the same playbook in canonical formatting."""
-    from noetl.rewrite.fmt import format_text
-
-    return format_text
 
 
 def migrator() -> Callable[[str], Migration]:
@@ -176,7 +154,11 @@ async def embedded(
         store = await stack.enter_async_context(open_for_writing(settings, patience))
         clock = await _clock(store)
         me = _runtime(clock) if serves else None
-        own = None if work or serves else _own_work(store)
+        own = None
+        if not (work or serves):
+            from noetl.control.own_work import OwnWork
+
+            own = OwnWork(store.queue, store.limits, store.records)
         system = _services(settings, stack, store, clock, me, tools, own)
         if own is not None:
             system.orchestrator.on_begin = lambda one: _go_on_here(system, own, [one])
@@ -224,12 +206,6 @@ def _views(added: Sequence[Tool]) -> Views:
     from noetl.tools.registry import tool_of
 
     return Views(partial(tool_of, added=added))
-
-
-def _own_work(store: Store) -> OwnWork:
-    from noetl.control.own_work import OwnWork
-
-    return OwnWork(store.queue, store.limits, store.records)
 
 
 async def _go_on_here(
@@ -429,24 +405,37 @@ async def local_worker(
     """A worker in this process, which also knows the tools `added`."""
     from noetl.model.commands import placed
     from noetl.model.labels import of_worker
-    from noetl.tools.registry import tools
-    from noetl.worker.worker import Worker
 
-    resources, sources = for_worker(settings, settings.slots)
-    worker = Worker(
+    made = worker_of(
         system.control,
-        tools(added),
-        resources,
+        settings,
         worker_id=_worker_name(system),
         pool=placed("default", of_worker(settings.labels)),
         slots=settings.slots,
         now=system.clock.now,
-        sources=sources,
         spans=spans,
+        added=added,
     )
+    async with made as worker, in_background(worker.run()):
+        yield worker
+
+
+@asynccontextmanager
+async def worker_of(
+    control: Control,
+    settings: Settings,
+    *,
+    slots: int,
+    added: Sequence[Tool] = (),
+    **about: Any,
+) -> AsyncIterator[Worker]:
+    """A worker for a control plane, here or elsewhere, with what its tools share."""
+    from noetl.tools.registry import tools
+    from noetl.worker.worker import Worker
+
+    resources, sources = for_worker(settings, slots)
     try:
-        async with in_background(worker.run()):
-            yield worker
+        yield Worker(control, tools(added), resources, slots=slots, sources=sources, **about)
     finally:
         await resources.close()
 
@@ -724,13 +713,6 @@ async def looking(settings: Settings) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-async def check(store: Store) -> list[str]:
-    """Everything in a store that is not what was written, one sentence each."""
-    from noetl.control.integrity import problems
-
-    return await problems(store)
 
 
 def _keys(settings: Settings, store: Store, clock: Clock) -> Keys:

@@ -19,6 +19,7 @@ import msgspec
 from noetl import wiring
 from noetl.api.services import Services
 from noetl.control.forks import REUSED
+from noetl.control.integrity import problems
 from noetl.engine.evolve import evolve
 from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState
@@ -147,7 +148,7 @@ def ran(text: str, workload: Mapping[str, Any] | None = None, **settings: Any) -
 
     async def work(bench: Bench) -> Run:
         run = await bench.run(text, workload)
-        assert await wiring.check(bench.system.store) == []
+        assert await problems(bench.system.store) == []
         return run
 
     return on_bench(work, **settings)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from noetl import wiring
+from noetl.control.integrity import problems
 from tests.faults.cluster import Cluster
 from tests.server.processes import Server
 
@@ -156,7 +157,7 @@ def findings(cluster: Cluster) -> list[str]:
         url = cluster.database_url or f"sqlite:///{cluster.folder}/.noetl/noetl.db"
         store = await wiring.open_store(url, shared=True)
         try:
-            return await wiring.check(store)
+            return await problems(store)
         finally:
             await store.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from noetl import wiring
+from noetl.control.integrity import problems
 from noetl.engine.evolve import evolve
 from noetl.model.events import decode
 from noetl.model.state import ExecutionState
@@ -91,7 +91,7 @@ def test_l7_what_an_earlier_version_recorded_follows_from_its_log(history: Histo
     async def story() -> None:
         store = await SqliteStore.open(f"sqlite:///{history.database}")
         try:
-            assert await wiring.check(store) == []
+            assert await problems(store) == []
             for summary in await store.records.summaries(limit=100):
                 state = ExecutionState()
                 for row in await store.log.events(summary.execution_id, limit=100_000):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from noetl import wiring
 from noetl.dsl.assist import about, offers
+from noetl.rewrite.fmt import format_text
 from tests.examples.system import EXAMPLES
 from tests.stopwatch import PATIENCE
 
@@ -250,7 +251,7 @@ def test_a_text_is_formatted_and_migrated(dev):
     migrated = dev.post("/api/language", {"content": old, "want": "migration"})
     refused = dev.ask("POST", "/api/language", {"content": "a: [", "want": "format"})
 
-    assert formatted["text"] == wiring.formatter()(old)
+    assert formatted["text"] == format_text(old)
     expected = wiring.migrator()(old)
     assert migrated["text"] == expected.text
     changes = [one["message"] for one in migrated["remarks"] if one["changed"]]

@@ -74,6 +74,7 @@ def check_command(db: str | None) -> None:
 
 async def _check(settings: Settings) -> list[str]:
     from noetl import wiring
+    from noetl.control.integrity import problems
 
     async with wiring.looking(settings) as store:
-        return await wiring.check(store)
+        return await problems(store)

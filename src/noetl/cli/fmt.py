@@ -28,9 +28,7 @@ def command(files: tuple[str, ...], check: bool, diff: bool) -> None:
       noetl fmt --check --diff playbooks/
       noetl fmt - < orders.yaml
     """
-    from noetl.wiring import formatter
-
-    format_text = formatter()
+    from noetl.rewrite.fmt import format_text
 
     def rewrite(source: Source) -> int:
         formatted = format_text(source.text)

@@ -32,9 +32,10 @@ def command() -> None:
     """
     from noetl import wiring
     from noetl.cli.options import current_settings
+    from noetl.rewrite.fmt import format_text
 
     settings = current_settings()
-    server = Server(wiring.compiler(settings), wiring.schema(), wiring.formatter())
+    server = Server(wiring.compiler(settings), wiring.schema(), format_text)
     sys.exit(server.serve(sys.stdin.buffer, sys.stdout.buffer))
 
 

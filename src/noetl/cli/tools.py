@@ -46,10 +46,9 @@ def list_command(as_json: bool) -> None:
     Example:
       noetl tools list
     """
-    from noetl import wiring
-    from noetl.tools.registry import OURS
+    from noetl.tools.registry import OURS, kinds
 
-    known = wiring.tool_kinds()
+    known = kinds()
     if as_json:
         print_json({"tools": [_as_data(one) for one in known.values()]})
         return
@@ -65,11 +64,11 @@ def kinds_beginning_with(
     """Tool kinds, each with its summary."""
     from click.shell_completion import CompletionItem
 
-    from noetl import wiring
+    from noetl.tools.registry import kinds
 
     return [
         CompletionItem(kind, help=tool.summary)
-        for kind, (tool, _) in sorted(wiring.tool_kinds().items())
+        for kind, (tool, _) in sorted(kinds().items())
         if kind.startswith(beginning)
     ]
 
@@ -88,10 +87,10 @@ def show_command(kind: str, as_json: bool) -> None:
       noetl tools show http
       noetl tools show postgres --json
     """
-    from noetl import wiring
     from noetl.model.spelling import did_you_mean
+    from noetl.tools.registry import kinds
 
-    known = wiring.tool_kinds()
+    known = kinds()
     if kind not in known:
         say(f'there is no tool kind "{kind}".{did_you_mean(kind, known)} See `noetl tools list`.')
         sys.exit(FAILED)
@@ -223,14 +222,14 @@ def new_command(name: str, into: str) -> None:
     Example:
       noetl tools new weather --into plugins/
     """
-    from noetl import wiring
     from noetl.cli.newtool import files_of, is_name
+    from noetl.tools.registry import kinds
 
     if not is_name(name):
         raise click.BadParameter(
             f'"{name}" cannot name a kind: use lower-case letters, digits and _.'
         )
-    if name in wiring.tool_kinds():
+    if name in kinds():
         raise click.BadParameter(f'there is already a tool kind "{name}".')
     package = Path(into) / f"noetl-{name.replace('_', '-')}"
     if package.exists():
