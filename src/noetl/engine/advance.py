@@ -340,11 +340,8 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
     chains = loops.half_chains(loop, command_id, halve=halves) if loop is not None else ()
     if halves and sum(map(len, chains)) > 1:
         half = (None, None)
-    if half is None and died_alone >= ALONE_MAX:
-        _give_up(turn, run, command_id, _killed_its_workers(died_alone))
-        return
-    if half is None and deliveries > DELIVERIES_MAX:
-        _give_up(turn, run, command_id, _lost_for_good(deliveries - 1))
+    if half is None and (died_alone >= ALONE_MAX or deliveries > DELIVERIES_MAX):
+        _give_up(turn, run, command_id, died_alone, deliveries - 1)
         return
     again = derive(command_id, deliveries)
     turn.record(
@@ -374,48 +371,30 @@ def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
     close_command(turn, run, command_id)
     if alone is not None:
         # An iteration that had waited is no part of a chunk: it is ready to go on by itself.
-        turn.record(
-            StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=alone)
-        )
+        turn.record(StepResumed(**turn.of(run), iteration=alone))
 
 
-def _give_up(turn: Turn, run: Run, command_id: str, error: TaskError) -> None:
+def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries: int) -> None:
     """Something kills its workers: the run fails, or of a loop the one iteration it was at."""
+    why = (
+        f"given up after {deliveries} deliveries: the workers that ran it died or lost their lease."
+        " Something in this step may kill its worker; look at the workers' logs."
+    )
+    if died_alone >= ALONE_MAX:
+        why = (
+            f"given up after {died_alone} workers died while they ran this and nothing else."
+            " Something in this step kills its worker: too much memory, a crash inside a library, a"
+            " signal. Look at the workers' logs."
+        )
+    error = TaskError(kind="lease_lost", code="poison", message=why)
     loop = run.loop if run.following is None else None
     iteration = loops.first_of(loop, command_id) if loop is not None else None
     if iteration is None:
         fail_run(turn, run, error)
         return
-    turn.record(
-        IterationFailed(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
-            iteration=iteration,
-            error=error,
-        )
-    )
+    turn.record(IterationFailed(**turn.of(run), iteration=iteration, error=error))
     close_command(turn, run, command_id)
     loops.go_on(turn, run)
-
-
-def _killed_its_workers(times: int) -> TaskError:
-    return TaskError(
-        kind="lease_lost",
-        code="poison",
-        message=f"given up after {times} workers died while they ran this and nothing else."
-        " Something in this step kills its worker: too much memory, a crash inside a library, a"
-        " signal. Look at the workers' logs.",
-    )
-
-
-def _lost_for_good(deliveries: int) -> TaskError:
-    return TaskError(
-        kind="lease_lost",
-        code="poison",
-        message=f"given up after {deliveries} deliveries: the workers that ran it died or lost"
-        " their lease. Something in this step may kill its worker; look at the workers' logs.",
-    )
 
 
 def _on_timer(turn: Turn, timer: TimerState) -> None:
@@ -470,9 +449,7 @@ def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     """Give a waiting run, or one waiting iteration of it, back to a worker."""
     if not _waits(run, iteration):
         return
-    turn.record(
-        StepResumed(at=turn.at, step_run_id=run.step_run_id, step=run.step, iteration=iteration)
-    )
+    turn.record(StepResumed(**turn.of(run), iteration=iteration))
     if run.loop is not None and run.following is None:
         loops.hand_out(turn, run)
     else:
@@ -620,7 +597,5 @@ def stop_everything(turn: Turn, reason: str) -> None:
     absorb_tokens(turn, reason)
     state = turn.state
     for run in list(state.runs.values()):
-        cancelled = StepCancelled(
-            at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason
-        )
+        cancelled = StepCancelled(**turn.of(run), reason=reason)
         end_run(turn, run, cancelled, reason)

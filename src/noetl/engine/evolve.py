@@ -412,15 +412,8 @@ def _close(state: ExecutionState, run: Run, command_id: str) -> None:
 
 
 def _timer_set(state: ExecutionState, fact: events.TimerSet) -> None:
-    state.timers[fact.timer_id] = TimerState(
-        timer_id=fact.timer_id,
-        fires_at=fact.fires_at,
-        purpose=fact.purpose,
-        step_run_id=fact.step_run_id,
-        token_id=fact.token_id,
-        iteration=fact.iteration,
-        name=fact.name,
-    )
+    told = {name: getattr(fact, name) for name in TimerState.__struct_fields__}
+    state.timers[fact.timer_id] = TimerState(**told)
     if fact.step_run_id is not None:
         state.runs[fact.step_run_id].timers[fact.timer_id] = None
     if fact.token_id is not None:

@@ -12,6 +12,7 @@ its ctx. Turns before that one are kept whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ from noetl.model.state import (
     Signal,
     StepSummary,
     TimerState,
+    Token,
 )
 
 AHEAD_MAX = 200
@@ -252,10 +254,7 @@ def seed(
         runs={named(run_id): _resting(run, named, timers) for run_id, run in state.runs.items()},
         timers=timers,
         steps=_steps(state, later),
-        signals={
-            _signal_name(one, named, state): _signal(one, named, state)
-            for one in state.signals.values()
-        },
+        signals={one.signal_id: one for one in _signals(state, named)},
         undo=[
             msgspec.structs.replace(one, step_run_id=named(one.step_run_id)) for one in state.undo
         ],
@@ -434,20 +433,19 @@ def take_back(
             loop.filled[segment] += 1
 
 
-def _signal_name(signal: Signal, named: Any, state: ExecutionState) -> str:
-    """Of a timer's signal the timer's name; those of the world keep theirs."""
-    return signal.signal_id if signal.signal_id in state.heard else named(signal.signal_id)
-
-
-def _signal(signal: Signal, named: Any, state: ExecutionState) -> Signal:
-    return msgspec.structs.replace(
-        signal,
-        signal_id=_signal_name(signal, named, state),
-        due=[named(one) for one in signal.due],
-    )
+def _signals(state: ExecutionState, named: Any) -> Iterator[Signal]:
+    """A timer's signal has the timer's name; those of the world keep theirs."""
+    for one in state.signals.values():
+        name = one.signal_id if one.signal_id in state.heard else named(one.signal_id)
+        due = [named(run_id) for run_id in one.due]
+        yield msgspec.structs.replace(one, signal_id=name, due=due)
 
 
 # --- The new execution -------------------------------------------------------------------------
+
+
+_OF_RUNS = ("step_run_id", "step", "number", "args", "block", "priority", "past", "partition")
+_OF_TOKENS = tuple(name for name in Token.__struct_fields__ if name not in ("timer", "order"))
 
 
 def record(turn: Turn, given: Seed) -> None:
@@ -455,19 +453,7 @@ def record(turn: Turn, given: Seed) -> None:
     state = given.state
     for run in state.runs.values():
         if run.compensates is None:
-            turn.record(
-                StepScheduled(
-                    at=turn.at,
-                    step_run_id=run.step_run_id,
-                    step=run.step,
-                    number=run.number,
-                    args=run.args,
-                    block=run.block,
-                    priority=run.priority,
-                    past=run.past,
-                    partition=run.partition,
-                )
-            )
+            turn.record(StepScheduled(at=turn.at, **{key: getattr(run, key) for key in _OF_RUNS}))
     taken = {name: getattr(state, name) for name in TAKEN_OVER}
     of_tokens = {one.timer for one in state.tokens.values() if one.timer is not None}
     taken["timers"] = {k: v for k, v in state.timers.items() if k not in of_tokens}
@@ -482,20 +468,7 @@ def record(turn: Turn, given: Seed) -> None:
         )
     )
     for token in sorted(state.tokens.values(), key=lambda one: one.order):
-        turn.record(
-            TokenCreated(
-                at=turn.at,
-                token_id=token.token_id,
-                step=token.step,
-                args=token.args,
-                arc=token.arc,
-                ready_at=token.ready_at,
-                priority=token.priority,
-                event=token.event,
-                past=token.past,
-                partition=token.partition,
-            )
-        )
+        turn.record(TokenCreated(at=turn.at, **{key: getattr(token, key) for key in _OF_TOKENS}))
         timer = state.timers.get(token.timer or "")
         if timer is not None:
             turn.record(

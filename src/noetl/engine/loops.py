@@ -323,10 +323,8 @@ def conclude(turn: Turn, run: Run) -> None:
         # What went wrong first is the failed iteration, if there is one.
         error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
     if values:
-        turn.record(
-            CtxPatched(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step)
-        )
-    turn.record(LoopDone(at=turn.at, step_run_id=run.step_run_id, step=run.step, **_stats(state)))
+        turn.record(CtxPatched(**turn.of(run), values=values))
+    turn.record(LoopDone(**turn.of(run) | _stats(state)))
     result = _result(turn, run)
     if error is not None:
         fail_run(turn, run, error, result)
@@ -383,21 +381,11 @@ class BadCollection(Exception):
 
 def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
     """The beginning of a loop. Raises BadCollection or EvaluationFailed."""
-    scope = server_scope(
-        turn,
-        run.step,
-        seed=run.step_run_id,
-        args=run.args,
-    )
+    scope = server_scope(turn, run.step, seed=run.step_run_id, args=run.args)
     program = turn.program.steps[run.step]
     asked = _whole(run.step, "max_in_flight", program.in_flight, scope)
     limit = turn.program.net.executor.limits.max_in_flight or math.inf
-    names: dict[str, Any] = {
-        "at": turn.at,
-        "step_run_id": run.step_run_id,
-        "step": run.step,
-        "segment": SEGMENT,
-    }
+    names = {**turn.of(run), "segment": SEGMENT}
     if loop.cursor is not None:
         frames = int(min(asked or FRAMES_DEFAULT, limit, OPEN_MAX))
         return LoopStarted(in_flight=frames, lanes=frames, max_pending=loop.max_pending, **names)
@@ -570,12 +558,7 @@ def _put_away(turn: Turn, run: Run, loop: LoopState, number: int) -> None:
     turn.effects.append(Keep(refs.segment_key(_results_key(run), number), body))
     turn.record(
         ResultsKept(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
-            segment=number,
-            size=len(body),
-            checksum=sha256(body).hexdigest(),
+            **turn.of(run), segment=number, size=len(body), checksum=sha256(body).hexdigest()
         )
     )
 

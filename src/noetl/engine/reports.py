@@ -138,11 +138,7 @@ def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
 def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending: Ending) -> None:
     """Go on where the run was when the rules for an event were handed to a worker."""
     turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
-    turn.record(
-        CaseProcessed(
-            at=turn.at, step_run_id=run.step_run_id, step=run.step, trigger_event=chain.event
-        )
-    )
+    turn.record(CaseProcessed(**turn.of(run), trigger_event=chain.event))
     chain = msgspec.structs.replace(
         chain,
         branch=len(chain.rules),
@@ -245,9 +241,7 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
     until = suspension.until if suspension.until is not None or child is not None else turn.at
     turn.record(
         StepWaiting(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
+            **turn.of(run),
             iteration=suspension.iteration,
             until=until,
             child=child,
@@ -292,16 +286,7 @@ def child_id(run: Run, suspension: Suspension) -> str:
 def _start_child(
     turn: Turn, run: Run, request: ChildRequest, child: str, iteration: int | None
 ) -> None:
-    turn.record(
-        ChildStarted(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
-            child=child,
-            path=request.path,
-            iteration=iteration,
-        )
-    )
+    turn.record(ChildStarted(**turn.of(run), child=child, path=request.path, iteration=iteration))
     above = turn.state.parent
     parent = Parent(
         execution_id=turn.execution_id,
@@ -348,16 +333,7 @@ def _meter(turn: Turn, run: Run, told: Iterable[Event]) -> TaskError | None:
             seconds += fact.outcome.meta.duration
     if not (calls or size or seconds):
         return None
-    turn.record(
-        QuotaUsed(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
-            calls=calls,
-            bytes=size,
-            seconds=seconds,
-        )
-    )
+    turn.record(QuotaUsed(**turn.of(run), calls=calls, bytes=size, seconds=seconds))
     step = turn.program.steps[run.step].step
     over = _exceeded(f'step "{run.step}"', step.quotas, run.used)
     if over is None and not (run.handles_failure or run.compensates):

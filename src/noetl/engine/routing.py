@@ -104,11 +104,7 @@ def _unmatched(
     undefined: Undefined = {}
     for arc in program.arcs:
         undefined |= arc.guard.undefined(scope) if arc.guard is not None else {}
-    turn.record(
-        NextUnmatched(
-            at=turn.at, step_run_id=ended.step_run_id, step=ended.step, undefined=undefined
-        )
-    )
+    turn.record(NextUnmatched(**turn.of(ended), undefined=undefined))
     if turn.program.net.executor.no_next_is_error:
         why = f" {sentence(undefined)}" if undefined else ""
         error = TaskError(

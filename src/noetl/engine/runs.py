@@ -239,20 +239,14 @@ def hear(
         undefined = case.misspelt(happening, scope, event)
         if undefined:
             turn.record(
-                CaseUnmatched(
-                    at=turn.at,
-                    step_run_id=run.step_run_id,
-                    step=run.step,
-                    trigger_event=happening.name,
-                    undefined=undefined,
-                )
+                CaseUnmatched(**turn.of(run), trigger_event=happening.name, undefined=undefined)
             )
         return None
     chain.rules = tuple(rule.label for rule in rules)
     if any(rule.needs_worker for rule in rules):
         _hand_over(turn, run, case, chain)
         return chain
-    turn.record(case.evaluated(chain, at=turn.at, step_run_id=run.step_run_id, step=run.step))
+    turn.record(case.evaluated(chain, **turn.of(run)))
     _follow(turn, run, case, rules, chain, scope)
     return chain
 
@@ -292,8 +286,7 @@ def _hand_over(turn: Turn, run: Run, case: CaseProgram, chain: Chain) -> None:
     let_go(turn, run)
     for child in run.children:
         turn.effects.append(CancelChild(child, "the step that waited for it has ended"))
-    where = {"at": turn.at, "step_run_id": run.step_run_id, "step": run.step}
-    turn.record(case.evaluated(chain, chain=chain, **where))
+    turn.record(case.evaluated(chain, chain=chain, **turn.of(run)))
     issue(turn, run)
 
 
@@ -315,23 +308,11 @@ def _follow(
         chain.branch = len(chain.rules)
         return
     if notes.ctx:
-        turn.record(
-            CtxPatched(at=turn.at, values=notes.ctx, step_run_id=run.step_run_id, step=run.step)
-        )
+        turn.record(CtxPatched(**turn.of(run), values=notes.ctx))
     if notes.vars:
-        turn.record(
-            VarsSet(at=turn.at, values=notes.vars, step_run_id=run.step_run_id, step=run.step)
-        )
+        turn.record(VarsSet(**turn.of(run), values=notes.vars))
     if notes.local or notes.yields:
-        turn.record(
-            StepPatched(
-                at=turn.at,
-                step_run_id=run.step_run_id,
-                step=run.step,
-                local=notes.local,
-                yields=notes.yields,
-            )
-        )
+        turn.record(StepPatched(**turn.of(run), local=notes.local, yields=notes.yields))
     if chain.routes and chain.error is None and chain.skipped is None:
         chain.error = decide_next(turn, run, winner(chain.routes), suppressed(chain))
 
@@ -352,9 +333,7 @@ def decide_next(
         return error_from(error)
     turn.record(
         NextEvaluated(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
+            **turn.of(run),
             selected=routing.goals,
             policy=routing.policy,
             winner_branch=routing.branch,
@@ -369,11 +348,7 @@ def decide_next(
 
 def _suppress(turn: Turn, run: Run, branches: tuple[str, ...], won: str) -> None:
     for branch in branches:
-        turn.record(
-            BranchSuppressed(
-                at=turn.at, step_run_id=run.step_run_id, step=run.step, branch=branch, winner=won
-            )
-        )
+        turn.record(BranchSuppressed(**turn.of(run), branch=branch, winner=won))
 
 
 # --- The end of the body --------------------------------------------------------------------------
@@ -490,6 +465,7 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         turn,
         run,
         StepDone(
+            # Spelt out, as `Turn.of` would: this happens in every step.
             at=turn.at,
             step_run_id=run.step_run_id,
             step=run.step,
@@ -504,7 +480,7 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
 
 def record_skipped(turn: Turn, run: Run, reason: str) -> None:
     """End a run as skipped: none of its arcs is taken."""
-    skipped = StepSkipped(at=turn.at, step_run_id=run.step_run_id, step=run.step, reason=reason)
+    skipped = StepSkipped(**turn.of(run), reason=reason)
     end_run(turn, run, skipped)
 
 
@@ -514,9 +490,7 @@ def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) ->
         turn,
         run,
         StepFailed(
-            at=turn.at,
-            step_run_id=run.step_run_id,
-            step=run.step,
+            **turn.of(run),
             error=error,
             result=result,
             emitted=turn.program.steps[run.step].step.emit,
@@ -544,11 +518,9 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     values = rendered(program.vars, scope, f"vars of step {run.step}")
     patch = rendered(program.patch, scope, f"set of step {run.step}")
     if values:
-        turn.record(VarsSet(at=turn.at, values=values, step_run_id=run.step_run_id, step=run.step))
+        turn.record(VarsSet(**turn.of(run), values=values))
     if patch:
-        turn.record(
-            CtxPatched(at=turn.at, values=patch, step_run_id=run.step_run_id, step=run.step)
-        )
+        turn.record(CtxPatched(**turn.of(run), values=patch))
 
 
 def end_run(

@@ -160,10 +160,8 @@ def _offer(turn: Turn, run: Run, signal: Signal) -> None:
         reason, chain = chain.error.message, None
     turn.record(
         SignalConsidered(
-            at=turn.at,
+            **turn.of(run),
             signal_id=signal.signal_id,
-            step_run_id=run.step_run_id,
-            step=run.step,
             taken=chain is not None,
             reason=reason,
         )

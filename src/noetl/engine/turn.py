@@ -12,7 +12,7 @@ import msgspec
 from noetl.engine.evolve import Recorder
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
-from noetl.model.events import Event, FinalStatus, Parent
+from noetl.model.events import Event, FinalStatus, Parent, StepDone, StepFailed
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
 from noetl.model.state import Run
@@ -99,3 +99,7 @@ class Turn(Recorder, eq=False, kw_only=True):
     last_word: CommandId | None = None
     """The command that is over whatever follows: by its own last report, or lost."""
     runs_started: int = 0
+
+    def of(self, run: Run | StepDone | StepFailed) -> dict[str, Any]:
+        """What every fact about a step run says: when it happened, and to which run."""
+        return {"at": self.at, "step_run_id": run.step_run_id, "step": run.step}

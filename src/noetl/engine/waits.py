@@ -47,12 +47,7 @@ def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | Timer
     Raises EvaluationFailed if a timer or the form cannot be made.
     """
     program = turn.program.steps[run.step]
-    scope = server_scope(
-        turn,
-        run.step,
-        seed=run.step_run_id,
-        args=run.args,
-    )
+    scope = server_scope(turn, run.step, seed=run.step_run_id, args=run.args)
     timers = [
         TimerSet(
             at=turn.at,
@@ -70,11 +65,7 @@ def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | Timer
         role=program.step.form_role,
     )
     waiting = StepWaiting(
-        at=turn.at,
-        step_run_id=run.step_run_id,
-        step=run.step,
-        listens=listens,
-        yields=(result,) if program.step.tasks else (),
+        **turn.of(run), listens=listens, yields=(result,) if program.step.tasks else ()
     )
     return [waiting, *timers]
 
