@@ -6,7 +6,6 @@ from collections.abc import Iterator, Set
 
 from noetl.dsl.building import Building
 from noetl.dsl.checks import Graph, sources, step_graph
-from noetl.dsl.walk import bodies
 from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
@@ -194,10 +193,9 @@ def _excluding(net: Net, graph: Graph, target: Step, before: list[str]) -> str |
 
 def errors_are_seen(building: Building, net: Net) -> None:
     """A task with rules should not continue after an error by accident."""
-    for body in bodies(net):
-        for task in building.parts(body).tasks:
-            if task.rules and task.kind != NOOP:
-                _check_fall_through(building, task)
+    for task in building.tasks(net):
+        if task.rules and task.kind != NOOP:
+            _check_fall_through(building, task)
 
 
 def _check_fall_through(building: Building, task: Task) -> None:

@@ -6,7 +6,7 @@ text, and checks can work on the net and still point into the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,20 @@ from noetl.dsl.expressions import Expressions
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
-from noetl.dsl.walk import Parts, parts_of
+from noetl.dsl.walk import Parts, bodies, parts_of
 from noetl.model.duration import seconds
-from noetl.model.net import Amount, Block, Condition, Limits, Net, Patch, ResultSchema, Step, Values
+from noetl.model.net import (
+    Amount,
+    Block,
+    Condition,
+    Limits,
+    Net,
+    Patch,
+    ResultSchema,
+    Step,
+    Task,
+    Values,
+)
 from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 
@@ -127,10 +138,12 @@ class Building:
             if part_place is not None:
                 self._places[id(thing), part] = part_place
 
-    def mark_as(self, thing: object, like: object) -> None:
-        """Give `thing` the places of `like`."""
-        parts = {part: self.written(like, part) for part in ("name", "kind", "task", "args")}
-        self.mark(thing, self.at(like), **parts)
+    def changed(self, task: Task, **fields: Any) -> Task:
+        """The task with other fields, at the same places."""
+        made = msgspec.structs.replace(task, **fields)
+        parts = {part: self.written(task, part) for part in ("name", "kind", "task", "args")}
+        self.mark(made, self.at(task), **parts)
+        return made
 
     def written(self, thing: object, part: str) -> Place | None:
         """The place of a part; None if it was not written."""
@@ -146,6 +159,11 @@ class Building:
         if parts is None:
             parts = self._parts[id(body)] = parts_of(body)
         return parts
+
+    def tasks(self, net: Net) -> Iterator[Task]:
+        """Every task of the net."""
+        for body in bodies(net):
+            yield from self.parts(body).tasks
 
     def value(self, node: Node | None, where: Where, home: Home) -> Any:
         """The plain value. Records every template in it."""

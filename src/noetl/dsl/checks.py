@@ -12,7 +12,7 @@ from noetl.dsl.nodes import Mapping
 from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
 from noetl.dsl.walk import bodies
 from noetl.model import fields, labels
-from noetl.model.net import PLAYBOOK, WORKBOOK, Jump, Net, Values
+from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Jump, KeychainEntry, Net, Step, Task, Values
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.triggers import KINDS
@@ -29,6 +29,7 @@ NOT_FOR_ITERATORS = NOT_FOR_STEPS | frozenset(
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 Check = Callable[[Building, Net], None]
+Named = Step | KeychainEntry | Block | Task
 
 
 def check_document(building: Building, written: WrittenPlaybook) -> None:
@@ -84,47 +85,27 @@ def check_document(building: Building, written: WrittenPlaybook) -> None:
             add("label-not-kept", wrong, label.place)
 
 
-def _unique(building: Building, code: str, what: str, named: Iterable[tuple[str, Place]]) -> None:
-    first: dict[str, Place] = {}
-    for name, place in named:
-        if name in first:
-            building.report.add(
-                code,
-                f'there are two {what} called "{name}"; the first is on line {first[name].line}.'
-                " Rename one of them.",
-                place,
-            )
-        elif name:
-            first[name] = place
-
-
 def names_are_unique(building: Building, net: Net) -> None:
-    _unique(
-        building,
-        "duplicate-step",
-        "steps",
-        ((step.name, building.at(step, "name")) for step in net.steps),
-    )
-    _unique(
-        building,
-        "duplicate-keychain",
-        "keychain entries",
-        ((entry.name, building.at(entry, "name")) for entry in net.keychain),
-    )
-    _unique(
-        building,
-        "duplicate-task",
-        "workbook entries",
-        ((block.name, building.at(block, "name")) for block in net.workbook),
-    )
+    named: list[tuple[str, str, Iterable[Named]]] = [
+        ("duplicate-step", "steps", net.steps),
+        ("duplicate-keychain", "keychain entries", net.keychain),
+        ("duplicate-task", "workbook entries", net.workbook),
+    ]
     for body in bodies(net):
-        for tasks in building.parts(body).pipelines:
-            _unique(
-                building,
-                "duplicate-task",
-                "tasks",
-                ((task.name, building.at(task, "name")) for task in tasks),
-            )
+        named += [("duplicate-task", "tasks", tasks) for tasks in building.parts(body).pipelines]
+    for code, what, things in named:
+        first: dict[str, Place] = {}
+        for thing in things:
+            name, place = thing.name, building.at(thing, "name")
+            if name in first:
+                building.report.add(
+                    code,
+                    f'there are two {what} called "{name}"; the first is on line'
+                    f" {first[name].line}. Rename one of them.",
+                    place,
+                )
+            elif name:
+                first[name] = place
 
 
 def names_are_usable(building: Building, net: Net) -> None:
@@ -210,21 +191,18 @@ def jumps_land(building: Building, net: Net) -> None:
 def references_exist(building: Building, net: Net) -> None:
     """Workbook calls and compensations must name something that exists."""
     blocks = [block.name for block in net.workbook]
-    for body in bodies(net):
-        for task in building.parts(body).tasks:
-            name = task.config.get("task")
-            if task.kind != WORKBOOK or not isinstance(name, str) or has_template(name):
-                continue
-            if name not in blocks:
-                building.report.add(
-                    "unknown-workbook-task",
-                    f'the workbook has no entry "{name}".'
-                    + (
-                        building.report.suggest(name, blocks)
-                        or " Add it under the root key `workbook`."
-                    ),
-                    building.at(task, "task"),
-                )
+    for task in building.tasks(net):
+        name = task.config.get("task")
+        if task.kind != WORKBOOK or not isinstance(name, str) or has_template(name):
+            continue
+        if name not in blocks:
+            hint = building.report.suggest(name, blocks)
+            building.report.add(
+                "unknown-workbook-task",
+                f'the workbook has no entry "{name}".'
+                + (hint or " Add it under the root key `workbook`."),
+                building.at(task, "task"),
+            )
     steps = [step.name for step in net.steps]
     for step in net.steps:
         if step.compensate is not None and step.compensate not in (*steps, *blocks):
@@ -329,19 +307,18 @@ def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
     declared = [entry.name for entry in net.keychain]
     if not declared:
         return
-    for body in bodies(net):
-        for task in building.parts(body).tasks:
-            for key in ("auth", "credential"):
-                name = task.config.get(key)
-                if not isinstance(name, str) or name in declared or not is_slip(name, declared):
-                    continue
-                building.report.add(
-                    "undeclared-keychain",
-                    f'`{key}` of task "{task.name}" names "{name}", which the keychain does not'
-                    f" have.{building.report.suggest(name, declared)} A stored credential of that"
-                    " name would be used.",
-                    building.at(task),
-                )
+    for task in building.tasks(net):
+        for key in ("auth", "credential"):
+            name = task.config.get(key)
+            if not isinstance(name, str) or name in declared or not is_slip(name, declared):
+                continue
+            building.report.add(
+                "undeclared-keychain",
+                f'`{key}` of task "{task.name}" names "{name}", which the keychain does not'
+                f" have.{building.report.suggest(name, declared)} A stored credential of that"
+                " name would be used.",
+                building.at(task),
+            )
 
 
 def cursors_belong_to_steps(building: Building, net: Net) -> None:
@@ -401,17 +378,16 @@ def inputs_make_sense(building: Building, net: Net) -> None:
 def calls_fit(building: Building, net: Net) -> None:
     """Calls of known playbooks must pass inputs that those take."""
     known = {net.path: net, **building.known.playbooks}
-    for body in bodies(net):
-        for task in building.parts(body).tasks:
-            called = known.get(str(task.config.get("path")))
-            payload = task.config.get("payload", {})
-            if task.kind != PLAYBOOK or called is None or "version" in task.config:
-                continue
-            if not called.executor.inputs or not isinstance(payload, dict):
-                continue
-            place = building.written(task, "args") or building.at(task)
-            for misfit in _misfits(called, {**payload, **task.inputs}):
-                building.report.add("bad-call", f'"{called.path}" {misfit}', place)
+    for task in building.tasks(net):
+        called = known.get(str(task.config.get("path")))
+        payload = task.config.get("payload", {})
+        if task.kind != PLAYBOOK or called is None or "version" in task.config:
+            continue
+        if not called.executor.inputs or not isinstance(payload, dict):
+            continue
+        place = building.written(task, "args") or building.at(task)
+        for misfit in _misfits(called, {**payload, **task.inputs}):
+            building.report.add("bad-call", f'"{called.path}" {misfit}', place)
 
 
 def _misfits(called: Net, given: Values) -> Iterator[str]:

@@ -393,15 +393,10 @@ def _with_defaults(
         return tasks
     found = []
     for task in tasks:
-        made = task
         placed = {**building.kind_defaults.get(task.kind, {}), **own.get(task.kind, {})}
         if placed:
-            config = {**placed, **task.config}
-            made = msgspec.structs.replace(
-                task, config={key: config[key] for key in sorted(config)}
-            )
-            building.mark_as(made, task)
-        found.append(made)
+            task = building.changed(task, config=dict(sorted({**placed, **task.config}.items())))
+        found.append(task)
     return tuple(found)
 
 
@@ -412,9 +407,7 @@ def _yielding(
     schema = result_schema(building, written)
     if schema is None or not tasks:
         return tasks
-    last = msgspec.structs.replace(tasks[-1], schema=schema)
-    building.mark_as(last, tasks[-1])
-    return (*tasks[:-1], last)
+    return (*tasks[:-1], building.changed(tasks[-1], schema=schema))
 
 
 def _frame(building: Building, written: WrittenStep, home: Home, outer: Values) -> Frame:

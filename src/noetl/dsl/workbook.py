@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import msgspec
-
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
@@ -163,9 +161,7 @@ def _promising(building: Building, tasks: tuple[Task, ...], promised: Values) ->
         if names:
             own = found[index].spec.get("assert", {})
             spec = {**found[index].spec, "assert": {**own, key: names}}
-            changed = msgspec.structs.replace(found[index], spec=spec)
-            building.mark_as(changed, found[index])
-            found[index] = changed
+            found[index] = building.changed(found[index], spec=spec)
     return tuple(found)
 
 
@@ -190,9 +186,7 @@ def _block(building: Building, name: str, place: Place, entry: _Entry, outer: Va
         # Inputs that a task which is an entry writes out are defaults of the entry.
         inputs = {k: v for k, v in tasks[0].inputs.items() if not _holds_template(v)}
         computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
-        only = msgspec.structs.replace(tasks[0], inputs=computed)
-        building.mark_as(only, tasks[0])
-        tasks = (only,)
+        tasks = (building.changed(tasks[0], inputs=computed),)
     else:
         inputs = building.values(entry.args, Where.TASK, home)
     made = Block(
