@@ -13,7 +13,7 @@ value out of the scope: any of them may be a secret.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, UndefinedValue
 
@@ -30,19 +30,11 @@ __all__ = [
 SHOWN_MAX = 160
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateProblem:
-    """One thing that is wrong with the text of a template.
-
-    The offsets count from 0 and start at the first character of the template; `path` says which
-    leaf of a compiled structure it is, and is empty for a single text.
-    """
+class TemplateProblem(NamedTuple):
+    """One thing that is wrong with the text of a template."""
 
     code: str
     message: str
-    offset_line: int = 0
-    offset_column: int = 0
-    path: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"

@@ -8,7 +8,6 @@ All problems of a template are found at once, and each message says what to writ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from jinja2 import Environment, nodes
@@ -60,13 +59,13 @@ def parse(source: str) -> nodes.Template:
         _check_nesting(source)
         tree = Parser(SYNTAX, source).parse()
     except TemplateSyntaxError as error:
-        raise TemplateRefused((_syntax_problem(source, error),)) from None
+        raise TemplateRefused((_syntax_problem(error),)) from None
     except RecursionError:
         raise _too_deep() from None
     except (ValueError, OverflowError):  # a number that Python will not read
         raise _refused("template-syntax", "a number in the template is too long") from None
     _check_depth(tree)
-    problems = _problems_of(tree, source)
+    problems = _problems_of(tree)
     if problems:
         raise TemplateRefused(problems)
     return tree
@@ -74,16 +73,6 @@ def parse(source: str) -> nodes.Template:
 
 def _refused(code: str, message: str) -> TemplateRefused:
     return TemplateRefused((TemplateProblem(code, message),))
-
-
-def _problem_at(source: str, line: int, word: str, code: str, message: str) -> TemplateProblem:
-    """A problem at a word of a line, or at the tag around it: Jinja knows lines but no columns."""
-    lines = source.splitlines() or [""]
-    index = min(max(line - 1, 0), len(lines) - 1)
-    found = [lines[index].find(mark) for mark in ("{{", "{%", "{#")]
-    start = min((position for position in found if position >= 0), default=0)
-    named = re.search(rf"\b{re.escape(word)}\b", lines[index][start:]) if word else None
-    return TemplateProblem(code, message, index, start + (named.start() if named else 0))
 
 
 def keywords(node: nodes.Filter | nodes.Test | nodes.Call) -> Iterator[tuple[str, nodes.Expr]]:
@@ -97,24 +86,19 @@ _SIGNS = {"end of print statement": "}}", "end of statement block": "%}"}
 """Jinja's names of these signs, and the signs."""
 
 
-def _syntax_problem(source: str, error: TemplateSyntaxError) -> TemplateProblem:
+def _syntax_problem(error: TemplateSyntaxError) -> TemplateProblem:
     message = error.message or "not a template"
     for name, sign in _SIGNS.items():
         message = message.replace(name, sign)
     if message.startswith("Encountered unknown tag"):
         name = shortened(message.split("'")[1], 60) if "'" in message else ""
         if not name.startswith(("end", "else", "elif")):
-            return _problem_at(
-                source,
-                error.lineno,
-                name,
+            return TemplateProblem(
                 "template-unsupported",
                 f"`{{% {name} %}}` is not supported: templates have if, for, set, with, filter and "
                 "raw. Do the rest in a python task.",
             )
-    return _problem_at(
-        source, error.lineno, "", "template-syntax", f"template: {shortened(message)}"
-    )
+    return TemplateProblem("template-syntax", f"template: {shortened(message)}")
 
 
 def _too_deep() -> TemplateRefused:
@@ -191,8 +175,8 @@ def _check_depth(tree: nodes.Node) -> None:
 
 # --- What a tree may contain ---------------------------------------------------------------------
 
-Found = tuple[str, str, str]
-"""Code, message, and the word to point at."""
+Found = tuple[str, str]
+"""Code and message."""
 
 ALLOWED: frozenset[type[nodes.Node]] = frozenset(
     {
@@ -220,7 +204,7 @@ REFUSED: dict[type[nodes.Node], tuple[str, str]] = {
 }
 
 
-def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ...]:
+def _problems_of(tree: nodes.Template) -> tuple[TemplateProblem, ...]:
     """Everything in the tree that is not allowed, in the order of the text."""
     found: list[tuple[int, Found]] = []
     pending: list[nodes.Node] = [tree]
@@ -230,10 +214,7 @@ def _problems_of(tree: nodes.Template, source: str) -> tuple[TemplateProblem, ..
         found += [(node.lineno or 1, each) for each in _node_problems(node)]
         if type(node) in ALLOWED:
             pending.extend(node.iter_child_nodes())
-    found.sort()
-    return tuple(
-        _problem_at(source, line, word, code, message) for line, (code, message, word) in found
-    )
+    return tuple(TemplateProblem(*each) for _, each in sorted(found))
 
 
 def _node_problems(node: nodes.Node) -> Iterator[Found]:
@@ -243,7 +224,7 @@ def _node_problems(node: nodes.Node) -> Iterator[Found]:
     elif kind not in ALLOWED:
         word, remedy = REFUSED.get(kind, ("", "use a python task"))
         shown = f"{{% {word} %}}" if word else kind.__name__
-        yield "template-unsupported", f"`{shown}` is not supported: {remedy}.", word
+        yield "template-unsupported", f"`{shown}` is not supported: {remedy}."
 
 
 def _check_filter(node: nodes.Filter) -> Iterator[Found]:
@@ -265,11 +246,7 @@ def _check_named(
     what: str, name: object, known: Mapping[str, Callable[..., object]]
 ) -> Iterator[Found]:
     if not isinstance(name, str) or name not in known:
-        yield (
-            f"unknown-{what}",
-            f'there is no {what} "{name}".' + did_you_mean(str(name), known),
-            str(name),
-        )
+        yield f"unknown-{what}", f'there is no {what} "{name}".' + did_you_mean(str(name), known)
 
 
 def _check_test(node: nodes.Test) -> Iterator[Found]:
@@ -283,13 +260,13 @@ def _check_arguments(
     name: str, function: Callable[..., object], node: nodes.Filter | nodes.Test | nodes.Call
 ) -> Iterator[Found]:
     if node.dyn_args is not None or node.dyn_kwargs is not None:
-        yield "template-unsupported", "`*` and `**` in arguments are not supported.", name
+        yield "template-unsupported", "`*` and `**` in arguments are not supported."
         return
     named = dict(keywords(node))
     if len(named) < len(node.kwargs):
-        yield "template-syntax", f'"{name}" is given an argument twice', name
+        yield "template-syntax", f'"{name}" is given an argument twice'
     elif fault := misfit(name, function, len(node.args), named):
-        yield "template-syntax", fault, name
+        yield "template-syntax", fault
 
 
 _DECLARED = dict.fromkeys(
@@ -308,7 +285,6 @@ def _check_call(node: nodes.Call) -> Iterator[Found]:
                 "unknown-function",
                 f'there is no function "{callee.name}": templates have now(), uuid() and range().'
                 + (_DECLARED.get(callee.name) or _instead(callee.name, FUNCTIONS)),
-                callee.name,
             )
     elif isinstance(callee, nodes.Getattr):
         yield from _check_method(callee.attr, node)
@@ -316,19 +292,15 @@ def _check_call(node: nodes.Call) -> Iterator[Found]:
         yield (
             "template-unsupported",
             "only the listed functions and methods can be called, not a value.",
-            "",
         )
 
 
 def _check_method(name: str, node: nodes.Call) -> Iterator[Found]:
     if name not in METHODS:
-        yield (
-            "template-unsupported",
-            f'there is no method ".{name}()" on plain data.' + _instead(name, METHODS),
-            name,
-        )
+        instead = _instead(name, METHODS)
+        yield "template-unsupported", f'there is no method ".{name}()" on plain data.{instead}'
     elif node.kwargs:
-        yield "template-unsupported", f".{name}() takes its arguments in order only.", name
+        yield "template-unsupported", f".{name}() takes its arguments in order only."
     else:
         yield from _check_arguments(name, METHODS[name][1], node)
 
@@ -343,14 +315,14 @@ def _instead(name: str, known: Iterable[str]) -> str:
 
 def _check_for(node: nodes.For) -> Iterator[Found]:
     if node.recursive:
-        yield "template-unsupported", "`recursive` loops are not supported.", "recursive"
+        yield "template-unsupported", "`recursive` loops are not supported."
     if "loop" in targets(node.target):
-        yield "template-syntax", "`loop` is the loop itself; name its items otherwise.", "loop"
+        yield "template-syntax", "`loop` is the loop itself; name its items otherwise."
 
 
 def _check_constant(node: nodes.Const) -> Iterator[Found]:
     if isinstance(node.value, int) and node.value.bit_length() > INTEGER_BITS_MAX:
-        yield "template-too-large", f"a number may have at most {INTEGER_BITS_MAX} bits.", ""
+        yield "template-too-large", f"a number may have at most {INTEGER_BITS_MAX} bits."
 
 
 CHECKS: dict[type[nodes.Node], Callable[..., Iterator[Found]]] = {

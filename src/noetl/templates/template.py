@@ -7,7 +7,6 @@ templates in it filled in. All of them are immutable to their users and shared b
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -362,29 +361,27 @@ def _below(place: str, key: object) -> str:
 def compile_value(value: object) -> Compiled:
     """Compile a value that may contain templates.
 
-    Raises TemplateRefused with the problems of all its leaves, each with its path.
+    Raises TemplateRefused with the problems of all its leaves.
     """
     problems: list[TemplateProblem] = []
-    plan = _plan_of(value, (), problems)
+    plan = _plan_of(value, problems)
     if problems:
         raise TemplateRefused(tuple(problems))
     return Compiled(value, plan)
 
 
-def _plan_of(
-    value: object, path: tuple[str | int, ...], problems: list[TemplateProblem]
-) -> _Plan | None:
+def _plan_of(value: object, problems: list[TemplateProblem]) -> _Plan | None:
     if isinstance(value, str) and is_template(value):
         try:
             return compile_text(value)
         except TemplateRefused as refusal:
-            problems += [replace(each, path=path) for each in refusal.problems]
+            problems += refusal.problems
             return None
     if not isinstance(value, dict | list):
         return None
     changing: dict[object, _Plan] = {}
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        plan = _plan_of(part, (*path, key if isinstance(key, int) else str(key)), problems)
+        plan = _plan_of(part, problems)
         if plan is not None:
             changing[key] = plan
     return _Branch(value, changing) if changing else None
