@@ -9,8 +9,9 @@ functions; `docs/decisions/0028-own-schema-validator.md` says why this validator
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sized
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -202,38 +203,29 @@ class Schema:
             return lambda value, at, looks: None
         if schema is False:
             return lambda value, at, looks: (at, "is not allowed.")
-        checks = [
-            made
-            for key, value in schema.items()
-            if (made := self._keyword(key, value, schema)) is not None
-        ]
+        made = (self._keyword(key, value, schema) for key, value in schema.items())
+        checks = [one for one in made if one is not None]
 
         def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
             looks.left -= 1
             if looks.left < 0 or len(at) > DATA_DEPTH_MAX:
                 raise TooMuch
-            for one in checks:
-                found = one(value, at, looks)
-                if found is not None:
-                    return found
-            return None
+            return _all(checks, value, at, looks)
 
         return check
 
     def _keyword(self, key: str, given: Any, schema: Mapping[str, Any]) -> Check | None:
         match key:
             case "type":
-                return _has_type(given if isinstance(given, list) else [given])
-            case "enum":
-                return _one_of(given)
-            case "const":
-                return _one_of([given])
+                return partial(_has_type, given if isinstance(given, list) else [given])
+            case "enum" | "const":
+                return partial(_one_of, given if key == "enum" else [given])
             case "pattern":
-                return _matches(given)
+                return partial(_matches, _pattern(given), given)
             case "required":
-                return _has_keys(given)
+                return partial(_has_keys, given)
             case "dependentRequired":
-                return _dependent_keys(given)
+                return partial(_dependent_keys, given)
             case "uniqueItems" if given:
                 return _unique
             case "properties" | "patternProperties" | "additionalProperties":
@@ -243,24 +235,27 @@ class Schema:
                 first = next(one for one in schema if one in ("items", "prefixItems"))
                 return self._array(schema) if key == first else None
             case "contains":
-                return self._containing(schema)
+                least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
+                return partial(_contains, self._compiled(given), least, most)
             case "propertyNames":
-                return self._named(self._compiled(given))
+                return partial(_named, self._compiled(given))
             case "dependentSchemas":
-                return self._dependent({name: self._compiled(one) for name, one in given.items()})
+                by_name = {name: self._compiled(one) for name, one in given.items()}
+                return partial(_dependent, by_name)
             case "allOf":
-                return _all([self._compiled(one) for one in given])
-            case "anyOf":
-                return _any_or_one([self._compiled(one) for one in given], exactly=False)
-            case "oneOf":
-                return _any_or_one([self._compiled(one) for one in given], exactly=True)
+                return partial(_all, [self._compiled(one) for one in given])
+            case "anyOf" | "oneOf":
+                choices = [self._compiled(one) for one in given]
+                return partial(_any_or_one, choices, key == "oneOf")
             case "not":
-                return _none(self._compiled(given))
+                return partial(_none, self._compiled(given))
             case "if":
                 return self._condition(schema)
             case "$ref":
                 return self._reference(given)
-        return _bound(key, given) if key in _COUNTS | _NUMBERS else None
+        if key in _NUMBERS:
+            return partial(_bound, key, given)
+        return partial(_size, key, given) if key[3:] in _AMOUNTS else None
 
     def _reference(self, reference: str) -> Check:
         def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
@@ -321,40 +316,6 @@ class Schema:
 
         return check
 
-    def _containing(self, schema: Mapping[str, Any]) -> Check:
-        inner = self._compiled(schema["contains"])
-        least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
-
-        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-            if not isinstance(value, list):
-                return None
-            count = sum(inner(part, at, looks) is None for part in value)
-            if least <= count <= most:
-                return None
-            return at, f"has {count} elements that fit `contains`."
-
-        return check
-
-    @staticmethod
-    def _named(inner: Check) -> Check:
-        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-            for name in value if isinstance(value, dict) else ():
-                if (found := inner(name, at, looks)) is not None:
-                    return at, f'has the name "{name[:60]}", which {found[1]}'
-            return None
-
-        return check
-
-    @staticmethod
-    def _dependent(by_name: dict[str, Check]) -> Check:
-        def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-            for name, one in by_name.items() if isinstance(value, dict) else ():
-                if name in value and (found := one(value, at, looks)) is not None:
-                    return found
-            return None
-
-        return check
-
     def _condition(self, schema: Mapping[str, Any]) -> Check:
         when = self._compiled(schema["if"])
         then, otherwise = (self._compiled(schema.get(key, True)) for key in ("then", "else"))
@@ -408,17 +369,14 @@ def type_of(value: Any) -> str:
     return next((name for name in TYPES if _HAS_TYPE[name](value)), type(value).__name__)
 
 
-def _has_type(names: list[str]) -> Check:
-    tests = tuple(_HAS_TYPE[name] for name in names)
-    wanted = " or ".join(names)
+# A check takes what its keyword says, then a value, its place, and the looks that are left.
 
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        for test in tests:
-            if test(value):
-                return None
-        return at, f"is {type_of(value)}, not {wanted}."
 
-    return check
+def _has_type(names: list[str], value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    for name in names:
+        if _HAS_TYPE[name](value):
+            return None
+    return at, f"is {type_of(value)}, not {' or '.join(names)}."
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -432,16 +390,12 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _one_of(values: list[Any]) -> Check:
+def _one_of(values: list[Any], value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    looks.left -= len(values)
+    if any(_same(value, one) for one in values):
+        return None
     shown = ", ".join(msgspec.json.encode(one).decode()[:40] for one in values[:10])
-
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        looks.left -= len(values)
-        if any(_same(value, one) for one in values):
-            return None
-        return at, f"is not {'one of ' if len(values) > 1 else ''}{shown}."
-
-    return check
+    return at, f"is not {'one of ' if len(values) > 1 else ''}{shown}."
 
 
 def _pattern(text: str) -> Any:
@@ -450,37 +404,52 @@ def _pattern(text: str) -> Any:
     return re2.compile(text)
 
 
-def _matches(pattern: str) -> Check:
-    compiled_pattern = _pattern(pattern)
-
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        if not isinstance(value, str) or compiled_pattern.search(value):
-            return None
-        return at, f"does not match {pattern[:80]}."
-
-    return check
-
-
-def _has_keys(names: list[str]) -> Check:
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        if isinstance(value, dict):
-            for name in names:
-                if name not in value:
-                    return at, f"lacks `{name}`."
+def _matches(pattern: Any, written: str, value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    if not isinstance(value, str) or pattern.search(value):
         return None
+    return at, f"does not match {written[:80]}."
 
-    return check
+
+def _has_keys(names: list[str], value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    for name in names if isinstance(value, dict) else ():
+        if name not in value:
+            return at, f"lacks `{name}`."
+    return None
 
 
-def _dependent_keys(by_name: dict[str, list[str]]) -> Check:
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        for name, needed in by_name.items() if isinstance(value, dict) else ():
-            for other in needed if name in value else ():
-                if other not in value:
-                    return at, f"has `{name}` and lacks `{other}`."
+def _dependent_keys(
+    by_name: dict[str, list[str]], value: Any, at: Path, looks: _Looks
+) -> Wrong | None:
+    for name, needed in by_name.items() if isinstance(value, dict) else ():
+        for other in needed if name in value else ():
+            if other not in value:
+                return at, f"has `{name}` and lacks `{other}`."
+    return None
+
+
+def _contains(
+    inner: Check, least: float, most: float, value: Any, at: Path, looks: _Looks
+) -> Wrong | None:
+    if not isinstance(value, list):
         return None
+    count = sum(inner(part, at, looks) is None for part in value)
+    if least <= count <= most:
+        return None
+    return at, f"has {count} elements that fit `contains`."
 
-    return check
+
+def _named(inner: Check, value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    for name in value if isinstance(value, dict) else ():
+        if (found := inner(name, at, looks)) is not None:
+            return at, f'has the name "{name[:60]}", which {found[1]}'
+    return None
+
+
+def _dependent(by_name: dict[str, Check], value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    for name, one in by_name.items() if isinstance(value, dict) else ():
+        if name in value and (found := one(value, at, looks)) is not None:
+            return found
+    return None
 
 
 def _frozen(value: Any) -> Any:
@@ -505,48 +474,36 @@ def _unique(value: Any, at: Path, looks: _Looks) -> Wrong | None:
     return None
 
 
-_AMOUNTS: dict[str, tuple[Callable[[Any], Any], str, bool]] = {
-    "minLength": (lambda v: len(v) if isinstance(v, str) else None, "characters", True),
-    "maxLength": (lambda v: len(v) if isinstance(v, str) else None, "characters", False),
-    "minItems": (lambda v: len(v) if isinstance(v, list) else None, "elements", True),
-    "maxItems": (lambda v: len(v) if isinstance(v, list) else None, "elements", False),
-    "minProperties": (lambda v: len(v) if isinstance(v, dict) else None, "keys", True),
-    "maxProperties": (lambda v: len(v) if isinstance(v, dict) else None, "keys", False),
+_AMOUNTS: dict[str, tuple[type[Sized], str]] = {
+    "Length": (str, "characters"),
+    "Items": (list, "elements"),
+    "Properties": (dict, "keys"),
 }
 
 
-def _bound(key: str, bound: Any) -> Check | None:
-    """The check of a bound on a number or a length."""
-    if key in _AMOUNTS:
-        measure, what, is_least = _AMOUNTS[key]
-
-        def check_length(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-            amount = measure(value)
-            if amount is None or (amount >= bound if is_least else amount <= bound):
-                return None
-            return (
-                at,
-                f"has {amount} {what}; the {'minimum' if is_least else 'maximum'} is {bound}.",
-            )
-
-        return check_length
-    tests: dict[str, Callable[[Any], bool]] = {
-        "minimum": lambda value: value >= bound,
-        "maximum": lambda value: value <= bound,
-        "exclusiveMinimum": lambda value: value > bound,
-        "exclusiveMaximum": lambda value: value < bound,
-        "multipleOf": lambda value: _is_multiple(value, bound),
-    }
-    test = tests.get(key)
-    if test is None:
+def _size(key: str, bound: Any, value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    kind, what = _AMOUNTS[key[3:]]
+    if not isinstance(value, kind):
         return None
+    amount, is_least = len(value), key.startswith("min")
+    if amount >= bound if is_least else amount <= bound:
+        return None
+    return at, f"has {amount} {what}; the {'minimum' if is_least else 'maximum'} is {bound}."
 
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        if not _is_number(value) or test(value):
-            return None
-        return at, f"is {value}, which breaks `{key}: {bound}`."
 
-    return check
+_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+    "multipleOf": lambda value, of: _is_multiple(value, of),
+}
+
+
+def _bound(key: str, bound: Any, value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    if not _is_number(value) or _BOUNDS[key](value, bound):
+        return None
+    return at, f"is {value}, which breaks `{key}: {bound}`."
 
 
 def _is_multiple(value: float, of: float) -> bool:
@@ -556,42 +513,35 @@ def _is_multiple(value: float, of: float) -> bool:
     return math.isfinite(quotient) and quotient == round(quotient)
 
 
-def _all(checks: list[Check]) -> Check:
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        for one in checks:
-            if (found := one(value, at, looks)) is not None:
-                return found
+def _all(checks: list[Check], value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    for one in checks:
+        if (found := one(value, at, looks)) is not None:
+            return found
+    return None
+
+
+def _any_or_one(
+    checks: list[Check], exactly: bool, value: Any, at: Path, looks: _Looks
+) -> Wrong | None:
+    nearest: Wrong | None = None
+    fits = 0
+    for one in checks:
+        found = one(value, at, looks)
+        if found is None:
+            fits += 1
+            if not exactly:
+                return None
+        elif nearest is None or len(found[0]) > len(nearest[0]):
+            nearest = found
+    if fits == 1:
         return None
-
-    return check
-
-
-def _any_or_one(checks: list[Check], *, exactly: bool) -> Check:
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        nearest: Wrong | None = None
-        fits = 0
-        for one in checks:
-            found = one(value, at, looks)
-            if found is None:
-                fits += 1
-                if not exactly:
-                    return None
-            elif nearest is None or len(found[0]) > len(nearest[0]):
-                nearest = found
-        if fits == 1:
-            return None
-        if fits:
-            return at, f"fits {fits} schemas of `oneOf`, not one."
-        return nearest
-
-    return check
+    if fits:
+        return at, f"fits {fits} schemas of `oneOf`, not one."
+    return nearest
 
 
-def _none(inner: Check) -> Check:
-    def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
-        return (at, "is what `not` excludes.") if inner(value, at, looks) is None else None
-
-    return check
+def _none(inner: Check, value: Any, at: Path, looks: _Looks) -> Wrong | None:
+    return (at, "is what `not` excludes.") if inner(value, at, looks) is None else None
 
 
 # --- What a schema tells about a value ---------------------------------------------------------
