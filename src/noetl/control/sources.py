@@ -24,7 +24,7 @@ from noetl.model.ids import derive
 from noetl.model.triggers import Consumer, FilesSource, NatsSource, PostgresSource
 from noetl.store.triggers import Messages
 from noetl.tools.egress import check_egress
-from noetl.tools.failures import lacking
+from noetl.tools.failures import Failed, need
 from noetl.tools.plain_data import plain
 from noetl.tools.resources import ToolResources
 
@@ -95,8 +95,10 @@ async def opened(consumer: Consumer, around: Surroundings) -> AsyncIterator[Sour
 
 
 def _need(extra: str, module: str) -> None:
-    if (lack := lacking(extra, module)) is not None and lack.error is not None:
-        raise BadRequest(lack.error.message)
+    try:
+        need(extra, module)
+    except Failed as lack:
+        raise BadRequest(str(lack)) from None
 
 
 # --- NATS ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.model.older_forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
-from noetl.model.toolshape import ToolShape
+from noetl.model.toolshape import ToolShape as ToolShape  # plug-ins import it from here
 
 if TYPE_CHECKING:
     from noetl.tools.credentials import SharedTokens
@@ -106,17 +106,26 @@ class Tool(ToolShape, frozen=True, kw_only=True):
     """A step that uses it, in YAML, for `noetl tools show` and the docs."""
 
 
-def run_of(module: str) -> Run:
-    """The function `run` of that module, which is imported by the first call: checking a task needs
-    its config, and only running it needs the libraries.
+def run_of(module: str, *given: Any, extra: str = "", libraries: tuple[str, ...] = ()) -> Run:
+    """Calls the function `run` of that module, after what is `given` here with config and context,
+    and makes an outcome of the failure that it raises.
+
+    The module is imported by the first call: checking a task needs its config, and only running it
+    needs the libraries. `extra` brings those that a worker may lack.
     """
-    found: Run | None = None
+    found: Callable[..., Awaitable[Outcome]] | None = None
 
     async def run(config: Any, context: ToolContext) -> Outcome:
+        from noetl.tools.failures import Failed, need
+
         nonlocal found
-        if found is None:
-            found = import_module(module).run
-        return await found(config, context)
+        try:
+            if found is None:
+                need(extra, *libraries)
+                found = import_module(module).run
+            return await found(*given, config, context)
+        except Failed as problem:
+            return problem.outcome
 
     return run
 
@@ -246,26 +255,3 @@ def older_script(task: Written, inline: str, auth: str = "auth") -> None:
         if source.has("auth"):
             source.move("auth", task, auth, f"write `{auth}` on the task itself")
     task.put("script", uri.removeprefix("file://"), "write the address: `script: …`")
-
-
-__all__ = [
-    "OLDER_SCRIPT",
-    "Count",
-    "Credential",
-    "Duration",
-    "ExitCode",
-    "Name",
-    "Options",
-    "Reference",
-    "Run",
-    "Size",
-    "TaskLog",
-    "Timeouts",
-    "Tool",
-    "ToolConfig",
-    "ToolContext",
-    "ToolShape",
-    "about",
-    "older_script",
-    "run_of",
-]

@@ -1,8 +1,13 @@
-"""How tools fail: the exceptions they raise, and the outcomes these become."""
+"""How tools fail: the exceptions they raise, and the outcomes these become.
+
+A kind raises `Failed` wherever it notices a failure; `base.run_of` makes the outcome of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -23,6 +28,11 @@ class Failed(Exception):
         retryable = kind in RETRYABLE if retryable is None else retryable
         self.outcome = failed(kind, message, retryable=retryable, **fields)
 
+    @property
+    def error(self) -> TaskError:
+        assert self.outcome.error is not None
+        return self.outcome.error
+
 
 def failed_with(known: Outcome | TaskError) -> Failed:
     """The exception for a known failure."""
@@ -33,10 +43,13 @@ def failed_with(known: Outcome | TaskError) -> Failed:
     return found
 
 
-class Foreseen(Exception):
-    """An expected failure caused by the task or its data; each subclass has one error kind."""
+class Foreseen(Failed):
+    """A failure caused by the task or its data; each subclass has one error kind."""
 
     kind: ClassVar[ErrorKind]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(self.kind, message)
 
 
 class Refused(Foreseen):
@@ -45,40 +58,56 @@ class Refused(Foreseen):
     kind = "auth"
 
 
-def lacking(extra: str, *modules: str) -> Outcome | None:
-    """The outcome of a task whose libraries are not installed on this worker; None if they are."""
+def need(extra: str, *modules: str) -> None:
+    """Raise Failed if one of these libraries is not installed on this worker."""
     missing = [name for name in modules if find_spec(name) is None]
-    if not missing:
-        return None
-    return failed(
-        "client_error",
-        f"This worker lacks {' and '.join(missing)}. Install it there with "
-        f'`pip install "noetl[{extra}]"`.',
-        code="missing_extra",
-    )
+    if missing:
+        raise Failed(
+            "client_error",
+            f"This worker lacks {' and '.join(missing)}. Install it there with "
+            f'`pip install "noetl[{extra}]"`.',
+            code="missing_extra",
+        )
 
 
-async def guarded(work: Callable[[], Awaitable[Outcome]], total: float | None) -> Outcome:
-    """Run the work, and turn failures that are common to all kinds into outcomes."""
+@asynccontextmanager
+async def within(
+    limit: float | None, late: str, end: str = ".", *, who: str = ""
+) -> AsyncIterator[None]:
+    """The time for what is inside, in seconds. Raises Failed when it is over (the text is `late`,
+    the time and `end`), and for what is refused, in the name of `who`.
+    """
     try:
-        return await work()
+        async with asyncio.timeout(limit):
+            yield
+    except Refused as refusal:
+        raise Failed("auth", f"{who}: {refusal}" if who else str(refusal)) from None
+    except TimeoutError:
+        if limit is None:
+            raise
+        raise Failed("timeout", f"{late} {limit:g} seconds{end}") from None
+
+
+@contextmanager
+def guarded(total: float | None) -> Iterator[None]:
+    """Turn failures that are common to the kinds that read and write data into `Failed`."""
+    try:
+        yield
     except TimeoutError:
         said = "in time" if total is None else f"within {total:g} seconds"
-        return failed("timeout", f"The task was not done {said}.", retryable=True)
+        raise Failed("timeout", f"The task was not done {said}.") from None
     except Exception as error:
-        outcome = known_failure(error)
-        if outcome is None:
+        known = known_failure(error)
+        if known is None or isinstance(error, Failed):
             raise
-        return outcome
+        raise failed_with(known) from error
 
 
 def known_failure(error: BaseException) -> Outcome | None:
-    """The outcome of a failure that is common to all kinds; None for others."""
+    """The outcome of a failure that is common to these kinds; None for others."""
     match error:
         case Failed():
             return error.outcome
-        case Foreseen():
-            return failed(error.kind, str(error))
         case BadRequest():
             return failed("client_error", str(error), code=error.code)
         case NotFound():

@@ -6,8 +6,9 @@ Everything is created on first use, and belongs to the event loop it was created
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -18,6 +19,7 @@ from noetl.model.access_tokens import AccessToken
 from noetl.tools.failures import Refused
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
 from noetl.tools.processes.namespaces import Room
+from noetl.tools.processes.programs import task_directory
 from noetl.tools.processes.sandbox import Sandbox
 from noetl.tools.rules import Rules
 
@@ -112,21 +114,31 @@ class ToolResources:
             )
         return wanted
 
-    def room(self, spec: Mapping[str, Any], cwd: str | None, directory: str) -> Room | None:
-        """The room of a program that runs in this directory. Raises Refused.
+    @contextmanager
+    def workplace(
+        self, spec: Mapping[str, Any], cwd: str | None
+    ) -> Iterator[tuple[str, Room | None]]:
+        """The directory in which a program runs, and the room in which it does. Raises Refused.
 
-        `cwd` is the directory that the task names; None: the directory is a new one.
+        `cwd` is the directory that the task names; without one it is a new one.
         """
-        network, base = self.network(spec), self.rules.room
-        if base is None:
-            return None
-        if cwd is not None and self.rules.file_root is None:
-            raise Refused(
-                f'cwd "{cwd}": programs on this worker see directories below NOETL_FILES only'
-                " (NOETL_SANDBOX=namespaces), and it is not set. Ask the operator to set it."
-            )
-        writes = base.writes if cwd is not None else (*base.writes, (directory, directory))
-        return msgspec.structs.replace(base, network=network, writes=writes)
+        with ExitStack() as stack:
+            own: tuple[tuple[str, str], ...] = ()
+            if cwd is not None:
+                directory = str(self.path(cwd))
+            else:
+                directory = stack.enter_context(task_directory())
+                own = ((directory, directory),)
+            network, room = self.network(spec), self.rules.room
+            if room is not None:
+                if cwd is not None and self.rules.file_root is None:
+                    raise Refused(
+                        f'cwd "{cwd}": programs on this worker see directories below NOETL_FILES'
+                        " only (NOETL_SANDBOX=namespaces), and it is not set. Ask the operator to"
+                        " set it."
+                    )
+                room = msgspec.structs.replace(room, network=network, writes=(*room.writes, *own))
+            yield directory, room
 
     async def close(self) -> None:
         kept = [self._kept.pop(key) for key in list(self._kept)]

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.errors import NotFound, TooLarge
 from noetl.model import refs
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
@@ -28,13 +28,11 @@ TABLES = frozenset(["parquet", "arrow", "csv", "ndjson", "json"])
 
 
 async def run(config: Artifact, context: ToolContext) -> Outcome:
-    async def work() -> Outcome:
+    with guarded(None):
         try:
             return ok(await _read(config, context))
         except NotFound as error:
-            return failed("not_found", str(error), code=error.code)
-
-    return await guarded(work, None)
+            raise Failed("not_found", str(error), code=error.code) from None
 
 
 async def _read(config: Artifact, context: ToolContext) -> Any:

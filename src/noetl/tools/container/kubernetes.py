@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.outcome import Outcome, failed
+from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.container import Container, Mount, policy
 from noetl.tools.container.run import command_of, name_of, split
@@ -77,7 +77,7 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
     """Run the image to its end. When this returns or raises, the Job is gone (unless kept)."""
     if config.stdin is not None or config.network is not None:
         told = "`stdin` and `network` are for docker and podman; a Job has neither."
-        return failed("client_error", told)
+        raise Failed("client_error", told)
     cluster = await _cluster(config, context)
     allowed = context.resources.rules.containers
     if refused := list(policy.job_refusals(allowed, config, cluster.namespace)):
@@ -156,7 +156,6 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
     allowed = context.resources.rules.containers
     accounts = allowed.service_accounts
     account = config.service_account or (accounts[0] if accounts else None)
-    limits = policy.limits(allowed, _limits(config))
     container = {
         "name": "main",
         "image": config.image,
@@ -236,9 +235,8 @@ async def _created(cluster: Cluster, job: dict[str, Any]) -> None:
     try:
         await cluster.ask("POST", cluster.jobs, json=job)
     except Failed as problem:
-        error = problem.outcome.error
         # An earlier worker created it and was lost: wait for the same Job.
-        if error is None or error.status != 409:
+        if problem.error.status != 409:
             raise
 
 
@@ -264,8 +262,7 @@ async def _watched(cluster: Cluster, pod: dict[str, Any], printed: Growing) -> N
         printed(await cluster.log(pod, limitBytes=LIVE_BYTES))
     except Failed as problem:
         # A container that is starting has no log yet; the whole log is read at the end.
-        error = problem.outcome.error
-        if error is None or error.status != 400:
+        if problem.error.status != 400:
             raise
 
 
@@ -293,6 +290,5 @@ async def _deleted(cluster: Cluster, name: str) -> None:
             "DELETE", f"{cluster.jobs}/{name}", params={"propagationPolicy": "Background"}
         )
     except Failed as problem:
-        error = problem.outcome.error
-        if error is not None and error.kind != "not_found":
-            cluster.context.log(f"The Job {name} could not be deleted: {error.message}\n")
+        if problem.error.kind != "not_found":
+            cluster.context.log(f"The Job {name} could not be deleted: {problem}\n")

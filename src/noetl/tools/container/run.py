@@ -8,11 +8,11 @@ import re
 import shutil
 from contextlib import suppress
 
-from noetl.model.outcome import Outcome, failed
+from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.container import Container, policy
 from noetl.tools.credentials import fields_of
-from noetl.tools.failures import Failed, Refused
+from noetl.tools.failures import Failed, Refused, within
 from noetl.tools.limits import shortest
 from noetl.tools.processes.commands import (
     Output,
@@ -33,34 +33,23 @@ REMOVE_SECONDS = 10.0
 
 async def run(config: Container, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
-    try:
-        async with asyncio.timeout(limit):
-            return await _run(config, context)
-    except Failed as problem:
-        return problem.outcome
-    except Refused as refusal:
-        return failed("auth", f"container: {refusal}")
-    except TimeoutError:
-        told = f"The container ran longer than {limit:g} seconds and was stopped."
-        return failed("timeout", told, retryable=True)
+    late, end = "The container ran longer than", " and was stopped."
+    async with within(limit, late, end, who="container"):
+        runtime = config.runtime if config.runtime != "auto" else _found()
+        if runtime is None:
+            raise Failed(
+                "not_found",
+                "This worker has neither docker nor podman and is in no Kubernetes cluster. Install"
+                " one of them, or write `runtime: kubernetes` with the cluster's credential.",
+            )
+        refusal = policy.refusal(context.resources.rules.containers, config)
+        if refusal is not None:
+            raise Refused(f"{refusal}.")
+        if runtime == "kubernetes":
+            from noetl.tools.container.kubernetes import run_job
 
-
-async def _run(config: Container, context: ToolContext) -> Outcome:
-    runtime = config.runtime if config.runtime != "auto" else _found()
-    if runtime is None:
-        return failed(
-            "not_found",
-            "This worker has neither docker nor podman and is in no Kubernetes cluster. Install "
-            "one of them, or write `runtime: kubernetes` with the cluster's credential.",
-        )
-    refusal = policy.refusal(context.resources.rules.containers, config)
-    if refusal is not None:
-        raise Refused(f"{refusal}.")
-    if runtime == "kubernetes":
-        from noetl.tools.container.kubernetes import run_job
-
-        return await run_job(config, context)
-    return await _with_engine(runtime, config, context)
+            return await run_job(config, context)
+        return await _with_engine(runtime, config, context)
 
 
 def _found() -> str | None:
@@ -74,7 +63,7 @@ def _found() -> str | None:
 async def _with_engine(engine: str, config: Container, context: ToolContext) -> Outcome:
     program = shutil.which(engine)
     if program is None:
-        return failed("not_found", f'The program "{engine}" does not exist on this worker.')
+        raise Failed("not_found", f'The program "{engine}" does not exist on this worker.')
     name = name_of(context)
     limit = context.resources.rules.max_output_bytes
     with task_directory() as directory:
@@ -97,7 +86,7 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
             await asyncio.shield(_removed(program, name, variables, directory))
             raise
     if code in OF_ENGINE and _is_engines(err.text()):
-        return _never_ran(config, err.text())
+        raise _never_ran(config, err.text())
     if code not in config.ok_codes:
         return ended_badly("The container", config.retry_codes, code, out, err)
     return ended_well(config.decode, code, out, err)
@@ -239,17 +228,17 @@ def _is_engines(text: str) -> bool:
     return bool(re.search(r"(?m)^(docker: |Error: |podman: |.*Error response from daemon)", text))
 
 
-def _never_ran(config: Container, text: str) -> Outcome:
+def _never_ran(config: Container, text: str) -> Failed:
     lines = text.strip().splitlines()
     # The last line is often only advice: Run 'docker run --help' for more information.
     said = next((line for line in lines if _is_engines(line)), lines[-1])[:500]
     lower = text.lower()
     if "permission denied" in lower and ".sock" in lower:
-        return failed("auth", f"The worker may not use the container engine: {said}")
+        return Failed("auth", f"The worker may not use the container engine: {said}")
     if "denied" in lower or "unauthorized" in lower:
-        return failed("auth", f"The registry refuses to hand out {config.image}: {said}")
+        return Failed("auth", f"The registry refuses to hand out {config.image}: {said}")
     if "not found" in lower or "no such image" in lower or "manifest unknown" in lower:
-        return failed("not_found", f"{config.image} or its program is not there: {said}")
+        return Failed("not_found", f"{config.image} or its program is not there: {said}")
     if "cannot connect" in lower or "connection refused" in lower:
-        return failed("connection", f"The engine cannot be reached: {said}", retryable=True)
-    return failed("client_error", f"The container could not be started: {said}")
+        return Failed("connection", f"The engine cannot be reached: {said}")
+    return Failed("client_error", f"The container could not be started: {said}")

@@ -24,7 +24,6 @@ from noetl.tools.duckdb.attached import (
     stoppable,
 )
 from noetl.tools.duckdb.extensions import check_statement, check_stored, load
-from noetl.tools.failures import failed_with
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
@@ -33,12 +32,12 @@ from noetl.tools.sql.embedded import alone, database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
 from noetl.tools.sql.tasks import (
     NOTHING,
+    Database,
     Done,
     Plan,
     Statement,
     local_input,
     out_of_reach,
-    perform,
     planned,
     run_in_thread,
     table,
@@ -103,15 +102,13 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
 
     with out_of_reach():
         outcome = await run(Request(url=url, download=True), context)
-        if outcome.error is not None:
-            raise failed_with(outcome)
     file = context.files.find(outcome.result["data"])
     assert file is not None  # it was stored just now
     return await context.files.local(file)
 
 
-class Task:
-    """A whole task, in its own thread on its own connection."""
+class Task(Database):
+    """On a connection of its own."""
 
     dialect: Dialect = "duckdb"
     variables_max = 20_000
@@ -127,23 +124,20 @@ class Task:
         context: ToolContext,
         halt: Halt,
     ) -> None:
+        super().__init__(config, plan, context, halt)
         self._config = config
-        self._plan = plan
         self._path = path
         self._attached = attached
         self._there: dict[str, Attached] = {}
         """The databases attached so far."""
         self._views = views
         self._folder = context.files.folder
-        self._root = context.resources.rules.file_root
-        self.halt = halt
-        self._most = context.resources.rules.max_response_bytes
 
     def run(self) -> Done:
         halt = self.halt
         try:
             with ExitStack() as stack:
-                if self._path is not None and self._root is not None:
+                if self._path is not None and self.rules.file_root is not None:
                     # What it may read is set for everyone who has the file open, and cannot be
                     # changed.
                     stack.enter_context(alone(self._path, halt))
@@ -154,9 +148,7 @@ class Task:
                 halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
-                form = self._config.result_as
-                folder = self._folder if form != "rows" else None
-                return perform(self, self._plan, folder, form)
+                return self.perform()
         except duckdb.Error as error:
             others = list(self._attached.values())
             told = kind_of(error) if others else None
@@ -210,16 +202,17 @@ class Task:
                 self._there[name] = one
 
     def _confine(self) -> None:
-        if self._root is None:
+        root = self.rules.file_root
+        if root is None:
             return
-        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (self._root, self._folder))
+        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (root, self._folder))
         self._connection.execute(f"SET allowed_directories = [{allowed}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
     # --- What `perform` asks for ---
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self) -> None:
         self._connection.execute("BEGIN")
 
     def commit(self) -> None:
@@ -233,7 +226,7 @@ class Task:
         with self.halt.statement():
             self._connection.execute(one.sql, one.values)
             described = self._connection.description or []
-            found = Gathering(self._most)
+            found = Gathering(self.rules.max_response_bytes)
             while portion := self._connection.fetchmany(ROWS_PER_LOOK):
                 found.take(portion)
                 self.halt.check()
@@ -245,24 +238,18 @@ class Task:
             return {**NOTHING, "row_count": rows[0][0] if rows else 0}
         return table(columns, parsed(rows, described), None)
 
-    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
-        path = folder / f"table.{form}"
+    def table_file(self, one: Bound) -> TableFile:
+        path = self._folder / f"table.{self.form}"
         check_statement(self._connection, one.sql)
         with self.halt.statement():
-            rows = write(self._connection, one.sql, path, form, one.values)
-        return described(path, form, rows)
+            rows = write(self._connection, one.sql, path, self.form, one.values)
+        return described(path, self.form, rows)
 
-    def columns(self, table: str) -> list[str]:
-        return list(self._described(table))
-
-    def _described(self, table: str) -> dict[str, str]:
+    def columns(self, table: str) -> dict[str, bool]:
         self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
-        found = {column[0]: str(column[1]) for column in self._connection.description or []}
+        described = self._connection.description or []
         self._connection.fetchall()
-        return found
-
-    def binary(self, table: str) -> list[str]:
-        return [name for name, type_ in self._described(table).items() if type_ == "BLOB"]
+        return {column[0]: str(column[1]) == "BLOB" for column in described}
 
     def batch(self, write: Write, batch: Batch) -> Statement:
         columns, count = batch.columns, len(batch.rows)

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl.model.ids import derive
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import ErrorKind
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import Gateway, check_egress
-from noetl.tools.failures import Failed, Refused, failed_with, lacking
+from noetl.tools.failures import Failed, Refused, need
 from noetl.tools.limits import to_thread
 
 if TYPE_CHECKING:
@@ -170,36 +170,48 @@ async def saved(found: GetResult, path: Path) -> None:
             await to_thread(file.write, piece)
 
 
-def named(error: Exception, what: str) -> TaskError | None:
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn errors of the store or its library into failures of the task."""
+    need("store", "obstore")
+    try:
+        yield
+    except Exception as error:
+        known = _named(error, what)
+        if known is None:
+            raise
+        raise known from None
+
+
+def _named(error: Exception, what: str) -> Failed | None:
     """The failure in our words; None if it is not the store's."""
     from obstore import exceptions as known
 
     status = int(found.group(1)) if (found := _STATUS.search(str(error))) else 0
     match error:
         case FileNotFoundError() | known.NotFoundError():
-            return TaskError(kind="not_found", message=f"{what}: it is not there.")
+            return Failed("not_found", f"{what}: it is not there.")
         case known.AlreadyExistsError() | known.PreconditionError():
             told = f"{what}: it exists already, and `overwrite` is off."
-            return TaskError(kind="client_error", code="exists", message=told)
+            return Failed("client_error", told, code="exists")
         case PermissionError() | known.PermissionDeniedError() | known.UnauthenticatedError():
-            return TaskError(kind="auth", message=f"{what}: the store refuses the credential.")
+            return Failed("auth", f"{what}: the store refuses the credential.")
         case NotImplementedError() | known.NotSupportedError():
-            return TaskError(kind="client_error", message=f"{what}: this store cannot do that.")
+            return Failed("client_error", f"{what}: this store cannot do that.")
         case known.GenericError() if status == 429:
             told = f"{what}: the store asks to wait."
-            return TaskError(kind="rate_limit", status=status, message=told, retryable=True)
-        case known.GenericError() if status >= 500:
-            told = f"{what}: the store answered {status}."
-            return TaskError(kind="server_error", status=status, message=told, retryable=True)
+            return Failed("rate_limit", told, status=status, retryable=True)
         case known.GenericError() if status:
+            kind: ErrorKind = "server_error" if status >= 500 else "client_error"
             told = f"{what}: the store answered {status}."
-            return TaskError(kind="client_error", status=status, message=told)
+            return Failed(kind, told, status=status, retryable=status >= 500)
         case known.BaseError():
-            told = f"{what}: the store cannot be reached: {_first_line(error)}."
-            return TaskError(kind="connection", message=told, retryable=True)
+            return Failed(
+                "connection", f"{what}: the store cannot be reached: {_first_line(error)}."
+            )
         case OSError():
             told = f"{what}: {error.strerror or type(error).__name__}."
-            return TaskError(kind="server_error", message=told, retryable=True)
+            return Failed("server_error", told, retryable=True)
     return None
 
 
@@ -235,7 +247,7 @@ async def local_file(address: str, auth: Credential | None, context: ToolContext
 
 async def fetched(url: str | None, key: str, auth: Credential | None, context: ToolContext) -> Path:
     """A local copy of the object, deleted when the attempt ends."""
-    with _explained(key):
+    with explained(f"the object {key}"):
         import obstore
 
         place = await opened(url, auth, context)
@@ -251,22 +263,8 @@ async def stored(
     path: Path, url: str | None, key: str, auth: Credential | None, context: ToolContext
 ) -> None:
     """Upload the file as the object, replacing the old one."""
-    with _explained(key):
+    with explained(f"the object {key}"):
         import obstore
 
         place = await opened(url, auth, context, create=True)
         await obstore.put_async(place.store, place.checked(key), path)
-
-
-@contextmanager
-def _explained(key: str) -> Iterator[None]:
-    """Turn errors of the store or its library into failures of the task."""
-    if lack := lacking("store", "obstore"):
-        raise failed_with(lack)
-    try:
-        yield
-    except Exception as error:
-        known = named(error, f"the object {key}")
-        if known is None:
-            raise
-        raise failed_with(known) from None

@@ -6,10 +6,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from noetl.model.outcome import failed
 from noetl.tools.base import Credential, ToolContext
-from noetl.tools.failures import Failed, Refused, failed_with, lacking
-from noetl.tools.files.objects import SPELLINGS, named, opened
+from noetl.tools.failures import Failed, Refused
+from noetl.tools.files.objects import SPELLINGS, explained, opened
 from noetl.tools.limits import to_thread
 from noetl.tools.web.service import ask
 
@@ -29,17 +28,14 @@ async def loaded(script: str, auth: Credential | None, context: ToolContext) -> 
             body = await to_thread(path.read_bytes)
         return body.decode()
     except Refused as refusal:
-        problem = failed("auth", f"script: {refusal}")
+        raise Failed("auth", f"script: {refusal}") from None
     except FileNotFoundError:
-        told = f'The script "{script}" does not exist on this worker.'
-        problem = failed("not_found", told)
+        raise Failed("not_found", f'The script "{script}" does not exist on this worker.') from None
     except (IsADirectoryError, PermissionError) as error:
         told = f'The script "{script}" cannot be read: {error.strerror}.'
-        problem = failed("auth", told)
+        raise Failed("auth", told) from None
     except UnicodeDecodeError as error:
-        told = f'The script "{script}" is not UTF-8 text: {error}.'
-        problem = failed("parse", told)
-    raise failed_with(problem)
+        raise Failed("parse", f'The script "{script}" is not UTF-8 text: {error}.') from None
 
 
 async def _from_web(script: str, auth: Credential | None, context: ToolContext) -> str:
@@ -52,19 +48,12 @@ async def _from_web(script: str, auth: Credential | None, context: ToolContext) 
 
 
 async def _from_store(script: str, auth: Credential | None, context: ToolContext) -> bytes:
-    if lack := lacking("store", "obstore"):
-        raise failed_with(lack)
-    import obstore
-
     url, _, key = script.rpartition("/")
-    try:
+    with explained("script"):
+        import obstore
+
         place = await opened(url, auth, context)
         found = await obstore.get_async(place.store, place.checked(key))
         if int(found.meta["size"]) > BYTES_MAX:
-            told = f"The script is longer than {BYTES_MAX:,} bytes."
-            raise Failed("client_error", told)
+            raise Failed("client_error", f"The script is longer than {BYTES_MAX:,} bytes.")
         return bytes(await found.bytes_async())
-    except Exception as error:
-        if isinstance(error, Failed | Refused) or (known := named(error, "script")) is None:
-            raise
-        raise Failed(known.kind, known.message, retryable=known.retryable) from None

@@ -10,7 +10,7 @@ import msgspec
 from noetl.model.outcome import Meta, Outcome, TaskError
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import bearer, fields_of
-from noetl.tools.failures import Failed, lacking
+from noetl.tools.failures import Failed, need
 from noetl.tools.llm import Llm
 from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.web.service import ask
@@ -20,20 +20,17 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 
 
 async def run(config: Llm, context: ToolContext) -> Outcome:
-    if config.schema is not None and (lack := lacking("llm", "jsonschema")):
-        return lack
-    try:
-        fields = await fields_of(config.auth, context)
-        answer = await ask(
-            context,
-            "POST",
-            f"{config.url.rstrip('/')}/chat/completions",
-            json=_body(config),
-            headers={**bearer(fields), **config.headers},
-            timeout=config.timeout,
-        )
-    except Failed as problem:
-        return problem.outcome
+    if config.schema is not None:
+        need("llm", "jsonschema")
+    fields = await fields_of(config.auth, context)
+    answer = await ask(
+        context,
+        "POST",
+        f"{config.url.rstrip('/')}/chat/completions",
+        json=_body(config),
+        headers={**bearer(fields), **config.headers},
+        timeout=config.timeout,
+    )
     return _outcome(config, answer.data)
 
 
@@ -73,7 +70,7 @@ def _outcome(config: Llm, body: Any) -> Outcome:
         calls = plain(said.get("tool_calls") or [])
     except (KeyError, IndexError, TypeError, AttributeError, NotPlain):
         told = f"The answer of {config.url} is not a chat completion."
-        return Outcome(status="error", error=TaskError(kind="parse", message=told))
+        raise Failed("parse", told) from None
     meta = Meta(usage=usage)
     data: Any = text
     if config.schema is not None and not calls:

@@ -6,24 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import re
 from contextlib import ExitStack
 from typing import Any, Protocol
 
 import msgspec
 
-from noetl.model.outcome import ErrorKind, Outcome, failed
+from noetl.model.outcome import ErrorKind
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import bearer, fields_of
-from noetl.tools.failures import Failed, Refused, failed_with
+from noetl.tools.failures import Failed
 from noetl.tools.mcp import Mcp
 from noetl.tools.plain_data import read_json
-from noetl.tools.processes.commands import environment
-from noetl.tools.processes.namespaces import Room
-from noetl.tools.processes.programs import Program, task_directory
+from noetl.tools.processes.commands import environment, started
+from noetl.tools.processes.programs import Program
 from noetl.tools.processes.tree import ending
-from noetl.tools.rules import Rules
 from noetl.tools.web.service import Answer, ask
 
 KINDS: dict[int, ErrorKind] = {
@@ -59,11 +56,11 @@ def result_of(answer: Any) -> dict[str, Any]:
         if isinstance(answer.get("result"), dict):
             return dict(answer["result"])
         if isinstance(answer.get("error"), dict):
-            raise failed_with(_refused(answer["error"]))
+            raise _refused(answer["error"])
     raise Failed("parse", "The server's answer is not in the protocol.")
 
 
-def _refused(error: dict[str, Any]) -> Outcome:
+def _refused(error: dict[str, Any]) -> Failed:
     code = error.get("code")
     code = code if isinstance(code, int) else None
     kind = KINDS.get(code, "exception") if code is not None else "exception"
@@ -71,7 +68,7 @@ def _refused(error: dict[str, Any]) -> Outcome:
     # The protocol has no code of its own for an unknown tool or prompt.
     if kind == "client_error" and _UNKNOWN.search(said):
         kind = "not_found"
-    return failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")
+    return Failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")
 
 
 # --- Over HTTP: each message is a request of its own -------------------------------------------
@@ -182,22 +179,21 @@ class StdioConnection:
         assert config.command is not None
         fields = await fields_of(config.auth, context)
         secrets = {name: value for name, value in fields.items() if isinstance(value, str)}
-        variables = environment({**secrets, **config.env})
-        stack = ExitStack()
-        try:
-            if config.cwd is None:
-                directory = stack.enter_context(task_directory())
-            else:
-                directory = str(context.resources.path(config.cwd))
-            try:
-                room = context.resources.room(context.spec, config.cwd, directory)
-            except Refused as refusal:
-                raise Failed("auth", str(refusal)) from None
-            program = await _started(config, variables, directory, context.resources.rules, room)
-            return cls(program, stack, context)
-        except BaseException:
-            stack.close()
-            raise
+        variables, rules = environment({**secrets, **config.env}), context.resources.rules
+        with ExitStack() as stack:
+            place = context.resources.workplace(context.spec, config.cwd)
+            directory, room = stack.enter_context(place)
+            with started(config.command[0], directory, config.cwd):
+                program = await Program.start(
+                    list(config.command),
+                    variables,
+                    directory,
+                    rules.bounds,
+                    writes=True,
+                    room=room,
+                    line_max=rules.max_output_bytes,
+                )
+            return cls(program, stack.pop_all(), context)
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
@@ -228,7 +224,7 @@ class StdioConnection:
             self._program.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
             await self._program.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            raise failed_with(await self._ended()) from None
+            raise await self._ended() from None
 
     async def _message(self) -> dict[str, Any]:
         """The next message. Lines that are none are skipped: some programs print a greeting."""
@@ -239,7 +235,7 @@ class StdioConnection:
                 told = "The server's answer is longer than this worker reads."
                 raise Failed("parse", told) from None
             if not line:
-                raise failed_with(await self._ended())
+                raise await self._ended()
             try:
                 found = read_json(line)
             except msgspec.DecodeError:
@@ -257,43 +253,15 @@ class StdioConnection:
         refusal = {"code": NO_SUCH_METHOD, "message": "not supported"}
         await self._send({"id": message["id"], "error": refusal})
 
-    async def _ended(self) -> Any:
+    async def _ended(self) -> Failed:
         code = await self._program.ended()
-        return failed(
-            "connection", f"The server {ending(code)} before it answered.", retryable=True
-        )
+        return Failed("connection", f"The server {ending(code)} before it answered.")
 
     async def _hear(self, context: ToolContext) -> None:
         """Copy the server's standard error to the task's log."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while data := await self._program.stderr.read(64 * 1024):
             context.log(decoder.decode(data))
-
-
-async def _started(
-    config: Mcp, variables: dict[str, str], directory: str, rules: Rules, room: Room | None
-) -> Program:
-    assert config.command is not None
-    try:
-        return await Program.start(
-            list(config.command),
-            variables,
-            directory,
-            rules.bounds,
-            writes=True,
-            room=room,
-            line_max=rules.max_output_bytes,
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        is_there = os.path.isdir(directory)
-        what = f'program "{config.command[0]}"' if is_there else f'cwd "{config.cwd}"'
-        problem = failed("not_found", f"The {what} does not exist on this worker.")
-    except PermissionError as error:
-        told = f'"{config.command[0]}" may not be run here: {error.strerror}.'
-        problem = failed("auth", told)
-    except ValueError as error:
-        problem = failed("client_error", f"The command cannot be run: {error}.")
-    raise failed_with(problem)
 
 
 async def connected(config: Mcp, context: ToolContext) -> Connection:

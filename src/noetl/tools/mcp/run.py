@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, Refused
+from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
 from noetl.tools.mcp import Mcp
 from noetl.tools.mcp.connections import Connection, connected
@@ -21,21 +20,14 @@ PAGES_MAX = 1000
 async def run(config: Mcp, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
-        async with asyncio.timeout(limit):
+        async with within(limit, "The server did not answer within", who="mcp"):
             server = await connected(config, context)
             try:
                 return await _conversation(server, config, context)
             finally:
                 await server.close()
-    except Failed as problem:
-        return problem.outcome
-    except Refused as refusal:
-        return failed("auth", f"mcp: {refusal}")
-    except TimeoutError:
-        said = f"The server did not answer within {limit:g} seconds."
-        return failed("timeout", said, retryable=True)
     except NotPlain as error:
-        return failed("parse", f"The answer of the server cannot be kept: {error}.")
+        raise Failed("parse", f"The answer of the server cannot be kept: {error}.") from None
 
 
 async def _conversation(server: Connection, config: Mcp, context: ToolContext) -> Outcome:
@@ -81,6 +73,6 @@ def _of_tool(found: dict[str, Any], name: str) -> Outcome:
     texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
     text = "\n".join(str(one) for one in texts)
     if found.get("isError"):
-        return failed("exception", f'The tool "{name}" failed: {text or "it did not say why"}')
+        raise Failed("exception", f'The tool "{name}" failed: {text or "it did not say why"}')
     data = plain(found.get("structuredContent"))
     return ok({"content": content, "data": text if data is None else data})

@@ -75,7 +75,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Uses a NATS server: key-value, messages, objects.",
     config=Nats,
-    run=run_of("noetl.tools.nats.run"),
+    run=run_of("noetl.tools.nats.run", extra="nats", libraries=("nats",)),
     errors=("not_found", "connection", "timeout", "auth", "client_error", "server_error", "parse"),
     extra="nats",
     aliases={"operation": "op", "credential": "auth"},

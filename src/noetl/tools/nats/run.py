@@ -7,24 +7,26 @@ import base64
 import hashlib
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from nats import errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js import errors as js
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.kv import VALID_KEY_RE
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, TaskError, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
-from noetl.tools.failures import Failed, Refused, lacking
+from noetl.tools.failures import Failed, within
 from noetl.tools.files.formats import form_of
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.nats import Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
-
-if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.js import JetStreamContext
 
 LISTED_AT_ONCE = 500
 NEEDS = {
@@ -60,8 +62,6 @@ class Connection:
             return self._client
 
     async def _connected(self) -> Client:
-        from nats.aio.client import Client
-
         fields = self._fields
         client = Client()
         try:
@@ -95,33 +95,22 @@ async def _unheard(error: Exception) -> None:
 
 
 async def run(config: Nats, context: ToolContext) -> Outcome:
-    if lack := lacking("nats", "nats"):
-        return lack
     assert config.op is not None
     missing = [name for name in NEEDS[config.op] if getattr(config, name) is None]
     if missing:
-        return failed("client_error", f"`op: {config.op}` needs `{'` and `'.join(missing)}`.")
+        raise Failed("client_error", f"`op: {config.op}` needs `{'` and `'.join(missing)}`.")
     if config.decode == "reference" and config.op != "object_get":
-        return failed("client_error", "`decode: reference` is for `op: object_get`.")
+        raise Failed("client_error", "`decode: reference` is for `op: object_get`.")
     limit = shortest(config.timeout, context.timeout)
     try:
-        async with asyncio.timeout(limit):
+        async with within(limit, "The NATS server did not answer within", who="nats"):
             client = await _client(config, context)
             return ok(await OPERATIONS[config.op](Call(client, config, context)))
-    except Failed as problem:
-        return problem.outcome
-    except Refused as refusal:
-        return failed("auth", f"nats: {refusal}")
-    except TimeoutError:
-        said = f"The NATS server did not answer within {limit:g} seconds."
-        return failed("timeout", said, retryable=True)
     except (msgspec.DecodeError, UnicodeDecodeError, NotPlain) as error:
         said = f"What came back is not what `decode: {config.decode}` says: {error}."
-        return failed("parse", said)
-    except Exception as error:
-        if (known := _named(error, config)) is None:
-            raise
-        return Outcome(status="error", error=known)
+        raise Failed("parse", said) from None
+    except (errors.Error, OSError) as error:
+        raise _named(error, config) from None
 
 
 async def _client(config: Nats, context: ToolContext) -> Client:
@@ -213,11 +202,9 @@ def _text_or_base64(data: bytes) -> Any:
 
 
 async def _kv(call: Call) -> Any:
-    from nats.js.errors import BucketNotFoundError
-
     try:
         return await call.stream.key_value(call.bucket)
-    except BucketNotFoundError:
+    except js.BucketNotFoundError:
         if not call.config.create:
             raise
         return await call.stream.create_key_value(bucket=call.bucket)
@@ -229,12 +216,9 @@ async def _kv_get(call: Call) -> Any:
 
 
 async def _kv_put(call: Call) -> Any:
-    from nats.js.errors import InvalidKeyError
-    from nats.js.kv import VALID_KEY_RE
-
     await _kv(call)
     if not VALID_KEY_RE.match(call.key) or call.key.startswith(".") or call.key.endswith("."):
-        raise InvalidKeyError(call.key)
+        raise js.InvalidKeyError(call.key)
     config = call.config
     headers = {} if config.revision is None else {LAST_REVISION: str(config.revision)}
     stored = await call.stream.publish(
@@ -259,8 +243,6 @@ async def _kv_list(call: Call) -> Any:
 
 async def _keys(call: Call) -> list[str]:
     """Every key of the bucket. The library's own way, a watcher, may end before it begins."""
-    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-
     await _kv(call)  # reports it if there is no such bucket
     stream, prefix = f"KV_{call.bucket}", f"$KV.{call.bucket}."
     newest = ConsumerConfig(
@@ -321,11 +303,9 @@ async def _request(call: Call) -> Any:
 
 
 async def _objects(call: Call) -> Any:
-    from nats.js.errors import NotFoundError
-
     try:
         return await call.stream.object_store(call.bucket)
-    except NotFoundError:
+    except js.NotFoundError:
         if not call.config.create:
             raise
         return await call.stream.create_object_store(call.bucket)
@@ -368,12 +348,10 @@ async def _object_delete(call: Call) -> Any:
 
 
 async def _object_list(call: Call) -> Any:
-    from nats.js.errors import NotFoundError
-
     store = await _objects(call)
     try:
         entries = await store.list(ignore_deletes=True)
-    except NotFoundError:
+    except js.NotFoundError:
         entries = []
     pattern = call.config.key or "*"
     shown = [
@@ -401,38 +379,30 @@ OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
 # --- Failures ----------------------------------------------------------------------------------
 
 
-def _named(error: Exception, config: Nats) -> TaskError | None:
-    """The failure in our words; None if it is not the server's or the library's."""
-    from nats import errors
-    from nats.js import errors as js
-
+def _named(error: Exception, config: Nats) -> Failed:
+    """The failure in our words."""
     what = f"{config.op} {config.bucket or ''}{'/' if config.bucket else ''}"
     what = f"{what}{config.key or config.subject or ''}".strip()
+    said = str(error).removeprefix("nats: ")
     match error:
         case errors.NoRespondersError():
-            told = f'Nobody answers on the subject "{config.subject}".'
-            return TaskError(kind="connection", message=told, retryable=True)
+            return Failed("connection", f'Nobody answers on the subject "{config.subject}".')
         case js.NoStreamResponseError():
-            told = f'No stream stores the subject "{config.subject}".'
-            return TaskError(kind="not_found", message=told)
+            return Failed("not_found", f'No stream stores the subject "{config.subject}".')
         case js.NotFoundError():
-            return TaskError(kind="not_found", message=f"{what}: it is not there.")
+            return Failed("not_found", f"{what}: it is not there.")
         case js.APIError() if getattr(error, "err_code", None) == WRONG_REVISION:
             told = f"{what}: the key has another revision than {config.revision} by now."
-            return TaskError(kind="client_error", code="wrong_revision", message=told)
+            return Failed("client_error", told, code="wrong_revision")
         case js.ServiceUnavailableError() | js.ServerError():
             told = f"{what}: the server failed: {error.description}."
-            return TaskError(kind="server_error", message=told, retryable=True)
+            return Failed("server_error", told, retryable=True)
         case js.APIError():
-            return TaskError(kind="client_error", message=f"{what}: {error.description}.")
+            return Failed("client_error", f"{what}: {error.description}.")
         case errors.Error() if "authoriz" in str(error).lower():
-            return TaskError(kind="auth", message="The NATS server refuses the credential.")
+            return Failed("auth", "The NATS server refuses the credential.")
         case js.InvalidKeyError() | js.InvalidBucketNameError() | js.InvalidObjectNameError():
-            return TaskError(kind="client_error", message=f"{what}: this name is not allowed.")
+            return Failed("client_error", f"{what}: this name is not allowed.")
         case errors.BadSubjectError() | errors.MaxPayloadError() | errors.BadHeaderError():
-            told = f"{what}: {str(error).removeprefix('nats: ')}."
-            return TaskError(kind="client_error", message=told)
-        case errors.Error() | OSError():
-            told = f"The NATS server cannot be reached: {str(error).removeprefix('nats: ')}."
-            return TaskError(kind="connection", message=told, retryable=True)
-    return None
+            return Failed("client_error", f"{what}: {said}.")
+    return Failed("connection", f"The NATS server cannot be reached: {said}.")

@@ -58,8 +58,7 @@ class Stale(Exception):
 
 async def run(config: Postgres, context: ToolContext) -> Outcome:
     total = shortest(context.timeout)
-
-    async def work() -> Outcome:
+    with guarded(total):
         if config.auth is None:
             raise BadCredential("auth: the task names no credential to connect with.")
         login = await login_of(await context.credential(config.auth))
@@ -73,8 +72,6 @@ async def run(config: Postgres, context: ToolContext) -> Outcome:
                 error=failure(error),
                 pg={"code": error.sqlstate, "sqlstate": error.sqlstate},
             )
-
-    return await guarded(work, total)
 
 
 async def _planned(config: Postgres, context: ToolContext) -> Plan:

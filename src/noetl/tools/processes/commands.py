@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from noetl.model.outcome import Outcome, TaskError, failed
-from noetl.tools.failures import Refused
+from noetl.model.outcome import Outcome, TaskError
+from noetl.tools.failures import Failed, Refused
 from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.processes.namespaces import Room
 from noetl.tools.processes.programs import LET_SEEN, Program, let_seen
@@ -107,6 +109,20 @@ async def run_command(
         await program.close()
 
 
+@contextmanager
+def started(program: str, directory: str, cwd: str | None) -> Iterator[None]:
+    """Turn the errors of a program that cannot be started into failures of the task."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        what = f'program "{program}"' if os.path.isdir(directory) else f'cwd "{cwd}"'
+        raise Failed("not_found", f"The {what} does not exist on this worker.") from None
+    except PermissionError as error:
+        raise Failed("auth", f'"{program}" may not be run here: {error.strerror}.') from None
+    except ValueError as error:
+        raise Failed("client_error", f"The command cannot be run: {error}.") from None
+
+
 async def _heard(stream: asyncio.StreamReader, output: Output) -> None:
     while data := await stream.read(CHUNK):
         output.take(data)
@@ -120,7 +136,8 @@ def ended_well(form: str, code: int, out: Output, err: Output) -> Outcome:
     try:
         data = plain(_decoded(stdout, form))
     except (msgspec.DecodeError, NotPlain) as error:
-        return failed("parse", f"The output is not what `decode: {form}` says: {error}.")
+        told = f"The output is not what `decode: {form}` says: {error}."
+        raise Failed("parse", told) from None
     result = {"stdout": stdout, "stderr": err.text(), "exit_code": code, "data": data}
     if out.truncated or err.truncated:
         result["truncated"] = True

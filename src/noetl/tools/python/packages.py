@@ -19,9 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from noetl.model.outcome import failed
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, failed_with
+from noetl.tools.failures import Failed
 from noetl.tools.limits import to_thread
 from noetl.tools.processes.commands import Output, environment, run_command
 
@@ -80,7 +79,7 @@ class Packages:
             )
             code = await run_command(words, None, variables, str(partial), out, err, None)
             if code != 0:
-                raise failed_with(_not_installed(libs, f"{out.text()}\n{err.text()}"))
+                raise _not_installed(libs, f"{out.text()}\n{err.text()}")
             try:
                 partial.rename(place)
             except OSError:
@@ -103,15 +102,15 @@ def _installer(target: str, libs: tuple[str, ...]) -> list[str]:
     return [*begin, "--only-binary", ":all:", "--target", target, "--", *libs]
 
 
-def _not_installed(libs: tuple[str, ...], said: str) -> Any:
+def _not_installed(libs: tuple[str, ...], said: str) -> Failed:
     wanted = ", ".join(libs)
     lower = said.lower()
     missing = ("no matching distribution", "no solution found", "not found in the")
     if any(words in lower for words in missing):
         told = f"libs: the package index has no {wanted} for this Python. The log says more."
-        return failed("not_found", told)
+        return Failed("not_found", told)
     told = f"libs: {wanted} could not be installed. The log says why."
-    return failed("connection", told, retryable=True)
+    return Failed("connection", told)
 
 
 # --- What is there -----------------------------------------------------------------------------

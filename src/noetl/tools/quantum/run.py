@@ -21,7 +21,7 @@ import msgspec
 
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import lacking
+from noetl.tools.failures import Failed, need
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.processes.sandbox import Answer, Crashed, Sandbox
 from noetl.tools.quantum import Quantum
@@ -31,40 +31,18 @@ LOCAL = ("aer", "local")
 
 async def run(config: Quantum, context: ToolContext) -> Outcome:
     if config.provider not in LOCAL:
-        return failed(
+        raise Failed(
             "not_found",
             f'This worker knows no provider "{config.provider}" of quantum computers. '
             "`provider: aer` is the simulator; others come as tool kinds of plug-ins.",
         )
-    if lack := lacking("quantum", "qiskit", "qiskit_aer"):
-        return lack
+    need("quantum", "qiskit", "qiskit_aer")
     needs = "circuit" if config.op in ("submit", "run") else "job_id"
     if getattr(config, needs) is None:
-        return failed("client_error", f"`op: {config.op}` needs `{needs}`.")
-    if config.op == "run":
-        return await _run(config, context)
-    jobs = _jobs(context)
-    job_id = config.job_id or job_id_of(context.execution_id, context.action_id)
-    try:
-        if config.op == "submit":
-            job = await jobs.submit(job_id, _circuit(config))
-        else:
-            job = await jobs.status(job_id)
-    except NoSuchJob:
-        return failed("not_found", f'There is no job "{job_id}" on this worker.')
-    if config.op == "results":
-        return _results(job_id, job)
-    return ok({"job_id": job_id, "state": job.state})
-
-
-def _jobs(context: ToolContext) -> Jobs:
-    resources = context.resources
-    folder = Path(resources.rules.cache).expanduser() / "quantum"
-    return resources.shared("quantum", lambda: Jobs(folder, resources.sandbox))
-
-
-def _circuit(config: Quantum) -> dict[str, Any]:
-    return {
+        raise Failed("client_error", f"`op: {config.op}` needs `{needs}`.")
+    own_id = job_id_of(context.execution_id, context.action_id)
+    job_id = own_id if config.op == "run" else config.job_id or own_id
+    circuit = {
         "circuit": config.circuit,
         "parameters": config.parameters,
         "shots": min(config.shots, config.shots_max or config.shots),
@@ -72,26 +50,33 @@ def _circuit(config: Quantum) -> dict[str, Any]:
         "backend": config.backend,
         "options": config.options,
     }
-
-
-async def _run(config: Quantum, context: ToolContext) -> Outcome:
-    limit = shortest(config.timeout, context.timeout)
-    try:
-        job = await simulated(context.resources.sandbox, _circuit(config), limit, context.log)
-    except TimeoutError:
-        told = f"The simulation took longer than {limit:g} seconds; its process was killed."
-        return failed("timeout", told, retryable=True)
-    return _results(job_id_of(context.execution_id, context.action_id), job)
-
-
-def _results(job_id: str, job: Job) -> Outcome:
+    match config.op:
+        case "run":
+            limit = shortest(config.timeout, context.timeout)
+            try:
+                job = await simulated(context.resources.sandbox, circuit, limit, context.log)
+            except TimeoutError:
+                told = f"The simulation took longer than {limit:g} seconds; its process was killed."
+                raise Failed("timeout", told) from None
+        case "submit":
+            job = await _jobs(context).submit(job_id, circuit)
+        case _:
+            job = await _jobs(context).status(job_id)
+    if config.op in ("submit", "status"):
+        return ok({"job_id": job_id, "state": job.state})
     if job.state == "ERROR":
         return failed(job.kind, job.message)  # type: ignore[arg-type]  # the simulator's are ours
     if job.counts is None:
         told = f'The job "{job_id}" is {job.state}: ask for `op: status` until it is DONE.'
-        return failed("client_error", told, code="not_done")
+        raise Failed("client_error", told, code="not_done")
     shots = sum(job.counts.values())
     return ok({"job_id": job_id, "state": job.state, "counts": job.counts, "shots": shots})
+
+
+def _jobs(context: ToolContext) -> Jobs:
+    resources = context.resources
+    folder = Path(resources.rules.cache).expanduser() / "quantum"
+    return resources.shared("quantum", lambda: Jobs(folder, resources.sandbox))
 
 
 # --- Jobs --------------------------------------------------------------------------------------
@@ -101,10 +86,6 @@ _JOB = re.compile(r"aer-[0-9a-f]{24}")
 OWNER = "simulator"
 """Our own code runs in processes that run no one else's."""
 CODE = "from noetl.tools.quantum.simulator import simulate\nreturn simulate(**args)\n"
-
-
-class NoSuchJob(Exception):
-    """It was not submitted here, or was deleted long ago."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -171,7 +152,8 @@ class Jobs:
     async def status(self, job_id: str) -> Job:
         """Its state; a job that no worker runs is started."""
         if not _JOB.fullmatch(job_id) or not self._place(job_id, "job").exists():
-            raise NoSuchJob(job_id)
+            # It was not submitted here, or was deleted long ago.
+            raise Failed("not_found", f'There is no job "{job_id}" on this worker.')
         done = self._place(job_id, "done")
         if done.exists():
             return msgspec.json.decode(await to_thread(done.read_bytes), type=Job)

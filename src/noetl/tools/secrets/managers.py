@@ -89,8 +89,7 @@ async def vault(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
             headers=headers,
         )
     except Failed as problem:
-        error = problem.outcome.error
-        if wanted.version or error is None or error.kind != "not_found":
+        if wanted.version or problem.error.kind != "not_found":
             raise
         answer = await ask(
             context, "GET", f"{base}/v1/{quote(mount)}/{quote(rest)}", headers=headers
@@ -244,9 +243,8 @@ async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
     try:
         answer = await ask(context, "POST", url, body=body, headers=signed)
     except Failed as problem:
-        error = problem.outcome.error
         # AWS answers 400 where others answer 404 or 403; the type in the body tells them apart.
-        said = str(error.details) if error is not None else ""
+        said = str(problem.error.details)
         if "ResourceNotFoundException" in said:
             told = f'There is no secret "{wanted.name}".'
             raise Failed("not_found", told, status=400) from None

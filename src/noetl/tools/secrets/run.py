@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from noetl.errors import NoetlError, NotFound
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
-from noetl.tools.failures import Failed
+from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
 from noetl.tools.secrets import Secrets
 from noetl.tools.secrets.managers import MANAGERS, Wanted
@@ -18,20 +17,15 @@ from noetl.tools.secrets.managers import MANAGERS, Wanted
 async def run(config: Secrets, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     try:
-        async with asyncio.timeout(limit):
+        async with within(limit, "The secret was not read within"):
             fields = await _looked_up(config, context)
-    except Failed as problem:
-        return problem.outcome
-    except TimeoutError:
-        said = f"The secret was not read within {limit:g} seconds."
-        return failed("timeout", said, retryable=True)
     except NotFound as error:
-        return failed("not_found", str(error))
+        raise Failed("not_found", str(error)) from None
     except NoetlError as error:
-        return failed("auth", str(error))
+        raise Failed("auth", str(error)) from None
     if config.field is not None:
         if config.field not in fields:
-            return failed("not_found", f'"{config.secret}" has no field "{config.field}".')
+            raise Failed("not_found", f'"{config.secret}" has no field "{config.field}".')
         return ok(fields[config.field])
     return ok(fields["value"] if list(fields) == ["value"] else fields)
 

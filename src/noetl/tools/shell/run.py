@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from contextlib import ExitStack
-
-from noetl.model.outcome import Outcome, failed
+from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Refused
+from noetl.tools.failures import within
 from noetl.tools.limits import shortest
 from noetl.tools.processes.commands import (
     Output,
@@ -16,59 +12,26 @@ from noetl.tools.processes.commands import (
     ended_well,
     environment,
     run_command,
+    started,
 )
-from noetl.tools.processes.namespaces import Room
-from noetl.tools.processes.programs import task_directory
 from noetl.tools.shell import Shell
 
 
 async def run(config: Shell, context: ToolContext) -> Outcome:
-    limit = shortest(config.timeout, context.timeout)
-    try:
-        variables = environment(config.env, config.env_allow, context.resources.rules.opened)
-        with ExitStack() as stack:
-            if config.cwd is None:
-                directory = stack.enter_context(task_directory())
-            else:
-                directory = str(context.resources.path(config.cwd))
-            room = context.resources.room(context.spec, config.cwd, directory)
-            async with asyncio.timeout(limit):
-                return await _all(config, context, variables, directory, room)
-    except Refused as refusal:
-        return failed("auth", str(refusal))
-    except TimeoutError:
-        return failed(
-            "timeout",
-            f"The command ran longer than {limit:g} seconds; its process group was killed.",
-            retryable=True,
-        )
-
-
-async def _all(
-    config: Shell,
-    context: ToolContext,
-    variables: dict[str, str],
-    directory: str,
-    room: Room | None,
-) -> Outcome:
-    limit = context.resources.rules.max_output_bytes
-    bounds = context.resources.rules.bounds
-    out, err = Output(context.log, limit), Output(context.log, limit)
+    limit, rules = shortest(config.timeout, context.timeout), context.resources.rules
+    late, end = "The command ran longer than", "; its process group was killed."
+    variables = environment(config.env, config.env_allow, rules.opened)
+    out, err = (Output(context.log, rules.max_output_bytes) for _ in range(2))
     code = 0
-    for words in _command_lines(config):
-        try:
-            code = await run_command(
-                words, config.stdin, variables, directory, out, err, bounds, room
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            what = f'program "{words[0]}"' if os.path.isdir(directory) else f'cwd "{config.cwd}"'
-            return failed("not_found", f"The {what} does not exist on this worker.")
-        except PermissionError as error:
-            return failed("auth", f'"{words[0]}" may not be run here: {error.strerror}.')
-        except ValueError as error:
-            return failed("client_error", f"The command cannot be run: {error}.")
-        if code not in config.ok_codes:
-            return ended_badly("The command", config.retry_codes, code, out, err)
+    with context.resources.workplace(context.spec, config.cwd) as (directory, room):
+        async with within(limit, late, end):
+            for words in _command_lines(config):
+                with started(words[0], directory, config.cwd):
+                    code = await run_command(
+                        words, config.stdin, variables, directory, out, err, rules.bounds, room
+                    )
+                if code not in config.ok_codes:
+                    return ended_badly("The command", config.retry_codes, code, out, err)
     return ended_well(config.decode, code, out, err)
 
 

@@ -68,6 +68,11 @@ def quoted_table(written: str) -> str:
     return ".".join(quoted(part) for part in parts)
 
 
+def parts_of(table: str) -> list[str]:
+    """The names in a quoted table."""
+    return [part.replace('""', '"') for part in table[1:-1].split('"."')]
+
+
 def batches(write: Write, variables_max: int, known: Sequence[str]) -> Iterator[Batch]:
     """The rows in portions, none with more values than the database takes in one statement.
 

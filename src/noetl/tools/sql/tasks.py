@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from noetl.tools.failures import Failed, guarded
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
-from noetl.tools.limits import shortest, to_thread
+from noetl.tools.limits import Gathering, shortest, to_thread
 from noetl.tools.plain_data import check, plain, read_json
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
@@ -125,11 +125,9 @@ def out_of_reach() -> Iterator[None]:
     try:
         yield
     except Failed as problem:
-        error = problem.outcome.error
-        assert error is not None
-        if error.kind not in ("connection", "rate_limit", "server_error"):
+        if problem.error.kind not in ("connection", "rate_limit", "server_error"):
             raise
-        raise Failed("db_connection", error.message) from None
+        raise Failed("db_connection", str(problem)) from None
 
 
 def _file_rows(path: Path, form: str) -> Iterable[Row]:
@@ -224,31 +222,99 @@ def result(parts: Sequence[Statement]) -> dict[str, Any]:
 # --- Databases that run in threads -------------------------------------------------------------
 
 
-class Database(Protocol):
-    """One connection, used by one thread for one task."""
+ROWS_PER_LOOK = 1000
+
+
+class Found(NamedTuple):
+    """What a statement yields."""
+
+    columns: Sequence[str] | None
+    """None: no rows."""
+    fetch: Callable[[int], Sequence[Sequence[Any]]]
+    """So many further rows; none at the end."""
+    changed: Callable[[], int | None]
+    """How many rows it has changed, once all that it yields are fetched; None: as many."""
+
+
+class Database:
+    """A whole task on one connection, in a thread of its own. Each kind says how."""
 
     dialect: Dialect
     variables_max: int
-    halt: Halt
+
+    def __init__(self, config: SqlConfig, plan: Plan, context: ToolContext, halt: Halt) -> None:
+        self.plan = plan
+        self.halt = halt
+        self.form = config.result_as
+        self.files = context.files
+        self.rules = context.resources.rules
+
+    # --- Of each kind ---
 
     def run(self) -> Done:
         """Open the connection and `perform` the task on it."""
+        raise NotImplementedError
 
-    def begin(self, plan: Plan) -> None: ...
+    def begin(self) -> None:
+        raise NotImplementedError
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        raise NotImplementedError
 
-    def statement(self, one: Bound) -> Statement: ...
+    def executed(self, one: Bound) -> Found:
+        raise NotImplementedError
 
-    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
+    def columns(self, table: str) -> dict[str, bool]:
+        """The columns, and which of them hold bytes; text for those is base64."""
+        raise NotImplementedError
+
+    def batch(self, write: Write, batch: Batch) -> Statement:
+        raise NotImplementedError
+
+    # --- Of all ---
+
+    def perform(self) -> Done:
+        """Run the whole task in one transaction."""
+        plan = self.plan
+        ours = [is_ours(number, plan, self.dialect) for number in range(len(plan.statements))]
+        self.begin()
+        parts: list[Statement] = []
+        file = None
+        for number, (one, is_mark) in enumerate(zip(plan.statements, ours, strict=True)):
+            if self.form != "rows" and number == len(plan.statements) - 1:
+                file = self.table_file(one)
+            parts.append(NOTHING if is_mark or file is not None else self.statement(one))
+        if plan.write is not None:
+            known = self.columns(plan.write.table)
+            binary = [name for name, is_binary in known.items() if is_binary]
+            portions = batches(plan.write, self.variables_max, list(known))
+            written = [self.batch(plan.write, with_bytes(batch, binary)) for batch in portions]
+            parts.append(joined(written))
+        self.halt.check()
+        self.commit()
+        return Done(parts, file)
+
+    def statement(self, one: Bound) -> Statement:
+        with self.halt.statement():
+            found = self.executed(one)
+            if found.columns is None:
+                return {**NOTHING, "row_count": max(0, found.changed() or 0)}
+            gathered = Gathering(self.rules.max_response_bytes)
+            while portion := found.fetch(ROWS_PER_LOOK):
+                gathered.take(portion)
+                self.halt.check()
+        return table(found.columns, gathered.rows, found.changed())
+
+    def table_file(self, one: Bound) -> TableFile:
         """The rows of a query, as a file."""
+        from noetl.tools.tables.files import file_of
 
-    def columns(self, table: str) -> list[str]: ...
-
-    def binary(self, table: str) -> Collection[str]:
-        """Which of the columns hold bytes; text for them is base64."""
-
-    def batch(self, write: Write, batch: Batch) -> Statement: ...
+        with self.halt.statement():
+            found = self.executed(one)
+            if found.columns is None:
+                raise BadSql(f"`result_as: {self.form}` needs a query as the last statement.")
+            portions = iter(lambda: found.fetch(ROWS_PER_LOOK), [])
+            return file_of(found.columns, portions, self.files.folder, self.form, self.halt)
 
 
 class Done(NamedTuple):
@@ -263,34 +329,10 @@ async def run_in_thread(
 ) -> Outcome:
     """Run a task on a database inside the worker, in a thread that can be stopped."""
     halt, total = Halt(shortest(config.timeout)), shortest(context.timeout)
-
-    async def work() -> Outcome:
+    with guarded(total):
         database = await open_task(halt)
         done = await in_thread(context.resources.threads, database.run, halt, total)
         return ok(await outcome_of(done, context))
-
-    return await guarded(work, total)
-
-
-def perform(database: Database, plan: Plan, folder: Path | None, form: str) -> Done:
-    """Run a whole task in one transaction; `folder` is set if the rows go to a file."""
-    ours = [is_ours(number, plan, database.dialect) for number in range(len(plan.statements))]
-    database.begin(plan)
-    parts: list[Statement] = []
-    file = None
-    for number, (one, is_mark) in enumerate(zip(plan.statements, ours, strict=True)):
-        if folder is not None and number == len(plan.statements) - 1:
-            file = database.table_file(one, folder, form)
-        parts.append(NOTHING if is_mark or file is not None else database.statement(one))
-    if plan.write is not None:
-        known = database.columns(plan.write.table)
-        portions = batches(plan.write, database.variables_max, known)
-        binary = database.binary(plan.write.table)
-        written = [database.batch(plan.write, with_bytes(batch, binary)) for batch in portions]
-        parts.append(joined(written))
-    database.halt.check()
-    database.commit()
-    return Done(parts, file)
 
 
 async def outcome_of(done: Done, context: ToolContext) -> dict[str, Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
-from noetl.model.outcome import Outcome
-from noetl.tools.base import Name, ToolContext, about
+from noetl.tools.base import Name, about, run_of
 from noetl.tools.sql.config import SqlConfig, sql_tool
 
 
@@ -61,27 +59,12 @@ WAREHOUSES = frozenset({"snowflake", "clickhouse", "bigquery"})
 """A statement that changes rows returns none of them there, so none can claim rows."""
 
 
-def _running(kind: str) -> Callable[[Sql, ToolContext], Awaitable[Outcome]]:
-    """How a task of this kind runs: the kinds differ in their credentials."""
-
-    async def run(config: Sql, context: ToolContext) -> Outcome:
-        from noetl.tools.failures import lacking
-
-        if lack := lacking(kind, "sqlalchemy"):
-            return lack
-        from noetl.tools.sqlalchemy.run import run
-
-        return await run(kind, config, context)
-
-    return run
-
-
 TOOLS = tuple(
     sql_tool(
         kind,
         summary,
         Sql,
-        _running(kind),
+        run_of("noetl.tools.sqlalchemy.run", kind, extra=kind, libraries=("sqlalchemy",)),
         needs=(("url", "auth"),),
         claims=kind not in WAREHOUSES,
         extra=kind,

@@ -6,8 +6,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psycopg
@@ -20,32 +19,28 @@ from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.egress import check_database
 from noetl.tools.failures import Failed, Refused, failed_with
-from noetl.tools.limits import Gathering, to_thread
+from noetl.tools.limits import to_thread
 from noetl.tools.resources import ToolResources
 from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
-from noetl.tools.sql.rows import Batch, Write, on_conflict
+from noetl.tools.sql.rows import Batch, Write, on_conflict, parts_of
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.sqlite import no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
+    Database,
     Done,
+    Found,
     Plan,
     Statement,
-    perform,
     planned,
     run_in_thread,
-    table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
 from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
 from noetl.tools.sqlalchemy.addresses import EXTRAS, Address, address
 
-if TYPE_CHECKING:
-    from noetl.tools.tables.files import TableFile
-
-ROWS_PER_LOOK = 1000
 LIBPQ = ("psycopg", "psycopg2", "psycopg_async")
 CODES: dict[int, ErrorKind] = {
     1040: "db_connection",
@@ -84,8 +79,7 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         engines = context.resources.shared("sql", Engines)
         confined = context.resources.rules.file_root is not None
         engine = await to_thread(engines.engine, kind, where, config, confined)
-        folder = context.files.folder if config.result_as != "rows" else None
-        return Task(config, plan, engine, folder, halt, context.resources.rules.max_response_bytes)
+        return Task(config, plan, engine, context, halt)
 
     return await run_in_thread(config, context, opened)
 
@@ -176,21 +170,18 @@ def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
     connection.set_authorizer(no_other_files)
 
 
-class Task:
-    """A whole task, on one connection."""
+class Task(Database):
+    """On a connection of the engine."""
 
     dialect: Dialect = "sql"
     variables_max = 1_000_000
 
     def __init__(
-        self, config: Sql, plan: Plan, engine: Engine, folder: Path | None, halt: Halt, most: int
+        self, config: Sql, plan: Plan, engine: Engine, context: ToolContext, halt: Halt
     ) -> None:
+        super().__init__(config, plan, context, halt)
         self._config = config
-        self._plan = plan
         self._engine = engine
-        self._folder = folder
-        self.halt = halt
-        self._most = most
 
     def run(self) -> Done:
         halt = self.halt
@@ -201,7 +192,7 @@ class Task:
                     if self._config.transaction
                     else connection.execution_options(isolation_level="AUTOCOMMIT")
                 )
-                return perform(self, self._plan, self._folder, self._config.result_as)
+                return self.perform()
         except exc.DBAPIError as error:
             raise failure(error, halt) from None
         except exc.SQLAlchemyError as error:
@@ -209,7 +200,7 @@ class Task:
 
     # --- What `perform` asks for ---
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self) -> None:
         if self._config.schema is None:
             return
         name = self._quoted(self._config.schema)
@@ -231,44 +222,27 @@ class Task:
         if self._config.transaction:
             self._connection.commit()
 
-    def statement(self, one: Bound) -> Statement:
-        with self.halt.statement():
-            found = self._executed(one)
-            if not found.returns_rows:
-                return {**NOTHING, "row_count": max(0, found.rowcount)}
-            names = list(found.keys())
-            gathered = Gathering(self._most)
-            while portion := found.fetchmany(ROWS_PER_LOOK):
-                gathered.take([tuple(row) for row in portion])
-                self.halt.check()
-        return table(names, gathered.rows, None)
+    def executed(self, one: Bound) -> Found:
+        sql, values = driver_spelling(one.sql, one.values, self._engine.dialect.paramstyle)
+        found = self._connection.exec_driver_sql(sql, values)
+        if not found.returns_rows:
+            return Found(None, found.fetchmany, lambda: found.rowcount)
 
-    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
-        from noetl.tools.tables.files import Cursor, file_of
+        def fetch(count: int) -> list[tuple[Any, ...]]:
+            return [tuple(row) for row in found.fetchmany(count)]
 
-        with self.halt.statement():
-            found = self._executed(one)
-            if not found.returns_rows:
-                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
-            portions = iter(lambda: found.fetchmany(ROWS_PER_LOOK), [])
-            return file_of(Cursor(list(found.keys()), portions), folder, form, self.halt)
+        return Found(list(found.keys()), fetch, lambda: None)
 
-    def _executed(self, one: Bound) -> Any:
-        style = self._engine.dialect.paramstyle
-        sql, values = driver_spelling(one.sql, one.values, style)
-        return self._connection.exec_driver_sql(sql, values)
-
-    def columns(self, table: str) -> list[str]:
+    def columns(self, table: str) -> dict[str, bool]:
         found = self._connection.exec_driver_sql(f"SELECT * FROM {self._named(table)} WHERE 1 = 0")  # noqa: S608
-        return list(found.keys())
-
-    def binary(self, table: str) -> list[str]:
-        if self._engine.dialect.name not in KNOWS_CONFLICTS:
-            return []  # unknown: databases differ in what they reveal of their tables
-        parts = [part.replace('""', '"') for part in table[1:-1].split('"."')]
-        schema = ".".join(parts[:-1]) or None
-        found = sqlalchemy.inspect(self._connection).get_columns(parts[-1], schema=schema)
-        return [one["name"] for one in found if _BINARY.search(type(one["type"]).__name__)]
+        known = dict.fromkeys(found.keys(), False)
+        # Databases differ in what they reveal of their tables.
+        if self._engine.dialect.name in KNOWS_CONFLICTS:
+            *schema, name = parts_of(table)
+            inspector = sqlalchemy.inspect(self._connection)
+            for one in inspector.get_columns(name, schema=".".join(schema) or None):
+                known[one["name"]] = bool(_BINARY.search(type(one["type"]).__name__))
+        return known
 
     def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:
@@ -314,15 +288,14 @@ class Task:
         where = " AND ".join(f"{self._quoted(name)} = ?" for name in write.key)
         sql = f"DELETE FROM {self._named(write.table)} WHERE {where}"  # noqa: S608 - quoted
         for row in batch.rows:
-            self._executed(Bound(sql, [row[place] for place in places]))
+            self.executed(Bound(sql, [row[place] for place in places]))
 
     def _quoted(self, name: str) -> str:
         return self._engine.dialect.identifier_preparer.quote_identifier(name)
 
     def _named(self, table: str) -> str:
         """A table name, given in double quotes, in the quotes of this database."""
-        parts = table[1:-1].split('"."')
-        return ".".join(self._quoted(part.replace('""', '"')) for part in parts)
+        return ".".join(map(self._quoted, parts_of(table)))
 
 
 MYSQL = ("mysql", "mariadb")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,30 +16,25 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
-from noetl.tools.limits import Gathering
 from noetl.tools.plain_data import plain
 from noetl.tools.sql.embedded import database_of, prepare
-from noetl.tools.sql.rows import Batch, Write, insert, quoted
+from noetl.tools.sql.rows import Batch, Write, insert, parts_of, quoted
 from noetl.tools.sql.sqlite import failure, no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
+    Database,
     Done,
+    Found,
     Plan,
     Statement,
-    perform,
     planned,
     run_in_thread,
-    table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
 from noetl.tools.sql.threads import Halt
 from noetl.tools.sqlite import Sqlite
 
-if TYPE_CHECKING:
-    from noetl.tools.tables.files import TableFile
-
 LOCK_TICK_SECONDS = 0.02
-ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "EXPLAIN", "PRAGMA"])
 ALONE = frozenset(["VACUUM", "PRAGMA", "ATTACH", "DETACH"])
 """Statements that may not run in a transaction; a task with nothing else gets none."""
@@ -58,8 +53,8 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
     return await run_in_thread(config, context, opened)
 
 
-class Task:
-    """A whole task, in its own thread on its own connection."""
+class Task(Database):
+    """On a connection of its own; waits for other writers can be stopped."""
 
     dialect: Dialect = "sqlite"
     variables_max = 30_000
@@ -73,16 +68,12 @@ class Task:
         context: ToolContext,
         halt: Halt,
     ) -> None:
-        rules = context.resources.rules
+        super().__init__(config, plan, context, halt)
         self._config = config
-        self._plan = plan
         self._path = path
         self._attached = attached
-        self._confined = rules.file_root is not None
-        self._folder = context.files.folder if config.result_as != "rows" else None
         self._patience = seconds(config.busy_timeout) or 0.0
-        self.halt = halt
-        self._most = rules.max_response_bytes
+        self._verbs = [first_word(one.sql, "sqlite") for one in plan.statements]
 
     def run(self) -> Done:
         try:
@@ -90,9 +81,9 @@ class Task:
                 self.halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
-                if self._stands_alone():
-                    return Done([self.statement(one) for one in self._plan.statements])
-                return perform(self, self._plan, self._folder, self._config.result_as)
+                if self._verbs and self.plan.write is None and ALONE.issuperset(self._verbs):
+                    return Done([self.statement(one) for one in self.plan.statements])
+                return self.perform()
         except sqlite3.Error as error:
             raise failure(error, self.halt) from error
         finally:
@@ -121,58 +112,34 @@ class Task:
                 raise BadSql(f'pragmas: "{name}" is not the name of a pragma.')
             shown = int(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
             self._patiently(execute, f"PRAGMA {name} = {shown}")
-        if self._confined:
+        if self.rules.file_root is not None:
             self._connection.set_authorizer(no_other_files)
-
-    def _stands_alone(self) -> bool:
-        words = [first_word(one.sql, "sqlite") for one in self._plan.statements]
-        return bool(words) and self._plan.write is None and all(word in ALONE for word in words)
 
     # --- What `perform` asks for ---
 
-    def begin(self, plan: Plan) -> None:
-        words = [first_word(one.sql, "sqlite") for one in plan.statements]
-        reads = plan.write is None and all(word in READS for word in words)
+    def begin(self) -> None:
+        reads = self.plan.write is None and READS.issuperset(self._verbs)
         self._patiently(self._connection.execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         self._patiently(self._connection.execute, "COMMIT")
 
-    def statement(self, one: Bound) -> Statement:
-        with self.halt.statement():
-            cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
-            if cursor.description is None:
-                return {**NOTHING, "row_count": max(0, cursor.rowcount)}
-            found = Gathering(self._most)
-            while portion := cursor.fetchmany(ROWS_PER_LOOK):
-                found.take(portion)
-                self.halt.check()
-        wrote = cursor.rowcount if cursor.rowcount >= 0 else None
-        return table([column[0] for column in cursor.description], found.rows, wrote)
+    def executed(self, one: Bound) -> Found:
+        cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
+        names = None if cursor.description is None else [one[0] for one in cursor.description]
+        return Found(
+            names, cursor.fetchmany, lambda: cursor.rowcount if cursor.rowcount >= 0 else None
+        )
 
-    def table_file(self, one: Bound, folder: Path, form: str) -> TableFile:
-        from noetl.tools.tables.files import Cursor, file_of
-
-        with self.halt.statement():
-            cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
-            if cursor.description is None:
-                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
-            names = [column[0] for column in cursor.description]
-            portions = iter(lambda: cursor.fetchmany(ROWS_PER_LOOK), [])
-            return file_of(Cursor(names, portions), folder, form, self.halt)
-
-    def columns(self, table: str) -> list[str]:
+    def columns(self, table: str) -> dict[str, bool]:
         cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
-        return [column[0] for column in cursor.description]
-
-    def binary(self, table: str) -> list[str]:
-        parts = table[1:-1].split('"."')
-        names = [part.replace('""', '"') for part in parts]
+        names = parts_of(table)
         schema = names[-2] if len(names) > 1 else None
         declared = self._connection.execute(
             "SELECT name FROM pragma_table_info(?, ?) WHERE type LIKE 'blob'", (names[-1], schema)
         )
-        return [name for (name,) in declared]
+        binary = {name for (name,) in declared}
+        return {column[0]: column[0] in binary for column in cursor.description}
 
     def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:

@@ -56,7 +56,7 @@ TOOL = Tool(
     example=EXAMPLE,
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
-    run=run_of("noetl.tools.store.run"),
+    run=run_of("noetl.tools.store.run", extra="store", libraries=("obstore",)),
     errors=(
         *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
         *("server_error", "parse"),

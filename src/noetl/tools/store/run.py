@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import time
@@ -12,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import obstore
 
 from noetl.errors import NoetlError
 from noetl.model.duration import seconds
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, Refused, lacking
+from noetl.tools.failures import Failed, within
 from noetl.tools.files.formats import Unreadable, decoded
-from noetl.tools.files.objects import Place, named, opened, saved
+from noetl.tools.files.objects import Place, explained, opened, saved
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.plain_data import NotPlain, plain
 from noetl.tools.store import Store
@@ -41,39 +41,26 @@ SAYS_NOTHING = ("application/octet-stream", "binary/octet-stream")
 
 
 async def run(config: Store, context: ToolContext) -> Outcome:
-    if lack := lacking("store", "obstore"):
-        return lack
     assert config.op is not None
     if config.op in NEEDS_KEY and config.key is None:
-        return failed("client_error", f"`op: {config.op}` needs `key`.")
+        raise Failed("client_error", f"`op: {config.op}` needs `key`.")
     limit = shortest(config.timeout, context.timeout)
     what = f"{config.op} {config.key or config.prefix}".strip()
     try:
-        async with asyncio.timeout(limit):
-            place = await opened(config.url, config.auth, context, create=config.op == "put")
-            return ok(await OPERATIONS[config.op](place, config, context))
-    except Failed as problem:
-        return problem.outcome
-    except Refused as refusal:
-        return failed("auth", f"{what}: {refusal}")
-    except TimeoutError:
-        return failed("timeout", f"{what} took longer than {limit:g} seconds.", retryable=True)
+        with explained(what):
+            async with within(limit, f"{what} took longer than", who=what):
+                place = await opened(config.url, config.auth, context, create=config.op == "put")
+                return ok(await OPERATIONS[config.op](place, config, context))
     except (Unreadable, NotPlain) as error:
-        return failed("parse", f"{what}: the content cannot be read: {error}.")
+        raise Failed("parse", f"{what}: the content cannot be read: {error}.") from None
     except NoetlError as error:
-        return failed("client_error", f"{what}: {error}")
-    except Exception as error:
-        if (known := named(error, what)) is None:
-            raise
-        return Outcome(status="error", error=known)
+        raise Failed("client_error", f"{what}: {error}") from None
 
 
 # --- put ---------------------------------------------------------------------------------------
 
 
 async def _put(place: Place, config: Store, context: ToolContext) -> Any:
-    import obstore
-
     assert config.key is not None
     key = place.checked(config.key)
     content = await _content(config, context)
@@ -123,8 +110,6 @@ def _measured(content: Path | bytes) -> tuple[int, str]:
 
 
 async def _get(place: Place, config: Store, context: ToolContext) -> Any:
-    import obstore
-
     assert config.key is not None
     found = await obstore.get_async(place.store, place.checked(config.key))
     media = str(found.attributes.get("Content-Type", ""))
@@ -171,8 +156,6 @@ def _guessed(body: bytes) -> str:
 
 async def _list(place: Place, config: Store, context: ToolContext) -> Any:
     """Keys in order. At most the requested ones and one page are in memory."""
-    import obstore
-
     folder = config.prefix.rpartition("/")[0]
     if folder:
         place.checked(folder)
@@ -188,8 +171,6 @@ async def _list(place: Place, config: Store, context: ToolContext) -> Any:
 
 
 async def _delete(place: Place, config: Store, context: ToolContext) -> Any:
-    import obstore
-
     assert config.key is not None
     try:
         await obstore.delete_async(place.store, place.checked(config.key))
@@ -200,8 +181,6 @@ async def _delete(place: Place, config: Store, context: ToolContext) -> Any:
 
 
 async def _presign(place: Place, config: Store, context: ToolContext) -> Any:
-    import obstore
-
     assert config.key is not None
     if place.directory is not None:
         told = "A directory has no addresses to hand out; `presign` needs s3://, gs:// or az://."

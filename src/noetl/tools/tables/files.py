@@ -135,19 +135,18 @@ def arrow_library() -> Any:
     return pyarrow
 
 
-class Cursor(NamedTuple):
-    """The rows of a query as they arrive, in portions."""
-
-    columns: Sequence[str]
-    portions: Iterator[Sequence[Sequence[Any]]]
-
-
-def file_of(cursor: Cursor, folder: Path, form: str, halt: Halt) -> TableFile:
-    """The rows of a query as a file, never all of them in memory."""
+def file_of(
+    columns: Sequence[str],
+    portions: Iterator[Sequence[Sequence[Any]]],
+    folder: Path,
+    form: str,
+    halt: Halt,
+) -> TableFile:
+    """The rows of a query, as they arrive, as a file; never all of them in memory."""
     path, widest = folder / "rows.csv", 0
-    kinds = Kinds(cursor.columns)
+    kinds = Kinds(columns)
     with path.open("w", encoding="utf-8", newline="") as file:
-        for portion in cursor.portions:
+        for portion in portions:
             kinds.see(portion)
             for line in map(line_of, portion):
                 widest = max(widest, len(line))

@@ -55,18 +55,14 @@ Awaited = TypeVar("Awaited")
 
 
 async def run(config: Transfer, context: ToolContext) -> Outcome:
-    total = shortest(context.timeout)
-    halt = Halt(None)
-
-    async def work() -> Outcome:
+    total, halt = shortest(context.timeout), Halt(None)
+    with guarded(total):
         begin, end = _placed(config.source), _placed(config.target)
         meant = msgspec.structs.replace(config, source=begin, target=end)
         source = await _prepared(begin, context, "source")
         target = await _prepared(end, context, "target")
         copying = Copying(meant, context, source, target, halt, asyncio.get_running_loop())
         return ok(await in_thread(context.resources.threads, copying.run, halt, total))
-
-    return await guarded(work, total)
 
 
 def _placed(end: Any) -> Any:
@@ -287,10 +283,7 @@ class Copying:
             config = msgspec.convert(dict(request), Request)
         except msgspec.ValidationError as error:
             raise Failed("client_error", f"The web service's end is not right: {error}.") from None
-        outcome = self._awaited(run(config, context))
-        if outcome.error is not None:
-            raise failed_with(outcome.error)
-        found: dict[str, Any] = outcome.result
+        found: dict[str, Any] = self._awaited(run(config, context)).result
         return found
 
     def _note(self, name: str, body: bytes) -> None:

@@ -21,10 +21,10 @@ import msgspec
 from yarl import URL
 
 from noetl.errors import BadRequest, NotFound
-from noetl.model.outcome import Outcome, TaskError, failed
+from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import reject_token
-from noetl.tools.failures import Failed, Refused
+from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, parts_of, stored
 from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
@@ -149,19 +149,16 @@ class Prepared(NamedTuple):
 
 
 async def run(config: Request, context: ToolContext) -> Outcome:
+    """Send the request and follow redirects. Raises Failed unless it succeeds."""
     session = context.resources.shared("http", lambda: Session(context.resources.rules))
     name = f"{config.method} {_shown(config.url or '')}"
-    try:
-        with _explained(name):
-            # A kept token may be refused: ours, then another worker's. Then fetch a new one.
-            for _ in range(TOKENS_TRIED):
-                outcome = await _asked(session, config, context)
-                if outcome is not None:
-                    return outcome
-    except Failed as problem:
-        return problem.outcome
-    said = f"{name} refuses every token."
-    return failed("auth", said, status=401, retryable=True)
+    with _explained(name):
+        # A kept token may be refused: ours, then another worker's. Then fetch a new one.
+        for _ in range(TOKENS_TRIED):
+            outcome = await _asked(session, config, context)
+            if outcome is not None:
+                return outcome
+    raise Failed("auth", f"{name} refuses every token.", status=401, retryable=True)
 
 
 async def access_token(fields: Mapping[str, Any], context: ToolContext) -> str:
@@ -208,12 +205,12 @@ def _explained(name: str) -> Iterator[None]:
 
 
 async def _asked(session: Session, config: Request, context: ToolContext) -> Outcome | None:
-    """Send the request and follow redirects; None if a cached token is no longer valid."""
+    """The answer; None if a cached token is no longer valid."""
     if sum(body is not None for body in (config.json, config.body, config.form)) > 1:
-        return failed("client_error", "Write one of `json`, `body` and `form`, not several.")
+        raise Failed("client_error", "Write one of `json`, `body` and `form`, not several.")
     for header, value in config.headers.items():
         if _CONTROL.search(header) or _CONTROL.search(as_text(value)):
-            return failed("client_error", f"headers: {header!r} holds a control character.")
+            raise Failed("client_error", f"headers: {header!r} holds a control character.")
     timeout = _timeout(config, context)
     certificate = await _certificate(config, context)
     request = Prepared(
@@ -312,7 +309,7 @@ async def _followed(session: Session, request: Prepared, started: float) -> Outc
         if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
             method, with_body = ("HEAD" if method == "HEAD" else "GET"), False
         url = _joined(url, target)
-    return failed(
+    raise Failed(
         "client_error",
         f"{config.method} {_shown(config.url or '')} was redirected more than "
         f"{config.max_redirects} times.",
@@ -464,15 +461,16 @@ async def _outcome(
     if not 200 <= answer.status < 300:
         if answer.status == 401 and reject_token(request.proof.token_key, request.context):
             return None
-        return Outcome(status="error", error=_error(name, answer, body), http=seen)
+        raise failed_with(Outcome(status="error", error=_error(name, answer, body), http=seen))
     try:
         data = plain(decoded(body, headers.get("content-type", ""), config.decode))
-    except Unreadable as error:
-        problem = TaskError(kind="parse", message=f"The body of {name} cannot be read: {error}.")
-        return Outcome(status="error", error=problem, http=seen)
-    except NotPlain as error:
-        message = f"The body of {name} cannot be kept: {error}."
-        return Outcome(status="error", error=TaskError(kind="schema", message=message), http=seen)
+    except (Unreadable, NotPlain) as error:
+        kept = isinstance(error, NotPlain)
+        problem = TaskError(
+            kind="schema" if kept else "parse",
+            message=f"The body of {name} cannot be {'kept' if kept else 'read'}: {error}.",
+        )
+        raise failed_with(Outcome(status="error", error=problem, http=seen)) from None
     return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
 
 

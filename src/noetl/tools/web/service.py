@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import failed_with
+from noetl.tools.failures import Failed, failed_with
 from noetl.tools.plain_data import read_json
 from noetl.tools.web.request import Request
 
@@ -32,20 +31,17 @@ async def ask(context: ToolContext, method: str, url: str, **config: Any) -> Ans
     # Any header may hold a credential, which must not follow a redirect elsewhere.
     fixed = {"method": method, "url": url, "decode": "json", "follow_redirects": False}
     written = {**fixed, **config}
-    outcome = await run(msgspec.convert(written, Request), context)
-    if outcome.error is not None:
-        raise failed_with(_explained(outcome, outcome.error))
+    try:
+        outcome = await run(msgspec.convert(written, Request), context)
+    except Failed as problem:
+        # With the service's own message, if it has a common form.
+        error = problem.error
+        body = error.details.get("body") if isinstance(error.details, dict) else None
+        said = words_of(body) if isinstance(body, str) else None
+        if said is not None:
+            error = msgspec.structs.replace(error, message=f"{error.message} It says: {said}")
+        raise failed_with(msgspec.structs.replace(problem.outcome, error=error)) from None
     return Answer(outcome.result["data"], outcome.result["headers"])
-
-
-def _explained(outcome: Outcome, error: TaskError) -> Outcome:
-    """The outcome with the service's own message, if it has a common form."""
-    body = error.details.get("body") if isinstance(error.details, dict) else None
-    said = words_of(body) if isinstance(body, str) else None
-    if said is None:
-        return outcome
-    told = msgspec.structs.replace(error, message=f"{error.message} It says: {said}")
-    return msgspec.structs.replace(outcome, error=told)
 
 
 def words_of(body: str) -> str | None:
