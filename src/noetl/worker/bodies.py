@@ -4,7 +4,7 @@ large.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,6 @@ from noetl.engine.pipeline.frame import Body
 from noetl.model import refs
 from noetl.model.commands import Chunk, Command
 from noetl.worker.control import Control
-
-if TYPE_CHECKING:
-    pass
 
 
 class Bodies:

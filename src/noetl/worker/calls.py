@@ -17,7 +17,6 @@ from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.events import TaskLogged, TaskWaiting
-from noetl.model.net import Task
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
 from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
@@ -232,7 +231,10 @@ class Call:
             attempt=self.tries.attempt,
             iteration=frame.iteration,
             inputs=inputs,
-            look_around=lambda: _surroundings(frame, whole=_looks_around(task, tool)),
+            look_around=lambda: _surroundings(
+                frame,
+                whole=bool(tool and tool.reads_context and tool.reads_context(task.config)),
+            ),
             timeout=timeout_of(self.program, frame) if is_timed else None,
             spec=task.spec,
             credential=self._credential,
@@ -297,7 +299,7 @@ class Call:
         if not self._waits:
             reporter.sources.remove(self._wait_news)
             if self._told:
-                reporter.say(self._waiting(self._told, over=True))
+                reporter.say(TaskWaiting(what=self._told, over=True, **self._names()))
                 self._told = ""
 
     def _wait_news(self) -> TaskWaiting | None:
@@ -307,21 +309,20 @@ class Call:
             self.reporter.wake()
             return None
         self._told = self._waits[0]
-        return self._waiting(self._told)
+        return TaskWaiting(what=self._told, **self._names())
 
-    def _waiting(self, what: str, *, over: bool = False) -> TaskWaiting:
+    def _names(self) -> dict[str, Any]:
+        """What every fact says of this call."""
         frame = self.frame
-        return TaskWaiting(
-            at=self._caller.now(),
-            step_run_id=frame.command.step_run_id,
-            step=frame.command.step,
-            task=self.program.task.name,
-            what=what,
-            over=over,
-            attempt=self.tries.attempt,
-            action_id=self.action_id,
-            iteration=frame.iteration,
-        )
+        return {
+            "at": self._caller.now(),
+            "step_run_id": frame.command.step_run_id,
+            "step": frame.command.step,
+            "task": self.program.task.name,
+            "attempt": self.tries.attempt,
+            "action_id": self.action_id,
+            "iteration": frame.iteration,
+        }
 
     # --- Its output ---
 
@@ -355,19 +356,7 @@ class Call:
         return self._printing.printed(self._log)
 
     def _logged(self, text: str) -> TaskLogged | None:
-        frame = self.frame
-        if not text:
-            return None
-        return TaskLogged(
-            at=self._caller.now(),
-            step_run_id=frame.command.step_run_id,
-            step=frame.command.step,
-            task=self.program.task.name,
-            text=text,
-            attempt=self.tries.attempt,
-            action_id=self.action_id,
-            iteration=frame.iteration,
-        )
+        return TaskLogged(text=text, **self._names()) if text else None
 
 
 def _failure(error: BaseException, task: str) -> Outcome:
@@ -393,12 +382,6 @@ def _failure(error: BaseException, task: str) -> Outcome:
         error=TaskError(kind="exception", message=f"{name}: {error}"),
         py={"exception_type": name},
     )
-
-
-def _looks_around(task: Task, tool: Tool | None) -> bool:
-    """Whether it may read `context`."""
-    reads_context = tool.reads_context if tool is not None else None
-    return reads_context is not None and reads_context(task.config)
 
 
 def _args(frame: Frame) -> dict[str, Any]:
@@ -445,13 +428,9 @@ def with_body(value: Any) -> Any:
             return {**value, "body": value["data"]}
         if value.keys() >= {"results", "stats"}:
             return {**value, "results": with_body(value["results"])}
-    elif type(value) is list and any(map(_is_answer, value[:1])):
+    elif type(value) is list and value and type(value[0]) is dict and value[0].keys() == HTTP_KEYS:
         return [with_body(one) for one in value]
     return value
-
-
-def _is_answer(value: Any) -> bool:
-    return type(value) is dict and value.keys() == HTTP_KEYS
 
 
 def _rendered(call: Call, tool: Tool) -> tuple[Any, Any]:

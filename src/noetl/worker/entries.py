@@ -25,7 +25,6 @@ from noetl.model.net import Loop, Values
 from noetl.model.outcome import (
     LOOP_ERRORS_MAX,
     Outcome,
-    TaskError,
     failed,
     loop_error,
     ok,
@@ -120,96 +119,84 @@ def _whole(written: Any, scope: Scope) -> int:
         raise EvaluationFailed(f"a range is made of whole numbers, not {found!r:.60}") from None
 
 
-class Passes:
+class Passes(msgspec.Struct):
     """The passes of a looped entry."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        block: BlockProgram,
-        loop: Loop,
-        frame: Frame,
-        inputs: Values,
-        items: list[Any],
-        cause: str,
-    ) -> None:
-        self._driver = driver
-        self._block = block
-        self._loop = loop
-        self._frame = frame
-        self._inputs = inputs
-        self._items = items
-        self._cause = cause
-        self._begun: dict[int, Progress] = {}
-        """The positions of those that had begun before an interruption."""
-        self._ended: dict[int, Outcome] = {}
-        self._waits: dict[int, Suspension] = {}
+    driver: Driver
+    block: BlockProgram
+    loop: Loop
+    frame: Frame
+    inputs: Values
+    items: list[Any]
+    cause: str
+    begun: dict[int, Progress] = {}
+    """The positions of those that had begun before an interruption."""
+    ended: dict[int, Outcome] = {}
+    waits: dict[int, Suspension] = {}
 
     async def run(self, inner: Inner | None) -> Outcome:
         """Run all of them, continuing where they were. Returns their combined outcome."""
         if inner is not None:
-            self._begun = dict(inner.passes)
-            self._ended = {index: await self._recalled(one) for index, one in inner.ended.items()}
-        loop, count = self._loop, len(self._items)
+            self.begun = dict(inner.passes)
+            for index, one in inner.ended.items():
+                value = await self.driver.bodies.real(one.result)
+                self.ended[index] = msgspec.structs.replace(one, result=value)
+        loop, count = self.loop, len(self.items)
         limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
-        todo = iter([index for index in range(count) if index not in self._ended])
+        todo = iter([index for index in range(count) if index not in self.ended])
         async with asyncio.TaskGroup() as lanes:
             for _ in range(1 if loop.mode == "sequential" else min(limit, count)):
                 lanes.create_task(self._lane(todo))
-        if self._waits and not self._is_over():
-            first = min(self._waits)
-            begun = {index: one.progress for index, one in self._waits.items()}
-            ended = {index: await self._recorded(index) for index in sorted(self._ended)}
+        if self.waits and not self._is_over():
+            first = min(self.waits)
+            begun = {index: one.progress for index, one in self.waits.items()}
+            ended = {index: await self._recorded(index) for index in sorted(self.ended)}
             raise _interruption(
-                self._waits[first],
-                Inner(waits=first, passes={**self._begun, **begun}, ended=ended),
+                self.waits[first],
+                Inner(waits=first, passes={**self.begun, **begun}, ended=ended),
             )
         return self._outcome()
 
     def _is_over(self) -> bool:
         """Whether a failure ends the loop."""
-        return self._loop.on_error == "fail" and not all(one.is_ok for one in self._ended.values())
+        return self.loop.on_error == "fail" and not all(one.is_ok for one in self.ended.values())
 
     async def _lane(self, todo: Iterator[int]) -> None:
-        while not self._waits and not self._is_over():
+        while not self.waits and not self._is_over():
             index = next(todo, None)
             if index is None:
                 return
             ended = await _pass(
-                self._driver,
-                self._block,
-                self._frame,
-                self._inputs,
-                derive(self._cause, index),
-                self._begun.pop(index, None),
-                own={self._loop.iterator: self._items[index], "index": index},
-                position={"index": index, "length": len(self._items)},
+                self.driver,
+                self.block,
+                self.frame,
+                self.inputs,
+                derive(self.cause, index),
+                self.begun.pop(index, None),
+                own={self.loop.iterator: self.items[index], "index": index},
+                position={"index": index, "length": len(self.items)},
             )
             if isinstance(ended, Suspension):
-                self._waits[index] = ended
+                self.waits[index] = ended
             else:
-                self._ended[index] = ended
+                self.ended[index] = ended
 
     async def _recorded(self, index: int) -> Outcome:
         """The outcome of a pass, prepared for the record, because another one waits."""
-        key = derive(self._cause, index, "pass")
-        step_run = self._driver.step_run
-        _, stored, body = recorded(self._ended[index], step_run.command, key, step_run.result_max)
+        key = derive(self.cause, index, "pass")
+        step_run = self.driver.step_run
+        _, stored, body = recorded(self.ended[index], step_run.command, key, step_run.result_max)
         if body is not None:
-            await self._driver.bodies.keep(body)
+            await self.driver.bodies.keep(body)
         return stored
 
-    async def _recalled(self, stored: Outcome) -> Outcome:
-        value = await self._driver.bodies.real(stored.result)
-        return msgspec.structs.replace(stored, result=value)
-
     def _outcome(self) -> Outcome:
-        ended, count = self._ended, len(self._items)
+        ended, count = self.ended, len(self.items)
         errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
-        if errors and self._loop.on_error == "fail":
+        if errors and self.loop.on_error == "fail":
             index, first = next(iter(errors.items()))
             assert first is not None
-            message = f"iteration {index} of {self._block.name} failed: {first.message}"
+            message = f"iteration {index} of {self.block.name} failed: {first.message}"
             return failed(first.kind, message, code=first.code, retryable=first.retryable)
         results = [ended[index].result if index in ended else None for index in range(count)]
         stats = {"total": count, "success": len(ended) - len(errors), "failed": len(errors)}
@@ -255,16 +242,7 @@ async def _pass(
     if isinstance(ended, Suspension):
         return ended
     if ended.error is not None:
-        return Outcome(status="error", error=_located(ended.error, block.name))
+        message = f"{block.name}: {ended.error.message}"
+        error = msgspec.structs.replace(ended.error, message=message, details=None)
+        return Outcome(status="error", error=error)
     return ok(frame.previous)
-
-
-def _located(error: TaskError, block: str) -> TaskError:
-    return TaskError(
-        kind=error.kind,
-        code=error.code,
-        message=f"{block}: {error.message}",
-        retryable=error.retryable,
-        retry_after=error.retry_after,
-        status=error.status,
-    )

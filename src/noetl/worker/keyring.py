@@ -60,10 +60,6 @@ class SecretView(ResultView):
         return fields
 
 
-def _is_oauth2(fields: Mapping[str, Any]) -> bool:
-    return fields.get("type") == "oauth2" and "access_token" not in fields
-
-
 class KeptSecrets:
     """Secrets of external managers, cached on this worker for the `ttl` of their entries.
 
@@ -135,7 +131,8 @@ class Keyring:
         found = {}
         for name in sorted(wanted & self._entries.keys()):
             fields = await self.credential(name)
-            if fields_read & {(name,), (name, "access_token")} and _is_oauth2(fields):
+            is_oauth2 = fields.get("type") == "oauth2" and "access_token" not in fields
+            if is_oauth2 and fields_read & {(name,), (name, "access_token")}:
                 from noetl.tools.web.client import access_token
 
                 token = await access_token(fields, self._lend_context())
@@ -207,7 +204,7 @@ class Keyring:
         return found
 
 
-class CallTokens:
+class CallTokens(msgspec.Struct, frozen=True):
     """Access tokens that this worker shares with others, on behalf of one call. See
     `noetl.tools.credentials.SharedTokens`.
 
@@ -215,23 +212,22 @@ class CallTokens:
     shared.
     """
 
-    def __init__(self, control: Control, execution_id: ExecutionId, mask: Mask) -> None:
-        self._control = control
-        self._execution_id = execution_id
-        self._mask = mask
+    control: Control
+    execution_id: ExecutionId
+    mask: Mask
 
     async def find(self, key: str) -> AccessToken | None:
         try:
-            return await self._control.access_token(key, self._execution_id)
+            return await self.control.access_token(key, self.execution_id)
         except NoetlError as error:
             logger.warning("tokens of other workers cannot be asked for: %s", error)
             return None
 
     async def keep(self, key: str, token: AccessToken) -> None:
         try:
-            await self._control.keep_access_token(key, token, self._execution_id)
+            await self.control.keep_access_token(key, token, self.execution_id)
         except NoetlError as error:
             logger.warning("a token cannot be kept for other workers: %s", error)
 
     def hide(self, text: str) -> None:
-        self._mask.add(text)
+        self.mask.add(text)

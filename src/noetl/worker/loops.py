@@ -11,6 +11,7 @@ statement claims them again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -61,39 +62,45 @@ async def run_chunk(driver: Driver, loop: Loop, chunk: Chunk) -> None:
     if chunk.keys:
         _find_keys(driver, loop, chunk, ctx)
         return
-    if chunk.chains and driver.command.iteration is None:
-        await _run_chains(driver, loop, chunk, ctx)
-        return
-    alone = driver.command.iteration
-    todo = (
-        [alone]
-        if alone is not None
-        else [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
-    )
-    remaining = iter(todo)
-    in_order = loop.mode == "sequential"
-    lanes = 1 if in_order else min(chunk.concurrency, len(todo))
+    alone, reporter = driver.command.iteration, driver.reporter
+    in_order = loop.mode == "sequential" and (alone is not None or not chunk.chains)
+    chains: Sequence[Sequence[int]] = chunk.chains
+    if alone is not None:
+        chains = [[alone]]
+    elif not chains:
+        todo = [index for index in range(chunk.start, chunk.stop) if index not in chunk.skip]
+        chains = [todo] if in_order else [[index] for index in todo]
+    remaining = iter(chains)
+    has_effect = any(task.kind != NOOP for task in driver.step.step.tasks)
     stop = False
 
     async def lane() -> None:
-        nonlocal stop
-        for index in remaining:
-            # What an iteration did is recorded before the next begins, so that a crash repeats no
-            # iteration that has ended.
-            if in_order and driver.reporter.has_effect and not await driver.reporter.recorded():
-                return
-            if driver.is_paused():
-                if index == alone:
-                    progress = driver.command.progress or Progress()
-                    driver.reporter.suspend(Suspension(progress=progress, iteration=index))
-                return
-            # Parallel iterations do not see each other's writes.
-            own = ctx if in_order else dict(ctx)
-            verdict = await _iteration(driver, loop, chunk, index, own)
-            stop = stop or verdict == "stop"
-            if stop or verdict == "wait":
-                return
+        """Run one chain after another: its iterations one after another.
 
+        What an iteration did is recorded before the next of its chain begins, so that a crash
+        repeats no iteration that has ended, nor one after its successor.
+        """
+        nonlocal stop
+        for chain in remaining:
+            acted = False
+            for index in chain:
+                # Of a loop in order, the reporter knows whether anything happened.
+                if (reporter.has_effect if in_order else acted) and not await reporter.recorded():
+                    return
+                if driver.is_paused() or stop:
+                    if index == alone and not stop:
+                        progress = driver.command.progress or Progress()
+                        reporter.suspend(Suspension(progress=progress, iteration=index))
+                    return
+                # Parallel iterations do not see each other's writes.
+                own = ctx if in_order else dict(ctx)
+                verdict = await _iteration(driver, loop, chunk, index, own)
+                if stop or verdict != "go on":
+                    stop = stop or verdict == "stop"
+                    return
+                acted = has_effect
+
+    lanes = min(chunk.concurrency, len(chains))
     if lanes == 1:
         await lane()
         return
@@ -124,71 +131,45 @@ def _find_keys(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
     )
 
 
-async def _run_chains(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
-    """Run chains in parallel, and the iterations of a chain one after another.
-
-    What an iteration did is recorded before the next of its chain begins, so after a crash none
-    runs again after its successor.
-    """
-    remaining = iter(chunk.chains)
-    has_effect = any(task.kind != NOOP for task in driver.step.step.tasks)
-    stop = False
-
-    async def lane() -> None:
-        nonlocal stop
-        for chain in remaining:
-            for number, index in enumerate(chain):
-                if number and has_effect and not await driver.reporter.recorded():
-                    return
-                if stop or driver.is_paused():
-                    return
-                verdict = await _iteration(driver, loop, chunk, index, dict(ctx))
-                stop = stop or verdict == "stop"
-                if stop or verdict == "wait":
-                    return
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(chunk.concurrency, len(chunk.chains))):
-            group.create_task(lane())
-
-
 async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) -> Verdict:
     """Run one iteration and report its end. Returns how the following iterations proceed."""
-    command = driver.command
+    command, reporter = driver.command, driver.reporter
+    now = driver.now
     names: dict[str, Any] = {
         "step_run_id": command.step_run_id,
         "step": command.step,
         "iteration": index,
     }
-    driver.reporter.say(IterationStarted(at=driver.now(), **names))
+    reporter.say(IterationStarted(at=now(), **names))
     frame = _frame(driver, loop, chunk, index, ctx)
     ended: Ending | Suspension
     try:
         if driver.step.iteration_args.source:
-            _add_args(driver, frame)
+            # The step's args that read the iteration; those of the token take precedence.
+            place = f"args of step {command.step}"
+            args = rendered(driver.step.iteration_args, frame.scope, place)
+            frame.names["args"] = {**args, **command.args}
         ended = await driver.drive(driver.step.tasks, frame)
     except EvaluationFailed as error:
         ended = Ending(error=error_from(error))
     if isinstance(ended, Suspension):
         # Its writes are for the reducers, which get them at its end.
         progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
-        driver.reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
+        reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
         return "wait"
     writes = _writes(driver, loop, frame)
     if frame.vars_writes:
-        driver.reporter.say(frame.vars_patch(driver.now()))
+        reporter.say(frame.vars_patch(now()))
     if ended.next is not None:
         # A rule ends the loop; the sooner the control plane knows, the less work is wasted.
         names |= {"next": ended.next, "suppressed": ended.suppressed}
-        driver.reporter.flush_soon()
+        reporter.flush_soon()
     if ended.error is not None:
-        driver.reporter.say(
-            IterationFailed(at=driver.now(), error=ended.error, ctx=writes, **names)
-        )
+        reporter.say(IterationFailed(at=now(), error=ended.error, ctx=writes, **names))
         mode = driver.step.step.failure_mode
         tolerant = loop.on_error == "continue" or mode == "best_effort"
         return "go on" if tolerant else "stop"
-    driver.reporter.say(IterationDone(at=driver.now(), result=ended.result, ctx=writes, **names))
+    reporter.say(IterationDone(at=now(), result=ended.result, ctx=writes, **names))
     return "stop" if ended.next is not None else "go on"
 
 
@@ -209,13 +190,6 @@ def _frame(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
     )
     frame.names.setdefault(loop.iterator, frame.iter[loop.iterator])
     return frame
-
-
-def _add_args(driver: Driver, frame: Frame) -> None:
-    """The step's args that read the iteration; those of the token take precedence."""
-    place = f"args of step {driver.command.step}"
-    own = rendered(driver.step.iteration_args, frame.scope, place)
-    frame.names["args"] = {**own, **driver.command.args}
 
 
 def _writes(driver: Driver, loop: Loop, frame: Frame) -> Values:

@@ -90,11 +90,12 @@ class Worker:
             self._taking = group.create_task(self._take_commands(group))
             try:
                 await asyncio.wait([self._taking])
-                await self._finish_running()
+                while self._running:
+                    await asyncio.wait([task for _, task in self._running.values()])
             except asyncio.CancelledError:
                 self._draining = True  # A slot that is not interrupted takes nothing more.
                 self._taking.cancel()
-                await self._stop_running()
+                await self.stop()
                 raise
             finally:
                 for helper in helpers:
@@ -105,10 +106,6 @@ class Worker:
         self._draining = True
         if self._taking is not None:
             self._taking.cancel()
-
-    async def stop(self) -> None:
-        """Stop what is running; other workers continue it after what was recorded."""
-        await self._stop_running()
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:
         while not self._draining:
@@ -146,12 +143,10 @@ class Worker:
 
         task.add_done_callback(free)
 
-    async def _finish_running(self) -> None:
-        while self._running:
-            await asyncio.wait([task for _, task in self._running.values()])
-
-    async def _stop_running(self) -> None:
-        """Interrupt what runs, each once: a second time would cut short its cleaning up."""
+    async def stop(self) -> None:
+        """Stop what is running, each once: a second time would cut short its cleaning up. Other
+        workers continue it after what was recorded.
+        """
         tasks = [task for _, task in self._running.values()]
         for task in tasks:
             if not task.cancelling():
@@ -216,9 +211,12 @@ class Worker:
 
     async def _ending(self, lease: Lease, reporter: Reporter) -> Ending | None:
         try:
-            program = self._programs.get(lease.command.digest)
+            digest = lease.command.digest
+            program = self._programs.get(digest)
             if program is None:
-                program = await self._made_ready(lease.command.digest)
+                program = self._programs[digest] = await self._program(digest)
+                if len(self._programs) > PROGRAMS_MAX:
+                    self._programs.pop(next(iter(self._programs)))
             driver = Driver(
                 lease.command,
                 program,
@@ -239,12 +237,6 @@ class Worker:
             logger.exception("a step run failed unexpectedly", extra={"step": lease.command.step})
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
-
-    async def _made_ready(self, digest: str) -> Program:
-        if len(self._programs) >= PROGRAMS_MAX:
-            self._programs.pop(next(iter(self._programs)))
-        found = self._programs[digest] = await self._program(digest)
-        return found
 
     async def _program(self, digest: str) -> Program:
         """The program of a net. A store that does not answer just now is asked again."""
