@@ -10,7 +10,7 @@ from noetl.store.log import Facts, Write
 
 def test_executions_that_somebody_watches_are_known_until_nobody_does():
     watchers = Watchers()
-    with watchers.watch("1"), watchers.follow("2", 1000):
+    with watchers.follow("1"), watchers.follow("2", 1000), watchers.follow("2"):
         assert watchers.executions() == {"1", "2"}
 
     assert watchers.executions() == set()
@@ -57,16 +57,16 @@ DONE = b'{"type":"a","at":1.0},{"type":"step.done","at":1.0}'
 def test_whoever_follows_some_types_hears_of_these_and_of_what_others_did():
     watchers = Watchers()
     types = ("step.failed", "step.done")
-    with watchers.watch("1") as everything, watchers.follow("1", 1000, types) as ends:
+    with watchers.follow("1") as everything, watchers.follow("1", 1000, types) as ends:
         heard, taken, last = [], [], 4
         assert ends.take(last) is None
         for events in ([Facts(1, CALLED)], [Facts(1, CALLED), Facts(2, DONE)], None, []):
-            everything.clear()
+            everything.signal.clear()
             write = (
                 None if events is None else Write(execution_id="1", seq_before=last, events=events)
             )
             watchers.tell("1", write, may_have_ended=False)
-            assert everything.is_set()
+            assert everything.signal.is_set() == (events != [])
             heard.append(ends.signal.is_set())
             if ends.signal.is_set():
                 rows = ends.take(4)

@@ -37,10 +37,10 @@ async def heard(folder: Path) -> tuple[list[list[bytes]], list[bytes]]:
         execution_id = await system.executions.start(
             compiled.digest, compiled.unwrap().path, None, {}
         )
-        with system.orchestrator.watchers.watch(execution_id) as seen:
+        with system.orchestrator.watchers.follow(execution_id) as tail:
             while not (await system.orchestrator.state(execution_id)).runs:
-                await seen.wait()
-                seen.clear()
+                await tail.signal.wait()
+                tail.signal.clear()
         seq = (await system.orchestrator.state(execution_id)).seq
         at_end = await until_second_beat(system.streams.frames(execution_id, seq))
         assert at_end == [stream.HEARTBEAT, stream.HEARTBEAT]

@@ -219,9 +219,7 @@ class Services:
         from noetl.api.topics import Topics
 
         watchers = self.orchestrator.watchers
-        return Topics(
-            self.store.log, self.store.records, self.streams, watchers, self.desk, self.clock
-        )
+        return Topics(self.store.records, self.streams, watchers, self.desk, self.clock)
 
     # --- Documents --------------------------------------------------------------------------------
 

@@ -14,11 +14,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -42,7 +47,7 @@ KEPT_BYTES = 512 * 1024
 SHARED_EVENTS = 500
 """A first reader that is further behind reads earlier events by itself."""
 UNREAD_SECONDS = 0.01
-"""How long a feed stays without readers: between `look` and the reading that follows."""
+"""How long something stays without readers: between `look` and the reading that follows."""
 PAUSE_SECONDS = 0.1
 """Pause between two pieces of a feed: events stored meanwhile are sent together."""
 HEARTBEAT_SECONDS = 15.0
@@ -109,24 +114,65 @@ def _encoded(execution_id: ExecutionId, rows: Sequence[EventRow]) -> list[tuple[
     ]
 
 
-class Feed:
-    """The newest events of one execution, while it is read."""
+class Shared:
+    """What is read once for several readers, while there are any."""
 
-    def __init__(
-        self,
-        log: Log,
-        records: Records,
-        watchers: Watchers,
-        draining: asyncio.Event,
-        execution_id: ExecutionId,
-        after: int | None,
-    ) -> None:
+    task: asyncio.Task[None]
+    """Reads it."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.failure: Exception | None = None
+        """Why it cannot be read: its readers raise it."""
+        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when there is more, and when nothing more comes."""
+
+    @property
+    def is_stale(self) -> bool:
+        """The next reader needs another one."""
+        return self.failure is not None
+
+    def tell(self) -> None:
+        """Readers look again."""
+        told, self.changed = self.changed, asyncio.get_running_loop().create_future()
+        told.set_result(None)
+
+
+S = TypeVar("S", bound=Shared)
+
+
+@asynccontextmanager
+async def shared(kept: dict[str, S], key: str, made: Callable[[], S]) -> AsyncIterator[S]:
+    """The one under that key, for another reader; it is `made` for the first of them."""
+    one = kept.get(key)
+    if one is None or one.is_stale:
+        one = kept[key] = made()
+    one.readers += 1
+    try:
+        yield one
+    finally:
+        one.readers -= 1
+        if not one.readers:
+            asyncio.get_running_loop().call_later(UNREAD_SECONDS, _let_go, kept, key, one)
+
+
+def _let_go(kept: dict[str, S], key: str, one: S) -> None:
+    if not one.readers:
+        one.task.cancel()
+        if kept.get(key) is one:
+            del kept[key]
+
+
+class Feed(Shared):
+    """The newest events of one execution. Its readers are also woken now and then while nothing
+    happens: one clock for all of them.
+    """
+
+    def __init__(self, streams: Streams, execution_id: ExecutionId, after: int | None) -> None:
         """`after` is where its first reader begins; None: with the next event."""
-        self._log = log
-        self._records = records
-        self._draining = draining
-        self._watchers = watchers
-        self._execution_id = execution_id
+        super().__init__()
+        self._streams = streams
+        self.execution_id = execution_id
         self._first = after
         self.is_known = False
         """The execution exists."""
@@ -143,13 +189,12 @@ class Feed:
         """Set when its start is known."""
         self.has_ended = False
         """Nothing will be added: the execution is over, or the store cannot be read."""
-        self.failure: Exception | None = None
-        self.readers = 0
-        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when there is more, when nothing more comes, and while nothing does, now and then:
-        one clock for all readers."""
         self._turns = asyncio.Lock()
-        self.filling = asyncio.create_task(self._fill())
+        self.task = asyncio.create_task(self._fill())
+
+    @property
+    def is_stale(self) -> bool:
+        return self.has_ended and not self.was_over
 
     @property
     def end(self) -> int:
@@ -161,9 +206,9 @@ class Feed:
         return next((one for one in self._pieces if one.last > seq), None)
 
     async def _fill(self) -> None:
-        draining = asyncio.ensure_future(self._draining.wait())
+        draining = asyncio.ensure_future(self._streams.draining.wait())
         try:
-            with self._watchers.follow(self._execution_id, KEPT_BYTES) as tail:
+            with self._streams.watchers.follow(self.execution_id, KEPT_BYTES) as tail:
                 rows = await self._begin(tail)
                 while True:
                     if rows:
@@ -178,7 +223,7 @@ class Feed:
         finally:
             draining.cancel()
             self.begun.set()
-            self._tell()
+            self.tell()
 
     async def _begin(self, tail: Tail) -> list[EventRow]:
         """Begin where the first reader begins and return those events, or begin at the end of the
@@ -188,7 +233,7 @@ class Feed:
         is_all = False
         if self._first is not None:
             tail.take(self._first)
-            rows, is_all = await self._read(self._first, SHARED_EVENTS)
+            rows, is_all = await self._rest(self._first, SHARED_EVENTS)
         if rows and is_all:
             assert self._first is not None
             self.is_known, self.was_over = True, rows[-1].type == LAST_EVENT
@@ -205,12 +250,12 @@ class Feed:
         """Read the state of the execution if its events do not show it: they are too many, or there
         are none.
         """
-        summary = await self._records.summary(self._execution_id)
-        heads = await self._log.heads([self._execution_id])
+        summary = await self._streams.records.summary(self.execution_id)
+        heads = await self._streams.log.heads([self.execution_id])
         self.is_known = summary is not None
         self.was_over = summary is not None and summary.status in TERMINAL
         self.has_ended = self.was_over or not self.is_known
-        self.head = heads.get(self._execution_id, 0)
+        self.head = heads.get(self.execution_id, 0)
         first = self.head if self._first is None or self.has_ended else self._first
         self._end = first if self.head - SHARED_EVENTS <= first <= self.head else self.head
 
@@ -218,25 +263,31 @@ class Feed:
         """The stored events that were not sent yet."""
         rows = tail.take(self._end)
         if rows is None:
-            rows, is_all = await self._read(self._end, PAGE)
+            rows, is_all = await self._rest(self._end, PAGE)
             if not is_all:
                 tail.miss()
         return rows
 
-    async def _read(self, after: int, limit: int) -> tuple[list[EventRow], bool]:
+    async def page(self, after: int, limit: int = PAGE) -> list[EventRow]:
+        """The next events in the store, for a reader that is behind the feed."""
+        return await self._streams.log.events(
+            self.execution_id, after=after, limit=limit, size=PAGE_BYTES
+        )
+
+    async def _rest(self, after: int, limit: int) -> tuple[list[EventRow], bool]:
         """The next events in the store, and whether these are all."""
-        rows = await self._log.events(self._execution_id, after=after, limit=limit, size=PAGE_BYTES)
+        rows = await self.page(after, limit)
         return rows, len(rows) < limit and sum([len(row.body) for row in rows]) < PAGE_BYTES
 
     async def _send(self, rows: list[EventRow]) -> None:
         """Hand these to the readers, and wait until there may be as many more."""
         encoded: list[tuple[bytes, bytes]] = []
         for first in range(0, len(rows), ENCODED_AT_ONCE):
-            encoded += _encoded(self._execution_id, rows[first : first + ENCODED_AT_ONCE])
+            encoded += _encoded(self.execution_id, rows[first : first + ENCODED_AT_ONCE])
             await asyncio.sleep(0)
         self._add(Piece(rows[0].seq - 1, encoded))
         self.has_ended = rows[-1].type == LAST_EVENT
-        self._tell()
+        self.tell()
         if not self.has_ended:
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -251,7 +302,7 @@ class Feed:
                     waits, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not coming.done():
-                    self._tell()
+                    self.tell()
         finally:
             coming.cancel()
 
@@ -263,10 +314,6 @@ class Feed:
             old = self._pieces.popleft()
             self._size -= old.size
             self.start = old.last
-
-    def _tell(self) -> None:
-        told, self.changed = self.changed, asyncio.get_running_loop().create_future()
-        told.set_result(None)
 
     async def turn(self) -> None:
         """Return when it is this reader's turn. All are woken at once, and sending a piece to each
@@ -287,9 +334,9 @@ class Streams:
         metrics: Metrics,
         draining: asyncio.Event,
     ) -> None:
-        self._log = log
-        self._records = records
-        self._watchers = watchers
+        self.log = log
+        self.records = records
+        self.watchers = watchers
         self._metrics = metrics
         self.draining = draining
         self._feeds: dict[ExecutionId, Feed] = {}
@@ -310,7 +357,7 @@ class Streams:
         with self.counted():
             async with (
                 self.fed(execution_id, after) as feed,
-                aclosing(self._read(feed, execution_id, after)) as found,
+                aclosing(self._read(feed, after)) as found,
             ):
                 async for frames in found:
                     if frames is HEARTBEAT:
@@ -328,19 +375,15 @@ class Streams:
         finally:
             self._metrics.streams.dec()
 
-    async def _read(
-        self, feed: Feed, execution_id: ExecutionId, after: int
-    ) -> AsyncGenerator[bytes, None]:
+    async def _read(self, feed: Feed, after: int) -> AsyncGenerator[bytes, None]:
         await feed.begun.wait()
         waited = False
         while not self.draining.is_set():
             changed = feed.changed
             if after < feed.start:
-                rows = await self._log.events(
-                    execution_id, after=after, limit=PAGE, size=PAGE_BYTES
-                )
+                rows = await feed.page(after)
                 for first in range(0, len(rows), ENCODED_AT_ONCE):
-                    part = piece(execution_id, rows[first : first + ENCODED_AT_ONCE])
+                    part = piece(feed.execution_id, rows[first : first + ENCODED_AT_ONCE])
                     yield part.after(0)
                     await asyncio.sleep(0)
                 if rows:
@@ -365,26 +408,8 @@ class Streams:
             await asyncio.shield(changed)
             waited = True
 
-    @asynccontextmanager
-    async def fed(self, execution_id: ExecutionId, after: int | None = None) -> AsyncIterator[Feed]:
+    def fed(
+        self, execution_id: ExecutionId, after: int | None = None
+    ) -> AbstractAsyncContextManager[Feed]:
         """The feed of an execution, while it is read; see `Feed`."""
-        feed = self._feeds.get(execution_id)
-        if feed is None or (feed.has_ended and not feed.was_over):
-            feed = Feed(
-                *(self._log, self._records, self._watchers, self.draining), execution_id, after
-            )
-            self._feeds[execution_id] = feed
-        feed.readers += 1
-        try:
-            yield feed
-        finally:
-            feed.readers -= 1
-            if not feed.readers:
-                loop = asyncio.get_running_loop()
-                loop.call_later(UNREAD_SECONDS, self._let_go, execution_id, feed)
-
-    def _let_go(self, execution_id: ExecutionId, feed: Feed) -> None:
-        if not feed.readers:
-            feed.filling.cancel()
-            if self._feeds.get(execution_id) is feed:
-                del self._feeds[execution_id]
+        return shared(self._feeds, execution_id, lambda: Feed(self, execution_id, after))

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -28,8 +28,10 @@ from noetl.api.stream import (
     PAGE_BYTES,
     RETRY,
     Feed,
+    Shared,
     Streams,
     piece,
+    shared,
 )
 from noetl.control import documents
 from noetl.errors import BadRequest, NotFound
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from noetl.control.clock import Clock
     from noetl.control.desk import Desk
     from noetl.control.watchers import Watchers
-    from noetl.store.log import Log
     from noetl.store.records import Records
 
 TOPICS = ("executions", "inbox", "workers")
@@ -63,19 +64,17 @@ def frame(topic: str, body: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (topic.encode(), msgspec.json.encode(body))
 
 
-class Board:
-    """The last messages of one topic, while someone reads it."""
+class Board(Shared):
+    """The last messages of one topic."""
 
     def __init__(self, topic: str, next_message: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__()
         self._topic = topic
         self._next = next_message
         self.is_state = topic != "executions"
         """Each message replaces the one before; otherwise every message counts."""
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=1 if self.is_state else KEPT)
         self.version = 0
-        self.readers = 0
-        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.failure: Exception | None = None
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -84,11 +83,10 @@ class Board:
                 said = await self._next()
                 self.version += 1
                 self._kept.append((self.version, frame(self._topic, said)))
-                told, self.changed = self.changed, asyncio.get_running_loop().create_future()
-                told.set_result(None)
+                self.tell()
         except Exception as error:  # noqa: BLE001  its readers raise it
             self.failure = error
-            self.changed.set_result(None)
+            self.tell()
 
     def after(self, version: int) -> bytes:
         """The messages since then; a `reset` if they are no longer kept."""
@@ -121,15 +119,8 @@ class Topics:
     """The event streams of browsers."""
 
     def __init__(
-        self,
-        log: Log,
-        records: Records,
-        streams: Streams,
-        watchers: Watchers,
-        desk: Desk,
-        clock: Clock,
+        self, records: Records, streams: Streams, watchers: Watchers, desk: Desk, clock: Clock
     ) -> None:
-        self._log = log
         self._records = records
         self._streams = streams
         self._watchers = watchers
@@ -168,7 +159,7 @@ class Topics:
                     feed = await stack.enter_async_context(self._streams.fed(execution_id))
                     await feed.begun.wait()
                     seq = (place or {}).get(execution_id, feed.end)
-                    readers.append(_EventReader(self._log, topic, execution_id, feed, seq))
+                    readers.append(_EventReader(topic, feed, seq))
                 else:
                     board = await stack.enter_async_context(self._board(topic))
                     readers.append(_BoardReader(board))
@@ -204,21 +195,9 @@ class Topics:
 
     # --- Messages of the boards ---
 
-    @asynccontextmanager
-    async def _board(self, topic: str) -> AsyncIterator[Board]:
-        board = self._boards.get(topic)
-        if board is None or board.failure is not None:
-            said = {"executions": self._rows, "inbox": self._inbox, "workers": self._workers}
-            board = self._boards[topic] = Board(topic, said[topic]().__anext__)
-        board.readers += 1
-        try:
-            yield board
-        finally:
-            board.readers -= 1
-            if not board.readers:
-                board.task.cancel()
-                if self._boards.get(topic) is board:
-                    del self._boards[topic]
+    def _board(self, topic: str) -> AbstractAsyncContextManager[Board]:
+        said = {"executions": self._rows, "inbox": self._inbox, "workers": self._workers}
+        return shared(self._boards, topic, lambda: Board(topic, said[topic]().__anext__))
 
     async def _rows(self) -> AsyncGenerator[dict[str, Any], None]:
         """Rows of executions that have changed."""
@@ -290,13 +269,10 @@ class _BoardReader:
 
 
 class _EventReader:
-    def __init__(
-        self, log: Log, topic: str, execution_id: ExecutionId, feed: Feed, seq: int
-    ) -> None:
-        self._log = log
+    def __init__(self, topic: str, feed: Feed, seq: int) -> None:
         self._topic = topic
-        self.execution_id = execution_id
         self._feed = feed
+        self.execution_id = feed.execution_id
         self.seq = seq
 
     @property
@@ -311,9 +287,7 @@ class _EventReader:
             if feed.end - self.seq > RESUMED_MAX:
                 self.seq = feed.end
                 return frame("reset", {"topic": self._topic, "seq": self.seq})
-            rows = await self._log.events(
-                self.execution_id, after=self.seq, limit=RESUMED_MAX, size=PAGE_BYTES
-            )
+            rows = await feed.page(self.seq, RESUMED_MAX)
             if not rows:
                 return b""
             self.seq = rows[-1].seq

@@ -185,9 +185,9 @@ class Orchestrator:
         """
         deadline = self._clock.now() + patience
         looked = False
-        with self.watchers.watch(execution_id) as signal:
+        with self.watchers.follow(execution_id) as tail:
             while True:
-                signal.clear()
+                tail.signal.clear()
                 holders = await self._unconfirmed(execution_id)
                 if not holders and (looked or not self.memory.is_shared):
                     return []
@@ -197,7 +197,7 @@ class Orchestrator:
                     return sorted(set(holders.values()))
                 for command_id, worker_id in holders.items():
                     self.dispatch.order_everywhere(worker_id, "pause", command_id)
-                await heard(signal, RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS)
+                await heard(tail.signal, RECHECK_SECONDS if looked else TELL_AGAIN_SECONDS)
 
     async def _unconfirmed(self, execution_id: ExecutionId) -> dict[CommandId, str]:
         """Commands whose workers may still begin something, with their workers."""

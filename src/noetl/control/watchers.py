@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from noetl.model.ids import ExecutionId
 from noetl.store.log import EventRow, Facts, Write, events_of, mark
-
-T = TypeVar("T")
 
 
 class Changed:
@@ -102,43 +99,30 @@ class Tail:
         return rows if is_whole else None
 
 
-@contextmanager
-def _listed(lists: dict[ExecutionId, list[T]], execution_id: ExecutionId, one: T) -> Iterator[None]:
-    """It is in the list of an execution for as long as this lasts."""
-    listed = lists.setdefault(execution_id, [])
-    listed.append(one)
-    try:
-        yield
-    finally:
-        listed.remove(one)
-        if not listed:
-            del lists[execution_id]
-
-
 class Watchers:
     """The watchers of this process."""
 
     def __init__(self) -> None:
         self._all: list[Changed] = []
-        self._watching: dict[ExecutionId, list[asyncio.Event]] = {}
         self._followed: dict[ExecutionId, list[Tail]] = {}
         self._waiting: dict[ExecutionId, list[asyncio.Future[None]]] = {}
 
     @contextmanager
-    def watch(self, execution_id: ExecutionId) -> Iterator[asyncio.Event]:
-        """A signal that is set whenever events of the execution were stored, or may have been."""
-        signal = asyncio.Event()
-        with _listed(self._watching, execution_id, signal):
-            yield signal
-
-    @contextmanager
     def follow(
-        self, execution_id: ExecutionId, size: int, types: Sequence[str] = ()
+        self, execution_id: ExecutionId, size: int = 0, types: Sequence[str] = ()
     ) -> Iterator[Tail]:
-        """What is stored of the execution, for as long as this lasts."""
+        """What is stored of the execution, for as long as this lasts. Whoever only wants to know
+        that something was stored keeps nothing.
+        """
         tail = Tail(size, types)
-        with _listed(self._followed, execution_id, tail):
+        followers = self._followed.setdefault(execution_id, [])
+        followers.append(tail)
+        try:
             yield tail
+        finally:
+            followers.remove(tail)
+            if not followers:
+                del self._followed[execution_id]
 
     @contextmanager
     def all(self) -> Iterator[Changed]:
@@ -162,8 +146,6 @@ class Watchers:
             changed.add(execution_id)
         for tail in self._followed.get(execution_id, ()):
             tail.add(write)
-        for signal in self._watching.get(execution_id, ()):
-            signal.set()
         if may_have_ended:
             for future in self._waiting.pop(execution_id, ()):
                 if not future.done():
@@ -171,10 +153,9 @@ class Watchers:
 
     def doubt(self, execution_id: ExecutionId) -> None:
         """Others may have stored something that was not told: whoever watches it looks again."""
-        watched = self._watching, self._followed, self._waiting
-        if any(execution_id in one for one in watched):
+        if execution_id in self._followed or execution_id in self._waiting:
             self.tell(execution_id, None, may_have_ended=True)
 
     def executions(self) -> set[ExecutionId]:
-        """Executions that have a watcher, or whose end is waited for."""
-        return self._watching.keys() | self._followed.keys() | self._waiting.keys()
+        """Executions that are followed, or whose end is waited for."""
+        return self._followed.keys() | self._waiting.keys()
