@@ -166,12 +166,10 @@ class Keys:
         """The fields of a credential, for a playbook or trigger of this path. Raises NotFound, and
         NotAllowed for one that is for others."""
         row = await self._credentials.get(name)
-        if row is not None:
-            require_playbook(row, path)
-        found = await self.credential(name)
-        if found is None:
+        if row is None:
             raise await no_credential(self._credentials, name, path)
-        return found
+        require_playbook(row, path)
+        return (await self.vault()).open(name, row.data)
 
     async def delete(self, name: str) -> bool:
         """Delete a credential and what was fetched with it. Returns whether it existed."""

@@ -69,7 +69,6 @@ from noetl.control.timers import (
     EVERY,
     GRACE_SECONDS,
     POLL_SECONDS,
-    Due,
     Owns,
     Resting,
     everything,
@@ -823,15 +822,15 @@ class Leases:
         # Commands that rest stay lapsed, and must not hide the others.
         now = self._clock.now()
         found = await self._work.lapsed(now=now, limit=BATCH + len(resting))
-        resting.keep([_due_of(one.command) for one in found])
-        lapsed = [one for one in found if resting.wakes(_due_of(one.command), now)]
+        due = {(one.command.execution_id, one.command.command_id): one for one in found}
+        lapsed = resting.awake(due, now)
         if not lapsed:
             return
-        alone = await self._alone(losses, {worker for _, worker, _ in lapsed}, now)
-        for command, worker, expired_at in lapsed:
+        alone = await self._alone(losses, {worker for _, worker, _ in lapsed.values()}, now)
+        for key, (command, worker, expired_at) in lapsed.items():
             if owns(command.execution_id) or expired_at <= now - GRACE_SECONDS:
                 done = await self._go_on(command, worker, alone=worker in alone)
-                resting.note(_due_of(command), self._clock.now(), done=done)
+                resting.note(key, self._clock.now(), done=done)
 
     async def _alone(self, losses: Losses | None, workers: set[str], now: float) -> set[str]:
         """The workers among these that held a single step run when they were lost."""
@@ -866,10 +865,6 @@ class Leases:
             if is_gone(worker):
                 found += await self._go_on(command, worker, given_back=True)
         return found
-
-
-def _due_of(command: Command) -> Due:
-    return command.execution_id, command.command_id
 
 
 def lease_lost(report: Report) -> LeaseLost:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from noetl.control.clock import Clock, heard
 from noetl.errors import StoreError
@@ -32,8 +32,9 @@ REST_MAX_SECONDS = 60.0
 BATCH = 200
 EVERY = 1_000_000
 
+T = TypeVar("T")
 Due = tuple[ExecutionId, str]
-"""A timer, or a command whose lease has lapsed."""
+"""A timer, a command whose lease has lapsed, or the row of a trigger."""
 Owns = Callable[[ExecutionId], bool]
 """Whether this process looks after an execution."""
 
@@ -67,19 +68,18 @@ class Resting:
     def __len__(self) -> int:
         return len(self._until)
 
-    def wakes(self, due: Due, now: float) -> bool:
-        return due not in self._until or self._until[due][0] <= now
+    def awake(self, due: dict[Due, T], now: float) -> dict[Due, T]:
+        """All that is due, without what rests. What is due no more need not rest any more."""
+        for one in self._until.keys() - due.keys():
+            del self._until[one]
+        rests = {one for one, (until, _) in self._until.items() if until > now}
+        return {one: about for one, about in due.items() if one not in rests}
 
     def note(self, due: Due, now: float, *, done: bool) -> None:
         _, last = self._until.pop(due, (now, POLL_SECONDS / 2))
         if not done:
             rest = min(2 * last, REST_MAX_SECONDS)
             self._until[due] = now + rest, rest
-
-    def keep(self, due: Collection[Due]) -> None:
-        """These are still due; anything else need not rest any more."""
-        for one in self._until.keys() - set(due):
-            del self._until[one]
 
 
 async def _fire_due(
@@ -117,10 +117,5 @@ async def _due(work: Work, clock: Clock, owns: Owns, resting: Resting) -> list[D
     now = clock.now()
     # Timers that rest stay due; they must not hide the others.
     found = await work.due_timers(now=now, limit=BATCH + len(resting))
-    resting.keep([(execution_id, timer_id) for execution_id, timer_id, _ in found])
-    return [
-        (execution_id, timer_id)
-        for execution_id, timer_id, at in found
-        if resting.wakes((execution_id, timer_id), now)
-        if owns(execution_id) or at <= now - GRACE_SECONDS
-    ]
+    due = resting.awake({(execution_id, timer_id): at for execution_id, timer_id, at in found}, now)
+    return [one for one, at in due.items() if owns(one[0]) or at <= now - GRACE_SECONDS]

@@ -88,13 +88,12 @@ class Triggers:
         await asyncio.gather(*map(self._settle, touched.values()))
         now = self._clock.now()
         found = await self._rows.due(now=now, limit=BATCH + len(resting))
-        resting.keep([(row.path, row.key) for row in found])
+        awake = resting.awake({(row.path, row.key): row for row in found}, now)
         overdue = now - GRACE_SECONDS
         due = [
             row
-            for row in found
+            for row in awake.values()
             if self._owns(row.path) or (row.next_at is not None and row.next_at <= overdue)
-            if resting.wakes((row.path, row.key), now)
         ]
         done = await asyncio.gather(*map(self._settle, due))
         for row, is_done in zip(due, done, strict=True):

@@ -71,17 +71,16 @@ async def show(
 ) -> CredentialDocument:
     """One credential; with `include_data` its secrets, if the caller may read them."""
     who, worker, execution_id = caller.principal, caller.header(WORKER) or "", query.execution_id
+    path = None
     if who.is_bound_to_leases:
         if execution_id is None:
             raise BadRequest(
                 "`execution_id` is missing: a worker reads credentials only for an execution."
             )
         await services.holders.require_execution(who, worker, execution_id, family=False)
+        path = (await services.orchestrator.memory.get(execution_id)).state.path
     elif query.include_data:
         who.require("secrets.read")
-    path = None
-    if who.is_bound_to_leases and execution_id is not None:
-        path = (await services.orchestrator.memory.get(execution_id)).state.path
     row = await _named(services, name, path)
     if who.is_bound_to_leases and execution_id is not None:
         parts = services.orchestrator, services.store.credentials
