@@ -381,7 +381,6 @@ async def keeping_triggers(system: Services) -> AsyncIterator[None]:
 
     notifications.on_rules = ask
     commits.on_noticed = system.triggers.announce
-    system.schedules.on_missed = notifications.of_missed
     await notifications.refresh()
     if system.store.exclusive:
         await system.consumers.take_over()

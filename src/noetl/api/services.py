@@ -265,7 +265,12 @@ class Services:
     def schedules(self) -> Schedules:
         from noetl.control.schedules import Schedules
 
-        return Schedules(self._trigger_services, self.store.records)
+        return Schedules(
+            self._trigger_services,
+            self.store.records,
+            lambda *missed: self.notifications.of_missed(*missed),
+            self.metrics.time_decided,
+        )
 
     @cached_property
     def hooks(self) -> Hooks:
@@ -283,14 +288,16 @@ class Services:
             self.keys,
             resources=lambda: self._server_tools,
             me=f"server-{self._makers.process}" if self._me is None else self._me.name,
+            count=self.metrics.messages.inc,
         )
 
     @cached_property
     def notifications(self) -> Notifications:
         from noetl.control.notifications import Notifications
 
-        store = self.store
-        return Notifications(self._trigger_services, store.log, store.records, store.retention)
+        store, count = self.store, self.metrics.notices.inc
+        parts = store.log, store.records, store.retention
+        return Notifications(self._trigger_services, *parts, count)
 
     @cached_property
     def _server_tools(self) -> ToolResources:
@@ -370,9 +377,6 @@ class Services:
         decisions = self.orchestrator.commits
         made = Metrics(lambda: (decisions.states_found, decisions.states_read), self.nats_figures)
         decisions.on_ended.append(made.finished)
-        self.schedules.count = made.time_decided
-        self.consumers.count = made.messages.inc
-        self.notifications.count = made.notices.inc
         return made
 
     @cached_property

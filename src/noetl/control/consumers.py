@@ -109,12 +109,15 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         keys: Keys,
         resources: Callable[[], ToolResources],
         me: str,
+        count: Callable[[MessageOutcome], None],
     ) -> None:
+        """`me` is this server, as the rows of consumers name it; `count` counts outcomes."""
         super().__init__(services)
         self._messages = messages
         self._keys = keys
         self._resources = resources
         self._me = me
+        self._count = count
         self._held: dict[str, Held] = {}
 
     # --- Who reads ---
@@ -351,14 +354,14 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             if not await self._messages.known(consumer.path, [message.id]):
                 raise
             return
-        self.count("started")
+        self._count("started")
 
     async def _note(
         self, consumer: Consumer, message: Message, outcome: MessageOutcome, reason: str
     ) -> None:
         row = self._row_of(consumer, message, outcome, reason, None)
         if await self._rows.change(TriggerChange(messages=(row,))):
-            self.count(outcome)
+            self._count(outcome)
             if outcome == "refused":
                 logger.warning("a message is refused: %s", reason, extra={"path": consumer.path})
 

@@ -127,12 +127,19 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
     state = NotificationState
 
     def __init__(
-        self, services: TriggerServices, log: Log, records: Records, retention: Retention
+        self,
+        services: TriggerServices,
+        log: Log,
+        records: Records,
+        retention: Retention,
+        count: Callable[[NoticeKind, str], None],
     ) -> None:
+        """`count` counts what became of each notice."""
         super().__init__(services)
         self._log = log
         self._records = records
         self._retention = retention
+        self._count = count
         self.on_rules: Callable[[bool], None] = lambda _: None
         """Called with whether there are rules: notices are made only then."""
         self._rules: list[Notification] = []
@@ -302,7 +309,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if notice.on not in rule.on or guard is None:
             # It is remembered that the path fails, and no more.
             await self._rows.change(msgspec.structs.replace(gone, rows=rows))
-            self.count(notice.on, "repeated")
+            self._count(notice.on, "repeated")
             return
         if guard.row is None:
             guard = msgspec.structs.replace(gone, rows=rows)
@@ -375,13 +382,13 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             return  # Another server has told it, or tells another of the same window.
         except (BadRequest, EvaluationFailed) as error:
             logger.error('notification "%s" tells nothing: %s', rule.path, error)
-            self.count(notice.on, "refused")
+            self._count(notice.on, "refused")
             await self._say(rule.path, f"a message could not be made: {error}")
             return
         except NoetlError as error:
             await self._say(rule.path, f"messages wait: {error}")
             raise
-        self.count(notice.on, "sent")
+        self._count(notice.on, "sent")
         await self._say(rule.path, "")
 
     async def _say(self, path: str, problem: str) -> None:

@@ -196,11 +196,20 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
     document = Schedule
     state = ScheduleState
 
-    def __init__(self, services: TriggerServices, records: Records) -> None:
+    def __init__(
+        self,
+        services: TriggerServices,
+        records: Records,
+        notices: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]],
+        count: Callable[[str, float | None], None],
+    ) -> None:
+        """`notices` makes the rows that are written with a missed time; `count` counts outcomes,
+        and how late each time was started.
+        """
         super().__init__(services)
         self._records = records
-        self.on_missed: Callable[[Schedule, TriggerTime], tuple[TriggerRow, ...]] = lambda *_: ()
-        """Makes the rows that are written with a missed time."""
+        self._notices = notices
+        self._count = count
 
     def note_end(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         """An execution has ended here: times of its schedule may have waited for that."""
@@ -299,7 +308,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             return None
         self._count_all(turn.times)
         late = self._clock.now() - calendar.due_at(schedule, zone, what.time)
-        self.count("started", late if what.origin == "schedule" else None)
+        self._count("started", late if what.origin == "schedule" else None)
         return execution_id
 
     def _change(
@@ -316,7 +325,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             notice
             for time in times
             if time.outcome == "missed"
-            for notice in self.on_missed(schedule, time)
+            for notice in self._notices(schedule, time)
         )
         changed = msgspec.structs.replace(
             row, next_at=turn.next_at, state=msgspec.json.encode(state)
@@ -325,7 +334,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
 
     def _count_all(self, times: Iterable[TriggerTime]) -> None:
         for time in times:
-            self.count(time.outcome, None)
+            self._count(time.outcome, None)
 
     # --- What people do with schedules ---
 

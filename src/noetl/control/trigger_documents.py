@@ -78,8 +78,6 @@ class TriggerDocuments(Generic[Document, State]):
     def __init__(self, services: TriggerServices) -> None:
         self._rows, self._catalog, self._executions, self._clock, self._triggers = services
         self._specs: dict[str, Document] = {}
-        self.count: Callable[..., None] = lambda *_: None
-        """Counts outcomes of what this kind does, for metrics."""
 
     @property
     def kind(self) -> str:
