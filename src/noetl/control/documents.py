@@ -130,12 +130,7 @@ def execution(
         labels=state.labels,
         actor=_actor(state.actor),
         source=state.source,
-        acts=[
-            ActDocument(
-                at=moment(act.at), action=act.action, actor=_actor(act.actor), reason=act.reason
-            )
-            for act in state.acts
-        ],
+        acts=[of(ActDocument, act, actor=_actor(act.actor)) for act in state.acts],
         warnings=[_warning(one) for one in state.warnings],
         steps=[
             _step(name, state.steps[name], state) for name in program.steps if name in state.steps
@@ -146,23 +141,13 @@ def execution(
 def moment_of(execution_id: ExecutionId, found: Moment, program: Program) -> MomentDocument:
     """The document of `GET /api/executions/{id}/state`."""
     state = found.state
-    shown = execution(execution_id, state, program)
-    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
-    return MomentDocument(
-        **fields,
-        seq=found.seq,
-        last_seq=found.last_seq,
-        at=moment(found.event.at),
+    return of(
+        MomentDocument,
+        execution(execution_id, state, program),
+        found,
+        at=found.event.at,
         event_type=found.event.type,
-        tokens=[
-            WaitingTokenDocument(
-                token_id=token.token_id,
-                step=token.step,
-                arc=token.arc,
-                ready_at=moment(token.ready_at),
-            )
-            for token in state.tokens.values()
-        ],
+        tokens=[of(WaitingTokenDocument, token) for token in state.tokens.values()],
         runs=[_open_run(run) for run in state.runs.values()],
     )
 
