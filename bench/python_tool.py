@@ -8,8 +8,8 @@ import time
 
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.python import TOOL, Python
-from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.resources import ToolResources
 
 CALLS = 5000

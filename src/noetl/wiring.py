@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from noetl.templates import Views
     from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
-    from noetl.tools.python.sandbox import SandboxPool
+    from noetl.tools.processes.sandbox import SandboxPool
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
     from noetl.worker.control import Control
@@ -852,7 +852,7 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
     rules = tool_rules(settings)
 
     def sandbox() -> SandboxPool:
-        from noetl.tools.python.sandbox import SandboxPool, memory_here, processes_for
+        from noetl.tools.processes.sandbox import SandboxPool, memory_here, processes_for
 
         size = settings.python_processes or processes_for(slots, memory_here())
         return SandboxPool(

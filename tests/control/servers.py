@@ -18,7 +18,7 @@ from noetl.control.local import LocalControl
 from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
 from noetl.store.log import EventRow
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker

@@ -19,7 +19,7 @@ from noetl.model.commands import Lease
 from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker

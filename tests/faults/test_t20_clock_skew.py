@@ -20,7 +20,7 @@ from noetl.model.events import ExecutionRequested
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker

@@ -41,7 +41,7 @@ from noetl.store.catalog import CatalogEntry
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker

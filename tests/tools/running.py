@@ -16,7 +16,7 @@ from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.tools.rules import Rules

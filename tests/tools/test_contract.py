@@ -29,7 +29,7 @@ from noetl.tools import (
     shell,
     store,
 )
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.testing import CANARY, Trial, Trials
 from tests.tools import test_failures
 from tests.tools.canary_system import Searched

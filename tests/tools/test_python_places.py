@@ -16,8 +16,8 @@ import pytest
 from noetl import wiring
 from noetl.model.events import TaskStarted
 from noetl.tools.limits import time_limit, waiting
-from noetl.tools.python import sandbox
-from noetl.tools.python.sandbox import memory_here, processes_for
+from noetl.tools.processes import sandbox
+from noetl.tools.processes.sandbox import memory_here, processes_for
 from tests.examples.system import on_bench, playbook
 from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch

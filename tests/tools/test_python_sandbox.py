@@ -12,8 +12,7 @@ import time
 import pytest
 
 from noetl.tools.processes.programs import spawner
-from noetl.tools.processes.sandbox import Crashed
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import Crashed, SandboxPool
 from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE
 
@@ -239,7 +238,7 @@ def test_closing_ends_every_process_also_busy_ones():
 def test_processes_of_a_worker_that_is_killed_die_with_it(tmp_path):
     program = """
 import asyncio
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 async def main():
     pool = SandboxPool(1)
     await pool.call("import os, time; print(os.getpid(), flush=True); time.sleep(60)",
@@ -262,7 +261,7 @@ def test_what_the_worker_itself_holds_in_memory_does_not_spoil_its_processes():
     # A process begins its life with the peak of whoever started it.
     story = """
 import asyncio
-from noetl.tools.python.sandbox import SandboxPool
+from noetl.tools.processes.sandbox import SandboxPool
 
 peak = bytearray(1300 * 1024 * 1024)
 del peak

@@ -19,8 +19,8 @@ import noetl
 from noetl.errors import BadSetting
 from noetl.settings import Settings
 from noetl.tools.processes.namespaces import Room, refusal
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.processes.spawner import Bounds
-from noetl.tools.python.sandbox import SandboxPool
 from noetl.tools.rules import Rules
 from noetl.wiring import tool_rules
 from tests.cli.conftest import COMMAND, clean_environment

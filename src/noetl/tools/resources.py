@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -20,8 +20,10 @@ from noetl.tools.failures import Refused
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
 from noetl.tools.processes.namespaces import Room
 from noetl.tools.processes.programs import task_directory
-from noetl.tools.processes.sandbox import Sandbox
 from noetl.tools.rules import Rules
+
+if TYPE_CHECKING:
+    from noetl.tools.processes.sandbox import SandboxPool
 
 
 class Closable(Protocol):
@@ -38,7 +40,7 @@ THREADS = "noetl-tool"
 class ToolResources:
     """Shared by all tools of one worker; `close` closes everything."""
 
-    def __init__(self, make_sandbox: Callable[[], Sandbox], rules: Rules | None = None) -> None:
+    def __init__(self, make_sandbox: Callable[[], SandboxPool], rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self._make_sandbox = make_sandbox
         self._kept: dict[Hashable, Closable] = {}
@@ -54,7 +56,7 @@ class ToolResources:
         return cast(Kept, kept)
 
     @property
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> SandboxPool:
         return self.shared("sandbox", self._make_sandbox)
 
     @property

@@ -30,7 +30,7 @@ from noetl.errors import NotFound
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.files.results import in_memory
-from noetl.tools.processes.sandbox import Sandbox
+from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.resources import THREADS, ToolResources
 from noetl.tools.rules import Rules
 
@@ -85,7 +85,7 @@ class ToolContract:
     def trials(self) -> Trials:
         raise LookupError(f"write the fixture `trials` in {type(self).__name__}")
 
-    def make_sandbox(self) -> Sandbox:
+    def make_sandbox(self) -> SandboxPool:
         """Python processes, for a tool that runs code in `context.resources.sandbox`."""
         raise LookupError("this tool asks for a sandbox: override `make_sandbox` in its test")
 

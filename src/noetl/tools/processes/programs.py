@@ -59,7 +59,7 @@ STUBBORN_SECONDS = 5.0
 # of this package comes first only until everything is loaded.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from noetl.tools.python.child import serve; "
+    "from noetl.tools.processes.child import serve; "
     "from noetl.tools.processes.spawner import keep; "
     "del sys.path[0]; keep(int(sys.argv[2]), serve, sys.argv[3])"
 )

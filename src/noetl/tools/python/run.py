@@ -6,7 +6,8 @@ from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
-from noetl.tools.processes.sandbox import Answer, Crashed
+from noetl.tools.processes.child import Answer
+from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.python import Python, imports_of
 
 CODE_NAME = "<code>"

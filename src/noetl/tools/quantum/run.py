@@ -23,7 +23,8 @@ from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, need
 from noetl.tools.limits import shortest, to_thread
-from noetl.tools.processes.sandbox import Answer, Crashed, Sandbox
+from noetl.tools.processes.child import Answer
+from noetl.tools.processes.sandbox import Crashed, SandboxPool
 from noetl.tools.quantum import Quantum
 
 LOCAL = ("aer", "local")
@@ -104,7 +105,7 @@ def job_id_of(execution_id: str, action_id: str) -> str:
 
 
 async def simulated(
-    sandbox: Sandbox,
+    sandbox: SandboxPool,
     circuit: dict[str, Any],
     timeout: float | None = None,
     log: Callable[[str], None] = lambda text: None,
@@ -136,7 +137,7 @@ def _job(answer: Answer) -> Job:
 class Jobs:
     """The jobs of one directory, and those of them that this worker runs."""
 
-    def __init__(self, folder: Path, sandbox: Sandbox) -> None:
+    def __init__(self, folder: Path, sandbox: SandboxPool) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._sandbox = sandbox

@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.processes.sandbox import Answer, Call
-from noetl.tools.python.code import END, FELL_THROUGH, Program, arguments_of, compiled
+from noetl.tools.processes.code import END, FELL_THROUGH, Program, arguments_of, compiled
 
 SIZE = struct.Struct(">I")
 READY = b"ready"
@@ -33,6 +32,34 @@ MEMORY_MAX_KIB = 1024 * 1024
 PROGRAMS_MAX = 256
 
 _programs: dict[tuple[str, str], Program] = {}
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """Run this code with these inputs."""
+
+    code: str
+    name: str
+    """The file name in tracebacks."""
+    inputs: Any
+    context: Any
+    lines: str = ""
+    """A file to write the values to, as one line of JSON each; the answer is then their number."""
+    imports: tuple[str, ...] = ()
+    """Statements that bind modules before the code runs."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """The result of a call: a value, or why there is none."""
+
+    value: Any = None
+    problem: str = ""
+    """Empty; or `raised`, `syntax`, `not_plain`."""
+    exception_type: str = ""
+    message: str = ""
+    traceback: str = ""
+    line: int = 0
+    spoiled: bool = False
+    """The process cannot take another call: threads or children are left, or it grew."""
 
 
 def serve(fd: int, message_max: int, private: tuple[str, ...] = ()) -> None:
