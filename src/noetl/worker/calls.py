@@ -16,6 +16,7 @@ from noetl.engine.pipeline.machine import NOTHING, CallEnded, Printed
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
+from noetl.model.chains import Tries
 from noetl.model.events import TaskLogged, TaskWaiting
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
 from noetl.secrets.keychain import Sources
@@ -71,7 +72,7 @@ class Caller:
         Output is reported while it runs.
         """
         task = program.task
-        call = Call(self, program, frame, action_id, reporter, traceparent)
+        call = Call(self, program, frame, action_id, reporter, traceparent, frame.tries)
         started = self.now()
         tool = self.tool(task.kind)
         if tool is None or tool.has_effect:
@@ -163,63 +164,35 @@ class Caller:
                 await files.close()
 
 
-class Call:
+class Call(msgspec.Struct):
     """One call of one task, and what its tool receives. Rarely used parts are made on demand."""
 
-    __slots__ = (
-        "_caller",
-        "_is_over",
-        "_keyring",
-        "_log",
-        "_printing",
-        "_told",
-        "_waits",
-        "_waits_since",
-        "action_id",
-        "files",
-        "frame",
-        "program",
-        "reporter",
-        "secrets",
-        "traceparent",
-        "tries",
-    )
-
-    def __init__(
-        self,
-        caller: Caller,
-        program: TaskProgram,
-        frame: Frame,
-        action_id: str,
-        reporter: Reporter,
-        traceparent: str = "",
-    ) -> None:
-        self._caller = caller
-        self.program = program
-        self.frame = frame
-        self.action_id = action_id
-        self.traceparent = traceparent
-        self.tries = frame.tries
-        self.reporter = reporter
-        self.secrets: Mask | None = None
-        """Knows the secrets of this call, if there are any."""
-        self.files: Files | None = None
-        """The files of the current attempt, if its tool asked for them."""
-        self._keyring: Keyring | None = None
-        self._printing: Printing | None = None
-        self._log: TaskLog | None = None
-        self._is_over = False
-        self._waits: list[str] = []
-        """What it waits for at this moment."""
-        self._waits_since = 0.0
-        self._told = ""
-        """The wait that was last reported."""
+    caller: Caller
+    program: TaskProgram
+    frame: Frame
+    action_id: str
+    reporter: Reporter
+    traceparent: str
+    tries: Tries
+    secrets: Mask | None = None
+    """Knows the secrets of this call, if there are any."""
+    files: Files | None = None
+    """The files of the current attempt, if its tool asked for them."""
+    _keyring: Keyring | None = None
+    _printing: Printing | None = None
+    _log: TaskLog | None = None
+    _is_over: bool = False
+    _waits: list[str] = []
+    """What it waits for at this moment."""
+    _waits_since: float = 0.0
+    _told: str = ""
+    """The wait that was last reported."""
 
     # --- Its input ---
 
     def context(self, inputs: dict[str, Any], tool: Tool | None = None) -> ToolContext:
         """The context of this attempt for its tool, with these inputs."""
-        caller, frame, task = self._caller, self.frame, self.program.task
+        caller, frame, task = self.caller, self.frame, self.program.task
         command = frame.command
         is_timed = task.timeout is not None or frame.program.is_timed
         return ToolContext(
@@ -254,7 +227,7 @@ class Call:
 
     def _open_files(self) -> Files:
         if self.files is None:
-            command, caller = self.frame.command, self._caller
+            command, caller = self.frame.command, self.caller
             self.files = caller.resources.files(
                 command.execution_id,
                 command.seal,
@@ -266,12 +239,12 @@ class Call:
         return self.files
 
     def _open_tokens(self) -> CallTokens:
-        return CallTokens(self._caller.control, self.frame.command.execution_id, self.mask)
+        return CallTokens(self.caller.control, self.frame.command.execution_id, self.mask)
 
     @property
     def keyring(self) -> Keyring:
         if self._keyring is None:
-            caller = self._caller
+            caller = self.caller
             self._keyring = Keyring(
                 self.frame, caller.control, caller.sources, self.mask, lambda: self.context({})
             )
@@ -281,7 +254,7 @@ class Call:
         return await self.keyring.credential(name)
 
     async def _read_result(self, reference: Any) -> Any:
-        return await Bodies(self._caller.control, self.frame.command).real(reference)
+        return await Bodies(self.caller.control, self.frame.command).real(reference)
 
     # --- What it waits for ---
 
@@ -291,7 +264,7 @@ class Call:
         if begins:
             self._waits.append(what)
             if len(self._waits) == 1:
-                self._waits_since = self._caller.now()
+                self._waits_since = self.caller.now()
                 reporter.sources.append(self._wait_news)
                 reporter.wake()
             return
@@ -305,7 +278,7 @@ class Call:
     def _wait_news(self) -> TaskWaiting | None:
         if self._told:
             return None
-        if self._caller.now() - self._waits_since < WAIT_TOLD_SECONDS:
+        if self.caller.now() - self._waits_since < WAIT_TOLD_SECONDS:
             self.reporter.wake()
             return None
         self._told = self._waits[0]
@@ -315,7 +288,7 @@ class Call:
         """What every fact says of this call."""
         frame = self.frame
         return {
-            "at": self._caller.now(),
+            "at": self.caller.now(),
             "step_run_id": frame.command.step_run_id,
             "step": frame.command.step,
             "task": self.program.task.name,

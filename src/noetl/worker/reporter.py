@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Answer, Ending, Lease, Report, Suspension
 from noetl.model.events import Event
@@ -55,45 +57,34 @@ class Pulse:
             loop.call_later(BEAT_SECONDS, self._beat)
 
 
-class Reporter:
+class Reporter(msgspec.Struct, eq=False):
     """Reports on one lease."""
 
-    def __init__(
-        self,
-        control: Control,
-        lease: Lease,
-        pool: str,
-        worker_id: str,
-        pulse: Pulse,
-        stop: Callable[[], None],
-    ) -> None:
-        self._control = control
-        self._lease = lease
-        self._pool = pool
-        self._worker_id = worker_id
-        self._facts: list[Event] = []
-        self._held: list[Event] = []
-        """Facts that may be recorded only together with the position after them."""
-        self._suspensions: list[Suspension] = []
-        self.sources: list[Callable[[], Event | None]] = []
-        """Called for each report; they contribute pending facts, if any."""
-        self._number = 0
-        self._pulse = pulse
-        self._stop = stop
-        """Interrupts the run: the answer to a report says that it is over, or a report was
-        refused.
-        """
-        self._flush: asyncio.Task[None] | None = None
-        self._flush_wanted = False
-        """Facts added while a report is under way go with the next one."""
-        self.is_closed = False
-        """Its last report was accepted."""
-        self.calls = 0
-        """Calls of its command that are under way."""
-        self.has_effect = False
-        """A tool was called that may have had an external effect since everything was last known to
-        be recorded.
-        """
+    control: Control
+    lease: Lease
+    pool: str
+    worker_id: str
+    pulse: Pulse
+    stop: Callable[[], None]
+    """Interrupts the run: the answer to a report says that it is over, or a report was refused."""
+    sources: list[Callable[[], Event | None]] = []
+    """Called for each report; they contribute pending facts, if any."""
+    is_closed: bool = False
+    """Its last report was accepted."""
+    calls: int = 0
+    """Calls of its command that are under way."""
+    has_effect: bool = False
+    """A tool was called that may have had an external effect since everything was last known to be
+    recorded.
+    """
+    _facts: list[Event] = []
+    _held: list[Event] = []
+    """Facts that may be recorded only together with the position after them."""
+    _suspensions: list[Suspension] = []
+    _number: int = 0
+    _flush: asyncio.Task[None] | None = None
+    _flush_wanted: bool = False
+    """Facts added while a report is under way go with the next one."""
 
     def hold(self, fact: Event) -> None:
         """Report this together with the next fact that holds a position, or with the end.
@@ -112,11 +103,11 @@ class Reporter:
         if len(self._facts) >= FLUSH_FACTS:
             self.flush_soon()
         else:
-            self._pulse.add(self)
+            self.pulse.add(self)
 
     def wake(self) -> None:
         """There is something to report: now, or within a second."""
-        self._pulse.add(self)
+        self.pulse.add(self)
 
     def suspend(self, suspension: Suspension) -> None:
         """An iteration continues later; the rest of the chunk continues now."""
@@ -124,7 +115,7 @@ class Reporter:
 
     def flush_soon(self) -> None:
         """Have pending facts recorded, without waiting for it."""
-        self._pulse.remove(self)
+        self.pulse.remove(self)
         self._flush_wanted = True
         if self._flush is None or (self._flush.done() and not _error_of(self._flush)):
             self._flush = asyncio.create_task(self._send_gathered())
@@ -146,10 +137,10 @@ class Reporter:
                 answer = await self._send(self._next_report())
             except NoetlError:
                 # What the run does from now on could not be recorded, and its lease may be lost.
-                self._stop()
+                self.stop()
                 raise
             if answer.cancelled:
-                self._stop()
+                self.stop()
         self._flush_wanted = False
 
     def _has_news(self) -> bool:
@@ -161,7 +152,7 @@ class Reporter:
         """Send until it is accepted: repeating a report changes nothing."""
         for tries_left in reversed(range(TRIES)):
             try:
-                return await self._control.report(report, want=want, pool=self._pool)
+                return await self.control.report(report, want=want, pool=self.pool)
             except LeaseLost:
                 raise
             except NoetlError as error:
@@ -179,13 +170,13 @@ class Reporter:
         if self._held and (closes or self._suspensions):
             self._release()
         self._number += 1
-        command = self._lease.command
+        command = self.lease.command
         report = Report(
             command_id=command.command_id,
             execution_id=command.execution_id,
-            token=self._lease.token,
+            token=self.lease.token,
             number=self._number,
-            worker=self._worker_id,
+            worker=self.worker_id,
             events=tuple(self._facts),
             suspensions=tuple(self._suspensions),
             ending=ending,
@@ -200,7 +191,7 @@ class Reporter:
 
         Raises the error that kept an earlier report, or this one, from being accepted.
         """
-        self._pulse.remove(self)
+        self.pulse.remove(self)
         if self._flush is not None:
             await asyncio.wait([self._flush])
             if error := _error_of(self._flush):
@@ -212,7 +203,7 @@ class Reporter:
 
     def abandon(self) -> None:
         """The lease is over: send nothing more."""
-        self._pulse.remove(self)
+        self.pulse.remove(self)
         if self._flush is not None and not self._flush.cancel():
             _error_of(self._flush)  # Marks the error as seen: no one waits for it any more.
 
