@@ -136,8 +136,10 @@ async def _fields(entry: KeychainEntry, stored: Stored, sources: Sources) -> dic
     match entry.kind:
         case "credential" | "postgres_credential":
             return await _stored(entry, stored)
+        case "secret_manager" | "secrets" if "path" in config and "credential" not in config:
+            return dict(await stored(str(config["path"])))
         case "secret_manager" | "secrets":
-            return await _managed(entry, stored)
+            return await _stored(entry, stored)
         case "static":
             return _static(entry)
         case "env":
@@ -163,12 +165,6 @@ WRITTEN = {
 
 async def _stored(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
     return dict(await stored(str(entry.config.get("credential") or entry.name)))
-
-
-async def _managed(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
-    if "credential" not in entry.config and "path" in entry.config:
-        return dict(await stored(str(entry.config["path"])))
-    return await _stored(entry, stored)
 
 
 def _static(entry: KeychainEntry) -> dict[str, Any]:

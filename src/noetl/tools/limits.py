@@ -7,6 +7,7 @@ a connection), all its limits stand still.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -38,6 +39,14 @@ def shortest(*written: Any, name: str = "total") -> float | None:
 
 def _seconds(written: Any) -> float | None:
     return None if written is None else seconds(written)
+
+
+def bytes_of(size: str) -> int:
+    """The number of bytes in a text like `512Mi`, `1.5 GB` or `512MiB`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B?", size)
+    assert found is not None, size  # The types of configs and policies guarantee it.
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit or " "))
 
 
 # --- The memory of a task ----------------------------------------------------------------------

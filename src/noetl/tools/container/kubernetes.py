@@ -13,7 +13,7 @@ import msgspec
 from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.container import Container, Mount, policy
-from noetl.tools.container.run import command_of, name_of, split
+from noetl.tools.container.run import name_of, split
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.limits import to_thread
@@ -160,7 +160,7 @@ def manifest(config: Container, context: ToolContext, name: str) -> dict[str, An
         "name": "main",
         "image": config.image,
         "command": split(config.entrypoint),
-        "args": command_of(config),
+        "args": split(config.command),
         "workingDir": config.cwd,
         "env": [{"name": key, "value": as_text(value)} for key, value in config.env.items()],
         "volumeMounts": [_mounted(number, mount) for number, mount in enumerate(config.mounts)],

@@ -6,18 +6,14 @@ that the policy does not name, and the runtime's profile filters its system call
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
 from noetl.tools.container import Container
+from noetl.tools.limits import bytes_of
 from noetl.tools.rules import ContainerPolicy
-
-_UNITS: dict[str, int] = {"": 1}
-for _n, _unit in enumerate("KMGT", 1):
-    _UNITS |= {_unit: 1000**_n, f"{_unit}i": 1024**_n}
 
 
 def refusal(policy: ContainerPolicy, config: Container) -> str | None:
@@ -77,10 +73,3 @@ def security(policy: ContainerPolicy, user: dict[str, Any]) -> dict[str, Any]:
         **({"runAsNonRoot": True} if policy.non_root else {}),
         **({"readOnlyRootFilesystem": True} if policy.read_only_root else {}),
     }
-
-
-def bytes_of(written: str) -> int:
-    """The number of bytes in a text like `512Mi` or `1GB`."""
-    found = re.fullmatch(r"(\d+)([KMGT]i?)?B?", written)
-    assert found is not None  # The types of configs and policies guarantee it.
-    return int(found[1]) * _UNITS[found[2] or ""]

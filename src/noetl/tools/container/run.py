@@ -115,6 +115,8 @@ def _env_file(config: Container, directory: str) -> str:
 def arguments(config: Container, context: ToolContext, name: str, env_file: str) -> list[str]:
     """The arguments of `docker run` and `podman run`. No shell reads them."""
     assert config.image is not None
+    # The entry point is a program; its arguments come before those of `command`.
+    entrypoint = split(config.entrypoint)
     words = ["run", "--name", name, "--pull", config.pull]
     words += [] if config.keep else ["--rm"]
     words += ["--interactive"] if config.stdin is not None else []
@@ -128,7 +130,7 @@ def arguments(config: Container, context: ToolContext, name: str, env_file: str)
         "--workdir": config.cwd,
         "--user": config.user,
         "--network": config.network,
-        "--entrypoint": _entrypoint(config)[0],
+        "--entrypoint": entrypoint[0] if entrypoint else None,
     }
     if config.resources is not None:
         single["--cpus"] = None if config.resources.cpu is None else f"{config.resources.cpu:g}"
@@ -138,17 +140,7 @@ def arguments(config: Container, context: ToolContext, name: str, env_file: str)
         words += [] if value is None else [option, str(value)]
     if config.image.startswith("-"):
         raise Refused(f'"{config.image}" is not an image.')
-    return [*words, config.image, *_entrypoint(config)[1], *command_of(config)]
-
-
-def _entrypoint(config: Container) -> tuple[str | None, list[str]]:
-    """The program, and the arguments that come before those of `command`."""
-    words = split(config.entrypoint)
-    return (words[0], words[1:]) if words else (None, [])
-
-
-def command_of(config: Container) -> list[str]:
-    return split(config.command)
+    return [*words, config.image, *entrypoint[1:], *split(config.command)]
 
 
 def split(written: str | tuple[str, ...] | None) -> list[str]:

@@ -28,7 +28,6 @@ from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
 from noetl.tools.sql.duckdb import connection_to, failure, literal
-from noetl.tools.sql.embedded import alone, database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
 from noetl.tools.sql.tasks import (
     NOTHING,
@@ -43,7 +42,7 @@ from noetl.tools.sql.tasks import (
     table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word, tokens
-from noetl.tools.sql.threads import Halt
+from noetl.tools.sql.threads import Halt, alone, database_of, prepare
 from noetl.tools.tables.files import TableFile, described, parsed, source, write
 from noetl.tools.web.request import Request
 
@@ -183,17 +182,14 @@ class Task(Database):
         needed = [one.kind for one in self._attached.values() if one.kind != "duckdb"]
         for extension in (*config.extensions, *needed):
             load(self._connection, extension)
-        self._attach_all()
+        # Files first: loading their extension must not contact any server.
+        self._attach(on_server=False)
+        check_stored(self._connection)
+        self._attach(on_server=True)
         self._confine()
         for name, view in self._views.items():
             place = source(self._connection, view.place, view.form, f"{name} (Arrow)")
             execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
-
-    def _attach_all(self) -> None:
-        """Files first: loading their extension must not contact any server."""
-        self._attach(on_server=False)
-        check_stored(self._connection)
-        self._attach(on_server=True)
 
     def _attach(self, *, on_server: bool) -> None:
         for name, one in self._attached.items():

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from noetl.errors import Corrupted, NotFound, TooLarge
 from noetl.model import refs
 from noetl.model.ids import derive
@@ -77,58 +79,48 @@ class FileCache:
             self._root = None
 
 
-class Files:
+class Files(msgspec.Struct):
     """The files of one attempt of one task. Everything it leaves behind is deleted at its end."""
 
-    def __init__(
-        self,
-        execution_id: str,
-        seal: str,
-        action_id: str,
-        put: Put,
-        get: Get,
-        cache: FileCache,
-        limit: int,
-        screen: Screen | None = None,
-    ) -> None:
-        self._execution_id = execution_id
-        self._seal = seal
-        self._screen = screen
-        self._action_id = action_id
-        self._put = put
-        self._get = get
-        self._cache = cache
-        self._folder: Path | None = None
-        self.limit = limit
-        """The maximum size of a file."""
+    execution_id: str
+    seal: str
+    action_id: str
+    put: Put
+    get: Get
+    cache: FileCache
+    limit: int
+    """The maximum size of a file."""
+    screen: Screen | None = None
+    made: Path | None = None
+    """Its directory, once somebody has asked for it."""
 
     @property
     def folder(self) -> Path:
         """A directory for this attempt alone."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="task-", dir=self._cache.root))
-        return self._folder
+        if self.made is None:
+            self.made = Path(tempfile.mkdtemp(prefix="task-", dir=self.cache.root))
+        return self.made
 
     async def keep(
         self, path: Path, *, form: str, schema_hint: Any = None, preview: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Put a file into the result store. Returns the reference to it."""
         self.allow(path.stat().st_size)
-        if self._screen is not None:
-            await to_thread(self._screen.file, path, form)
-            preview = self._screen.shown(preview)
+        if self.screen is not None:
+            await to_thread(self.screen.file, path, form)
+            preview = self.screen.shown(preview)
         size = path.stat().st_size
         checksum = await to_thread(_checksum, path)
         # Another attempt may yield other bytes, which need another key.
-        key = derive(self._action_id, checksum)
+        key = derive(self.action_id, checksum)
         parts = max(1, -(-size // PART))
         with await to_thread(path.open, "rb") as file:
             for number in range(parts):
                 body = await to_thread(file.read, PART)
-                await self._put(self._execution_id, _part_key(key, number), body)
-        await to_thread(self._cache.add, checksum, path)
+                await self.put(self.execution_id, _part_key(key, number), body)
+        await to_thread(self.cache.add, checksum, path)
         about = refs.About(
-            execution_id=self._execution_id,
+            execution_id=self.execution_id,
             key=key,
             size=size,
             checksum=checksum,
@@ -136,25 +128,25 @@ class Files:
             parts=parts,
         )
         hint = schema_hint if schema_hint is not None else form
-        return refs.made(self._seal, about, schema_hint=hint, preview=preview, **more)
+        return refs.made(self.seal, about, schema_hint=hint, preview=preview, **more)
 
     def find(self, value: Any) -> refs.About | None:
         """The parsed reference to a file; None for anything else, however similar."""
-        about = refs.about(value, self._seal)
+        about = refs.about(value, self.seal)
         return about if about is not None and about.is_file else None
 
     def is_reference(self, value: Any) -> bool:
         """Whether this is a reference that an execution of this family made."""
-        return refs.about(value, self._seal) is not None
+        return refs.about(value, self.seal) is not None
 
     async def note(self, name: str, body: bytes) -> None:
         """Store a few bytes that later attempts of the same call find, on any worker."""
-        await self._put(self._execution_id, derive(self._action_id, "note", name), body)
+        await self.put(self.execution_id, derive(self.action_id, "note", name), body)
 
     async def noted(self, name: str) -> bytes | None:
         """What an attempt of this call stored under that name."""
         try:
-            return await self._get(self._execution_id, derive(self._action_id, "note", name))
+            return await self.get(self.execution_id, derive(self.action_id, "note", name))
         except NotFound:
             return None
 
@@ -170,13 +162,13 @@ class Files:
         mine = self.folder / f"{about.checksum}.{about.format}"
         if mine.exists():
             return mine
-        found = self._cache.find(about.checksum)
+        found = self.cache.find(about.checksum)
         if found is not None:
             await to_thread(link_or_copy, found, mine)
             return mine
         self.allow(about.size)
         await self._fetch(about, mine)
-        await to_thread(self._cache.add, about.checksum, mine)
+        await to_thread(self.cache.add, about.checksum, mine)
         return mine
 
     async def with_paths(
@@ -198,12 +190,12 @@ class Files:
 
     async def _fetch(self, about: refs.About, place: Path) -> None:
         assert about.parts is not None
-        owner = about.owner(self._execution_id)
+        owner = about.owner(self.execution_id)
         partial = place.with_suffix(".partial")
         seen = hashlib.sha256()
         with await to_thread(partial.open, "wb") as file:
             for number in range(about.parts):
-                body = await self._get(owner, _part_key(about.key, number))
+                body = await self.get(owner, _part_key(about.key, number))
                 seen.update(body)
                 await to_thread(file.write, body)
         if seen.hexdigest() != about.checksum:
@@ -216,23 +208,23 @@ class Files:
 
     async def body(self, key: str) -> bytes:
         """The body that this execution stores under a key."""
-        return await self._get(self._execution_id, key)
+        return await self.get(self.execution_id, key)
 
     async def read(self, about: refs.About, start: int, stop: int) -> bytes:
         """Bytes `start … stop - 1`, without reading the parts before and after."""
-        owner = about.owner(self._execution_id)
+        owner = about.owner(self.execution_id)
         stop = min(stop, about.size)
         found = b""
         for number in range(start // PART, -(-stop // PART)):
-            body = await self._get(owner, _part_key(about.key, number))
+            body = await self.get(owner, _part_key(about.key, number))
             first = number * PART
             found += body[max(0, start - first) : stop - first]
         return found
 
     async def close(self) -> None:
-        if self._folder is not None:
-            await to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-            self._folder = None
+        if self.made is not None:
+            await to_thread(shutil.rmtree, self.made, ignore_errors=True)
+            self.made = None
 
 
 def in_memory(bodies: dict[tuple[str, str], bytes]) -> tuple[Put, Get]:

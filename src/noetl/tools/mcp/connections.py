@@ -76,31 +76,24 @@ def _refused(error: dict[str, Any]) -> Failed:
 SESSION = "mcp-session-id"
 
 
-class HttpConnection:
+class HttpConnection(msgspec.Struct):
     """The protocol's "streamable HTTP": an answer comes as JSON or among server-sent events."""
 
-    def __init__(self, config: Mcp, context: ToolContext, headers: dict[str, str]) -> None:
-        assert config.url is not None
-        self._url = config.url
-        self._context = context
-        self._headers = headers
-        self._session: str | None = None
-        self._number = 0
-
-    @classmethod
-    async def open(cls, config: Mcp, context: ToolContext) -> HttpConnection:
-        fields = await fields_of(config.auth, context)
-        return cls(config, context, {**bearer(fields), **config.headers})
+    url: str
+    context: ToolContext
+    headers: dict[str, str]
+    session: str | None = None
+    number: int = 0
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self._number += 1
-        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self.number += 1
+        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         answer = await self._send(message)
-        found = _message(answer, self._number)
+        found = _message(answer, self.number)
         if method == "initialize":
-            self._session = answer.headers.get(SESSION)
+            self.session = answer.headers.get(SESSION)
             result = result_of(found)
-            self._headers["MCP-Protocol-Version"] = str(result.get("protocolVersion", ""))
+            self.headers["MCP-Protocol-Version"] = str(result.get("protocolVersion", ""))
             return result
         return result_of(found)
 
@@ -108,24 +101,24 @@ class HttpConnection:
         await self._send({"jsonrpc": "2.0", "method": method})
 
     async def close(self) -> None:
-        if self._session is None:
+        if self.session is None:
             return
         try:
-            await ask(self._context, "DELETE", self._url, headers=self._sent(), decode="text")
+            await ask(self.context, "DELETE", self.url, headers=self._sent(), decode="text")
         except Failed:
             # A server need not support ending sessions; they expire.
             return
 
     async def _send(self, message: dict[str, Any]) -> Answer:
         return await ask(
-            self._context, "POST", self._url, json=message, headers=self._sent(), decode="text"
+            self.context, "POST", self.url, json=message, headers=self._sent(), decode="text"
         )
 
     def _sent(self) -> dict[str, str]:
         own = {"Accept": "application/json, text/event-stream"}
-        if self._session is not None:
-            own["Mcp-Session-Id"] = self._session
-        return own | self._headers
+        if self.session is not None:
+            own["Mcp-Session-Id"] = self.session
+        return own | self.headers
 
 
 def _message(answer: Answer, number: int) -> Any:
@@ -267,5 +260,6 @@ class StdioConnection:
 async def connected(config: Mcp, context: ToolContext) -> Connection:
     """A connection to the server that the task names; raises Failed or Refused."""
     if config.url is not None:
-        return await HttpConnection.open(config, context)
+        fields = await fields_of(config.auth, context)
+        return HttpConnection(config.url, context, {**bearer(fields), **config.headers})
     return await StdioConnection.open(config, context)

@@ -105,7 +105,8 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
     try:
         async with within(limit, "The NATS server did not answer within", who="nats"):
             client = await _client(config, context)
-            return ok(await OPERATIONS[config.op](Call(client, config, context)))
+            names = (config.bucket or "", config.key or "", config.subject or "")
+            return ok(await OPERATIONS[config.op](Call(client, config, context, *names)))
     except (msgspec.DecodeError, UnicodeDecodeError, NotPlain) as error:
         said = f"What came back is not what `decode: {config.decode}` says: {error}."
         raise Failed("parse", said) from None
@@ -138,25 +139,14 @@ class Call(msgspec.Struct, frozen=True):
     client: Client
     config: Nats
     context: ToolContext
+    bucket: str
+    key: str
+    subject: str
+    """Those of the config; empty where the operation needs none."""
 
     @property
     def stream(self) -> JetStreamContext:
         return self.client.jetstream()
-
-    @property
-    def key(self) -> str:
-        assert self.config.key is not None
-        return self.config.key
-
-    @property
-    def bucket(self) -> str:
-        assert self.config.bucket is not None
-        return self.config.bucket
-
-    @property
-    def subject(self) -> str:
-        assert self.config.subject is not None
-        return self.config.subject
 
     async def payload(self) -> bytes:
         """`value` as bytes to send: text and files as they are, other data as JSON."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 from psycopg.errors import Diagnostic
 
-from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
@@ -98,24 +98,17 @@ class Earlier(NamedTuple):
     result: Any
 
 
-class Task:
+class Task(msgspec.Struct):
     """A whole task on one connection."""
 
-    def __init__(
-        self,
-        config: Postgres,
-        context: ToolContext,
-        plan: Plan,
-        connections: Connections,
-        login: dict[str, str],
-    ) -> None:
-        self._config = config
-        self._context = context
-        self._plan = plan
-        self._connections = connections
-        self._login = login
-        self._statement_seconds = seconds(config.timeout) if config.timeout is not None else None
-        self._marks = ""
+    config: Postgres
+    context: ToolContext
+    plan: Plan
+    connections: Connections
+    login: dict[str, str]
+    connection: psycopg.AsyncConnection[Any] = None  # type: ignore[assignment]  # while it runs
+    marks: str = ""
+    """The table of effects that have happened, with its schema."""
 
     async def run(self, total: float | None) -> Outcome:
         async with asyncio.timeout(total):
@@ -125,9 +118,9 @@ class Task:
                 return await self._on_connection(fresh=True)
 
     async def _on_connection(self, *, fresh: bool) -> Outcome:
-        limit = part(self._context.timeout, "connect")
-        connection = await self._connections.take(self._login, fresh=fresh, seconds=limit)
-        self._connection = connection
+        limit = part(self.context.timeout, "connect")
+        connection = await self.connections.take(self.login, fresh=fresh, seconds=limit)
+        self.connection = connection
         connection.add_notice_handler(self._notice)
         try:
             outcome = await self._all(fresh)
@@ -136,38 +129,36 @@ class Task:
             await connection.close()
             raise
         connection.remove_notice_handler(self._notice)
-        await self._connections.give_back(self._login, connection)
+        await self.connections.give_back(self.login, connection)
         return outcome
 
     async def _all(self, fresh: bool) -> Outcome:
-        once = self._config.effect == "once"
-        if once and not self._config.transaction:
+        once = self.config.effect == "once"
+        if once and not self.config.transaction:
             raise BadSql("`effect: once` needs the transaction that `transaction: false` forgoes.")
         await self._begin(fresh)
         if once and (earlier := await self._mark()) is not None:
-            await self._connection.execute("ROLLBACK")
+            await self.connection.execute("ROLLBACK")
             return ok(earlier.result)
         done = await self._parts()
-        found = await outcome_of(done, self._context)
+        found = await outcome_of(done, self.context)
         if once:
             await self._keep_result(found)
-        if self._config.transaction:
-            await self._connection.execute("COMMIT")
+        if self.config.transaction:
+            await self.connection.execute("COMMIT")
         return ok(found)
 
     # --- Around the statements ---
 
     async def _begin(self, fresh: bool) -> None:
         """Open the transaction and set its options, in one round trip."""
-        config = self._config
+        config = self.config
         if config.effect == "once":
             await self._have_marks(fresh)
         scope = "LOCAL " if config.transaction else ""
         lines = ["SET LOCAL datestyle = ISO", "SET LOCAL intervalstyle = iso_8601"]
-        if self._statement_seconds is not None:
-            lines.append(
-                f"SET LOCAL statement_timeout = {max(1, int(self._statement_seconds * 1000))}"
-            )
+        if (limit := shortest(config.timeout)) is not None:
+            lines.append(f"SET LOCAL statement_timeout = {max(1, int(limit * 1000))}")
         if config.schema is not None:
             names = (config.schema,) if isinstance(config.schema, str) else config.schema
             lines.append(f"SET LOCAL search_path = {', '.join(quoted(name) for name in names)}")
@@ -175,18 +166,22 @@ class Task:
         if config.transaction:
             level = f" ISOLATION LEVEL {config.isolation.upper()}" if config.isolation else ""
             lines.insert(0, f"BEGIN{level.replace('_', ' ')}")
+        await self._first("; ".join(lines), fresh)
+
+    async def _first(self, sql: str, fresh: bool) -> psycopg.AsyncCursor[Any]:
+        """The first statement on a connection shows whether a kept one is still alive."""
         try:
-            await self._connection.execute("; ".join(lines).encode())
+            return await self.connection.execute(sql.encode())
         except psycopg.OperationalError as error:
-            if fresh or not self._connection.broken:
+            if fresh or not self.connection.broken:
                 raise
             raise Stale from error
 
     def _notice(self, diagnostic: Diagnostic) -> None:
-        self._context.log(f"{diagnostic.severity}: {diagnostic.message_primary}\n")
+        self.context.log(f"{diagnostic.severity}: {diagnostic.message_primary}\n")
 
     async def _parts(self) -> Done:
-        config, plan, connection = self._config, self._plan, self._connection
+        config, plan, connection = self.config, self.plan, self.connection
         if config.copy is not None:
             return Done([await self._copied()])
         parts: list[Statement] = []
@@ -196,7 +191,7 @@ class Task:
             if config.result_as != "rows" and number == len(plan.statements) - 1:
                 query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, values)
                 file = await copy_to_table_file(
-                    connection, query, self._context.files.folder, config.result_as
+                    connection, query, self.context.files.folder, config.result_as
                 )
                 return Done([*parts, NOTHING], file)
             parts.append(NOTHING if ours else await self._statement(one.sql, values))
@@ -205,10 +200,10 @@ class Task:
         return Done(parts)
 
     async def _statement(self, sql: str, values: Any) -> Statement:
-        found = Gathering(self._context.resources.rules.max_response_bytes)
+        found = Gathering(self.context.resources.rules.max_response_bytes)
         if _only_reads(sql):
             return await self._streamed(sql, values, found)
-        cursor = await self._connection.execute(sql.encode(), values)
+        cursor = await self.connection.execute(sql.encode(), values)
         if cursor.description is None:
             return {**NOTHING, "row_count": max(0, cursor.rowcount)}
         names = [column.name for column in cursor.description]
@@ -218,7 +213,7 @@ class Task:
 
     async def _streamed(self, sql: str, values: Any, found: Gathering) -> Statement:
         """The rows of a query as they arrive: never more in memory than a result may hold."""
-        async with self._connection.cursor() as cursor:
+        async with self.connection.cursor() as cursor:
             portion: list[Any] = []
             stream: Any = cursor.stream(sql.encode(), values, size=ROWS_PER_LOOK)
             async with aclosing(stream) as rows:
@@ -240,7 +235,7 @@ class Task:
     async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
         cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
         known = {column.name: column.type_code for column in cursor.description or []}
-        bulk = self._config.bulk
+        bulk = self.config.bulk
         plainly = write.mode == "insert" and write.returning is False
         if bulk == "copy" and not plainly:
             raise BadSql("`bulk: copy` can insert rows, but neither upsert, skip nor return them.")
@@ -264,68 +259,63 @@ class Task:
         return joined(parts)
 
     async def _copied(self) -> Statement:
-        config = self._config
+        config = self.config
         how = config.copy
         assert how is not None
         target = quoted_table(config.table) if config.table is not None else ""
         if how.source is not None:
-            file = self._context.files.find(how.source)
+            file = self.context.files.find(how.source)
             path = (
-                await local_input(str(how.source), self._config, self._context)
+                await local_input(str(how.source), self.config, self.context)
                 if file is None
-                else await self._context.files.local(file)
+                else await self.context.files.local(file)
             )
-            return await copy_in(self._connection, target, how, path)
+            return await copy_in(self.connection, target, how, path)
         if not target:
-            if len(self._plan.statements) != 1 or self._plan.statements[0].values:
+            if len(self.plan.statements) != 1 or self.plan.statements[0].values:
                 raise BadSql("copy: `command` must be one query without `params`.")
-            target = f"({self._plan.statements[0].sql})"
+            target = f"({self.plan.statements[0].sql})"
         if how.target is not None and not is_object(how.target):
-            path = self._context.resources.path(how.target)
-            return await copy_out(self._connection, target, how, path)
-        path = self._context.files.folder / f"copied.{how.format}"
-        copied = await copy_out(self._connection, target, how, path)
+            path = self.context.resources.path(how.target)
+            return await copy_out(self.connection, target, how, path)
+        path = self.context.files.folder / f"copied.{how.format}"
+        copied = await copy_out(self.connection, target, how, path)
         if how.target is not None:
             with out_of_reach():
                 place = parts_of(how.target)
-                await stored(path, *place, self._config.store_auth, self._context)
+                await stored(path, *place, self.config.store_auth, self.context)
             return copied
-        return {**copied, **await self._context.files.keep(path, form=how.format)}
+        return {**copied, **await self.context.files.keep(path, form=how.format)}
 
     # --- Effects that happen once ---
 
     async def _have_marks(self, fresh: bool) -> None:
-        try:
-            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
-        except psycopg.OperationalError as error:
-            if fresh or not self._connection.broken:
-                raise
-            raise Stale from error
+        found = await (await self._first(WHERE_MARKS, fresh)).fetchone()
         if found is None:
             # Two workers may do this at the same time; with the lock, the second finds the table.
-            await self._connection.execute(
+            await self.connection.execute(
                 "BEGIN; SELECT pg_advisory_xact_lock(hashtext('noetl_effect')); "
                 f"CREATE TABLE IF NOT EXISTS {MARKS} (action_id text PRIMARY KEY, "
                 "result jsonb, at timestamptz NOT NULL DEFAULT now()); COMMIT".encode()
             )
-            found = await (await self._connection.execute(WHERE_MARKS)).fetchone()
+            found = await (await self.connection.execute(WHERE_MARKS)).fetchone()
         assert found is not None
-        self._marks = f"{found[0]}.{MARKS}"
+        self.marks = f"{found[0]}.{MARKS}"
 
     async def _mark(self) -> Earlier | None:
         """Claim the effect; returns its result if it has already happened. Waits for one under
         way.
         """
-        claim = f"INSERT INTO {self._marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
-        key = [self._context.action_id]
-        cursor = await self._connection.execute(claim.encode(), key)
+        claim = f"INSERT INTO {self.marks} (action_id) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
+        key = [self.context.action_id]
+        cursor = await self.connection.execute(claim.encode(), key)
         if cursor.rowcount:
             return None
-        read = f"SELECT result FROM {self._marks} WHERE action_id = %s"  # noqa: S608
-        row = await (await self._connection.execute(read.encode(), key)).fetchone()
+        read = f"SELECT result FROM {self.marks} WHERE action_id = %s"  # noqa: S608
+        row = await (await self.connection.execute(read.encode(), key)).fetchone()
         return Earlier(row[0] if row else None)
 
     async def _keep_result(self, found: Any) -> None:
-        update = f"UPDATE {self._marks} SET result = %s WHERE action_id = %s"  # noqa: S608
-        values = [document(found), self._context.action_id]
-        await self._connection.execute(update.encode(), values)
+        update = f"UPDATE {self.marks} SET result = %s WHERE action_id = %s"  # noqa: S608
+        values = [document(found), self.context.action_id]
+        await self.connection.execute(update.encode(), values)

@@ -215,25 +215,15 @@ async def _written_async(values: Any, file: Any) -> int:
 
 def _finished(value: Any) -> Any:
     """The final value of an async function or a generator; otherwise the value itself."""
-    if hasattr(value, "__await__"):
+    if hasattr(value, "__await__") or hasattr(value, "__anext__"):
         import asyncio
 
         return asyncio.run(_awaited(value))
-    if hasattr(value, "__anext__"):
-        import asyncio
-
-        return asyncio.run(_gathered(value))
-    if hasattr(value, "gi_frame"):
-        return list(value)
-    return value
+    return list(value) if hasattr(value, "gi_frame") else value
 
 
 async def _awaited(value: Any) -> Any:
-    return await value
-
-
-async def _gathered(values: Any) -> list[Any]:
-    return [value async for value in values]
+    return await value if hasattr(value, "__await__") else [one async for one in value]
 
 
 # --- Failures ----------------------------------------------------------------------------------

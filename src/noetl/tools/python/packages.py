@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import operator
 import os
 import platform
 import re
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -35,11 +37,9 @@ async def packages_for(libs: tuple[str, ...], context: ToolContext) -> str | Non
 
     Raises Failed if they are missing and cannot be installed.
     """
-    lacks = [lack for lib in libs if (lack := lacking(lib))]
+    lacks = [lack for lib in libs if (lack := _lack(lib))]
     if not lacks:
         return None
-    for lib in libs:
-        _check(lib)
     if not context.resources.rules.install_libs:
         told = f"{lacks[0]} Install it there, or have the operator set NOETL_PYTHON_LIBS=install."
         raise Failed("client_error", told)
@@ -116,35 +116,33 @@ def _not_installed(libs: tuple[str, ...], said: str) -> Failed:
 # --- What is there -----------------------------------------------------------------------------
 
 
-def _check(requirement: str) -> None:
-    """Raise Failed for anything that an installer could take for more than a requirement."""
+def _lack(requirement: str) -> str | None:
+    """Why a requirement like `pandas>=2` is not met; None if it is. Raises Failed for anything that
+    an installer could take for more than a requirement.
+    """
     found = _REQUIREMENT.match(requirement)
-    clauses = found.group(2).split(",") if found else [""]
-    if found is None or not all(
-        not clause.strip() or _CLAUSE.fullmatch(clause.strip()) for clause in clauses
-    ):
+    written = [part.strip() for part in found.group(2).split(",")] if found else [""]
+    clauses = [_CLAUSE.fullmatch(part) for part in written if part]
+    if found is None or None in clauses:
         told = f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'
         raise Failed("client_error", told)
+    name = found.group(1)
+    version = _version(name)
+    if version is None:
+        return f'libs: the package "{name}" is not installed on this worker.'
+    if all(
+        _holds(clause[1], _numbers(version), _numbers(clause[2])) for clause in clauses if clause
+    ):
+        return None
+    return f"libs: {name} {version} is installed, but the task needs {requirement}."
 
 
 @cache
-def lacking(requirement: str) -> str | None:
-    """Why a requirement like `pandas>=2` is not met; None if it is."""
-    found = _REQUIREMENT.match(requirement)
-    if found is None:
-        return f'libs: "{requirement}" is not a requirement like "pandas" or "pandas>=2".'
-    name, written = found.groups()
+def _version(name: str) -> str | None:
     try:
-        version = metadata.version(name)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f'libs: the package "{name}" is not installed on this worker.'
-    for clause in filter(None, (part.strip() for part in written.split(","))):
-        parts = _CLAUSE.fullmatch(clause)
-        if parts is None:
-            return f'libs: "{clause}" in "{requirement}" is not a condition like ">=2.1".'
-        if not _holds(parts.group(1), _numbers(version), _numbers(parts.group(2))):
-            return f"libs: {name} {version} is installed, but the task needs {requirement}."
-    return None
+        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -152,22 +150,19 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.group().split(".")) if release else ()
 
 
-def _holds(operator: str, have: tuple[int, ...], want: tuple[int, ...]) -> bool:
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "~=": operator.ge,
+}
+
+
+def _holds(sign: str, have: tuple[int, ...], want: tuple[int, ...]) -> bool:
     length = max(len(have), len(want))
-    filled: list[Any] = [one + (0,) * (length - len(one)) for one in (have, want)]
-    low, high = filled
-    match operator:
-        case "==":
-            return bool(low == high)
-        case "!=":
-            return bool(low != high)
-        case "<=":
-            return bool(low <= high)
-        case ">=":
-            return bool(low >= high)
-        case "<":
-            return bool(low < high)
-        case ">":
-            return bool(low > high)
-        case _:  # ~=
-            return bool(low >= high) and have[: len(want) - 1] == want[:-1]
+    filled = [one + (0,) * (length - len(one)) for one in (have, want)]
+    is_alike = sign != "~=" or have[: len(want) - 1] == want[:-1]
+    return is_alike and _COMPARED[sign](*filled)

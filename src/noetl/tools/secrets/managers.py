@@ -7,11 +7,11 @@ Vault. `url` overrides the provider's address, for instances and emulators.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -56,9 +56,14 @@ def _fields_in(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"value": text}
 
 
-def _misread(what: str) -> Failed:
-    # The message repeats nothing of the answer, which may hold the secret.
-    return Failed("parse", f"The answer of {what} is not in its protocol.")
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Around what takes an answer apart. Raises Failed if it is not what the protocol says."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError):
+        # The message repeats nothing of the answer, which may hold the secret.
+        raise Failed("parse", f"The answer of {what} is not in its protocol.") from None
 
 
 def _address(wanted: Wanted, what: str) -> str:
@@ -94,12 +99,9 @@ async def vault(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
         answer = await ask(
             context, "GET", f"{base}/v1/{quote(mount)}/{quote(rest)}", headers=headers
         )
-    try:
+    with _reading("the vault"):
         data = answer.data["data"]
-        inner = data["data"] if "metadata" in data and "data" in data else data
-        return dict(inner)
-    except (KeyError, TypeError, ValueError):
-        raise _misread("the vault") from None
+        return dict(data["data"] if "metadata" in data and "data" in data else data)
 
 
 async def _vault_token(
@@ -110,10 +112,8 @@ async def _vault_token(
         return needed(wanted.fields, "token", "vault_token", "value")
     proof = {"role_id": role, "secret_id": needed(wanted.fields, "secret_id")}
     answer = await ask(context, "POST", f"{base}/v1/auth/approle/login", json=proof, headers=space)
-    try:
+    with _reading("the vault"):
         return str(answer.data["auth"]["client_token"])
-    except (KeyError, TypeError):
-        raise _misread("the vault") from None
 
 
 # --- Google ------------------------------------------------------------------------------------
@@ -133,10 +133,8 @@ async def google(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
         f"{base}/v1/{place}/versions/{quote(wanted.version or 'latest')}:access",
         headers={"Authorization": f"Bearer {await _google_token(wanted, context)}"},
     )
-    try:
+    with _reading("Google Secret Manager"):
         return _fields_in(base64.b64decode(answer.data["payload"]["data"]).decode())
-    except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
-        raise _misread("Google Secret Manager") from None
 
 
 async def _google_token(wanted: Wanted, context: ToolContext) -> str:
@@ -155,7 +153,9 @@ async def _google_token(wanted: Wanted, context: ToolContext) -> str:
     }
     signed = _signed_claim(claim, needed(fields, "private_key"))
     form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": signed}
-    return _token((await ask(context, "POST", url, form=form)).data, "Google")
+    answer = await ask(context, "POST", url, form=form)
+    with _reading("Google's token service"):
+        return str(answer.data["access_token"])
 
 
 def _signed_claim(claim: dict[str, Any], pem: str) -> str:
@@ -181,13 +181,6 @@ def _url_safe(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _token(body: Any, who: str) -> str:
-    try:
-        return str(body["access_token"])
-    except (KeyError, TypeError):
-        raise _misread(f"{who}'s token service") from None
-
-
 # --- Azure -------------------------------------------------------------------------------------
 
 
@@ -203,10 +196,8 @@ async def azure(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
         params={"api-version": AZURE_API},
         headers={"Authorization": f"Bearer {await _azure_token(wanted, context)}"},
     )
-    try:
+    with _reading("the key vault"):
         return _fields_in(str(answer.data["value"]))
-    except (KeyError, TypeError):
-        raise _misread("the key vault") from None
 
 
 async def _azure_token(wanted: Wanted, context: ToolContext) -> str:
@@ -222,7 +213,9 @@ async def _azure_token(wanted: Wanted, context: ToolContext) -> str:
         "client_secret": needed(fields, "client_secret"),
         "scope": AZURE_SCOPE,
     }
-    return _token((await ask(context, "POST", url, form=form)).data, "Azure")
+    answer = await ask(context, "POST", url, form=form)
+    with _reading("Azure's token service"):
+        return str(answer.data["access_token"])
 
 
 # --- AWS ---------------------------------------------------------------------------------------
@@ -252,12 +245,10 @@ async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
             told = "AWS Secrets Manager refuses the credential."
             raise Failed("auth", told, status=400) from None
         raise
-    try:
+    with _reading("AWS Secrets Manager"):
         if "SecretString" in answer.data:
             return _fields_in(str(answer.data["SecretString"]))
         return {"value": str(answer.data["SecretBinary"])}
-    except (KeyError, TypeError):
-        raise _misread("AWS Secrets Manager") from None
 
 
 def signed_headers(

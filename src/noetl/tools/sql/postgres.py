@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from noetl.model.outcome import ErrorKind, TaskError
+from noetl.tools.credentials import text_field
 from noetl.tools.egress import check_database
 from noetl.tools.failures import RETRYABLE, Foreseen
 from noetl.tools.sql.rows import quoted
@@ -53,9 +55,9 @@ def parameters(fields: Mapping[str, Any]) -> dict[str, str]:
     if address is not None:
         found = _from_url(str(address)) if "://" in str(address) else _from_dsn(str(address))
     for parameter, names in NAMES.items():
-        value = next((fields[name] for name in names if fields.get(name) is not None), None)
+        value = text_field(fields, *names)
         if value is not None:
-            found[parameter] = str(value)
+            found[parameter] = value
     for name in OF_THE_WORKER:
         if name in found:
             raise BadCredential(
@@ -98,12 +100,9 @@ def _from_url(address: str) -> dict[str, str]:
 
 
 def _from_dsn(text: str) -> dict[str, str]:
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
     try:
         return {name: str(value) for name, value in conninfo_to_dict(text).items()}
-    except ProgrammingError:
+    except psycopg.ProgrammingError:
         raise BadCredential(
             "auth: the credential's DSN is not like host=… port=… user=… password=… dbname=…."
         ) from None

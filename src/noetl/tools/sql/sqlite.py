@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
+from urllib.parse import quote
 
 from noetl.model.outcome import ErrorKind
 from noetl.tools.failures import Failed
 from noetl.tools.sql.threads import Halt
+
+BUSY_SECONDS = 5.0
+"""How long those wait for other writers that need not be stopped meanwhile."""
+
+
+def connection_to(path: Path | None, mode: str = "rwc", wait: float = 0.0) -> sqlite3.Connection:
+    """A connection without transactions of its own, which another thread may interrupt.
+
+    It waits so many seconds for other writers. Without a path it is in memory.
+    """
+    place = ":memory:" if path is None else f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(
+        place, timeout=wait, uri=True, isolation_level=None, check_same_thread=False
+    )
 
 
 def failure(error: sqlite3.Error, halt: Halt) -> Exception:

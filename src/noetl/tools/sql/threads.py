@@ -1,4 +1,4 @@
-"""Databases inside the worker run in threads, and can be stopped from outside."""
+"""Databases inside the worker: their threads, which can be stopped from outside, their files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from noetl.tools.base import ToolContext
+from noetl.tools.failures import Failed
 from noetl.tools.limits import waiting
+from noetl.tools.sql.config import FileDatabase
 
 TICK_SECONDS = 0.02
 
@@ -116,3 +121,42 @@ async def _begun(running: Future[Result]) -> None:
     with waiting("a free thread"):
         while not running.running() and not running.done():
             await asyncio.sleep(TICK_SECONDS)
+
+
+# --- Databases that are files ------------------------------------------------------------------
+
+_LOCKS: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
+"""Locks of files that a task uses exclusively."""
+_LOCKS_CHANGE = threading.Lock()
+
+
+async def database_of(config: FileDatabase, context: ToolContext) -> Path | None:
+    """The file that the task or its credential names; None for a database in memory."""
+    written = config.database
+    if written is None and config.auth is not None:
+        fields = await context.credential(config.auth)
+        written = fields.get("database") or fields.get("path") or fields.get("dbname")
+        if written is None:
+            raise Failed("auth", "auth: the credential has no field `database`.")
+    return None if written in (None, ":memory:") else context.resources.path(str(written))
+
+
+def prepare(path: Path, config: FileDatabase) -> None:
+    """Make sure that the file can be opened. Raises Failed if it should exist and does not."""
+    if not config.read_only:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        raise Failed("not_found", f'The database "{config.database or path.name}" does not exist.')
+
+
+@contextmanager
+def alone(path: Path, halt: Halt) -> Iterator[None]:
+    """While this is entered, no other task of this process that also locks the file has it."""
+    with _LOCKS_CHANGE:
+        lock = _LOCKS.setdefault(path.resolve(), threading.Lock())
+    while not lock.acquire(timeout=TICK_SECONDS):
+        halt.check()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from noetl.tools.credentials import text_field
 from noetl.tools.sql.postgres import ADDRESSES, NAMES, BadCredential
 
 DRIVERS = {
@@ -124,5 +125,4 @@ def _private_key(text: str, passphrase: Any) -> bytes:
 
 
 def _field(fields: Mapping[str, Any], name: str) -> str | None:
-    found = next((fields[key] for key in NAMES[name] if fields.get(key) is not None), None)
-    return None if found is None else str(found)
+    return text_field(fields, *NAMES[name])

@@ -9,17 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
+from noetl.tools.limits import bytes_of
 from noetl.tools.plain_data import plain
-from noetl.tools.sql.embedded import database_of, prepare
 from noetl.tools.sql.rows import Batch, Write, insert, parts_of, quoted
-from noetl.tools.sql.sqlite import failure, no_other_files
+from noetl.tools.sql.sqlite import connection_to, failure, no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
     Database,
@@ -31,14 +30,13 @@ from noetl.tools.sql.tasks import (
     run_in_thread,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
-from noetl.tools.sql.threads import Halt
+from noetl.tools.sql.threads import Halt, database_of, prepare
 from noetl.tools.sqlite import Sqlite
 
 LOCK_TICK_SECONDS = 0.02
 READS = frozenset(["SELECT", "VALUES", "EXPLAIN", "PRAGMA"])
 ALONE = frozenset(["VACUUM", "PRAGMA", "ATTACH", "DETACH"])
 """Statements that may not run in a transaction; a task with nothing else gets none."""
-_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 Value = TypeVar("Value")
 
@@ -77,7 +75,10 @@ class Task(Database):
 
     def run(self) -> Done:
         try:
-            with closing(self._opened()) as connection:
+            if self._path is not None:
+                prepare(self._path, self._config)
+            mode = "ro" if self._config.read_only else "rwc"
+            with closing(connection_to(self._path, mode)) as connection:
                 self.halt.interrupt = connection.interrupt
                 self._connection = connection
                 self._prepare()
@@ -89,22 +90,10 @@ class Task(Database):
         finally:
             self.halt.interrupt = None
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._path is None:
-            place = ":memory:"
-        else:
-            prepare(self._path, self._config)
-            mode = "ro" if self._config.read_only else "rwc"
-            place = f"file:{quote(str(self._path.absolute()))}?mode={mode}"
-        return sqlite3.connect(
-            place, uri=self._path is not None, isolation_level=None, check_same_thread=False
-        )
-
     def _prepare(self) -> None:
         execute = self._connection.execute
-        execute("PRAGMA busy_timeout = 0")
         if self._config.memory_limit is not None:
-            execute(f"PRAGMA cache_size = -{max(1, _bytes(self._config.memory_limit) // 1024)}")
+            execute(f"PRAGMA cache_size = -{max(1, bytes_of(self._config.memory_limit) // 1024)}")
         for name, path in self._attached.items():
             execute(f"ATTACH ? AS {quoted(name)}", (str(path),))
         for name, value in self._config.pragmas.items():
@@ -179,11 +168,3 @@ def _one(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bytes):
         return value
     return plain(value, "database")
-
-
-def _bytes(size: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B", size)
-    assert found is not None, size
-    number, unit, binary = found.groups()
-    scale = 1024 ** " KMGT".index(unit) if binary else _SIZES[unit]
-    return int(float(number) * scale)

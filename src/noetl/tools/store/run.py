@@ -6,6 +6,7 @@ import base64
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ async def run(config: Store, context: ToolContext) -> Outcome:
         with explained(what):
             async with within(limit, f"{what} took longer than", who=what):
                 place = await opened(config.url, config.auth, context, create=config.op == "put")
-                return ok(await OPERATIONS[config.op](place, config, context))
+                key = place.checked(config.key) if config.key and config.op in NEEDS_KEY else ""
+                return ok(await OPERATIONS[config.op](place, key, config, context))
     except (Unreadable, NotPlain) as error:
         raise Failed("parse", f"{what}: the content cannot be read: {error}.") from None
     except NoetlError as error:
@@ -60,9 +62,7 @@ async def run(config: Store, context: ToolContext) -> Outcome:
 # --- put ---------------------------------------------------------------------------------------
 
 
-async def _put(place: Place, config: Store, context: ToolContext) -> Any:
-    assert config.key is not None
-    key = place.checked(config.key)
+async def _put(place: Place, key: str, config: Store, context: ToolContext) -> Any:
     content = await _content(config, context)
     size, checksum = await to_thread(_measured, content)
     attributes = dict(config.metadata)
@@ -109,9 +109,8 @@ def _measured(content: Path | bytes) -> tuple[int, str]:
 # --- get ---------------------------------------------------------------------------------------
 
 
-async def _get(place: Place, config: Store, context: ToolContext) -> Any:
-    assert config.key is not None
-    found = await obstore.get_async(place.store, place.checked(config.key))
+async def _get(place: Place, key: str, config: Store, context: ToolContext) -> Any:
+    found = await obstore.get_async(place.store, key)
     media = str(found.attributes.get("Content-Type", ""))
     if media in SAYS_NOTHING:
         media = ""
@@ -120,7 +119,7 @@ async def _get(place: Place, config: Store, context: ToolContext) -> Any:
         context.files.allow(size)
         path = context.files.folder / "object"
         await saved(found, path)
-        form = FORMS.get(config.key.rpartition(".")[2].lower(), "bytes")
+        form = FORMS.get(key.rpartition(".")[2].lower(), "bytes")
         return await context.files.keep(path, form=form, content_type=media or None)
     limit = context.resources.rules.max_response_bytes
     if size > limit:
@@ -154,7 +153,7 @@ def _guessed(body: bytes) -> str:
 # --- The others --------------------------------------------------------------------------------
 
 
-async def _list(place: Place, config: Store, context: ToolContext) -> Any:
+async def _list(place: Place, key: str, config: Store, context: ToolContext) -> Any:
     """Keys in order. At most the requested ones and one page are in memory."""
     folder = config.prefix.rpartition("/")[0]
     if folder:
@@ -170,30 +169,25 @@ async def _list(place: Place, config: Store, context: ToolContext) -> Any:
     return {"objects": found[: config.limit], "truncated": len(found) > config.limit}
 
 
-async def _delete(place: Place, config: Store, context: ToolContext) -> Any:
-    assert config.key is not None
-    try:
-        await obstore.delete_async(place.store, place.checked(config.key))
-    except FileNotFoundError:
-        # Other stores do not tell whether it existed; it is gone, as requested.
-        return {"key": config.key}
-    return {"key": config.key}
+async def _delete(place: Place, key: str, config: Store, context: ToolContext) -> Any:
+    # Other stores do not tell whether it existed; it is gone, as requested.
+    with suppress(FileNotFoundError):
+        await obstore.delete_async(place.store, key)
+    return {"key": key}
 
 
-async def _presign(place: Place, config: Store, context: ToolContext) -> Any:
-    assert config.key is not None
+async def _presign(place: Place, key: str, config: Store, context: ToolContext) -> Any:
     if place.directory is not None:
         told = "A directory has no addresses to hand out; `presign` needs s3://, gs:// or az://."
         raise Failed("client_error", told)
     lasts = seconds(config.expires) or 0.0
     until = datetime.fromtimestamp(time.time() + lasts, UTC).replace(microsecond=0)
-    key = place.checked(config.key)
     store: Any = place.store
     url = await obstore.sign_async(store, config.method, key, timedelta(seconds=lasts))
     return {"url": url, "expires_at": plain(until)}
 
 
-OPERATIONS: dict[str, Callable[[Place, Store, ToolContext], Awaitable[Any]]] = {
+OPERATIONS: dict[str, Callable[[Place, str, Store, ToolContext], Awaitable[Any]]] = {
     "put": _put,
     "get": _get,
     "list": _list,

@@ -73,8 +73,11 @@ class Part:
         size = end = 0
         self._marks.seek(0)
         for line in self._marks:
-            gathered = _whole_mark(line)
-            if gathered is None or gathered.size > written:
+            try:
+                gathered = _gathered(line)
+            except msgspec.DecodeError:
+                break  # It is truncated.
+            if not line.endswith(b"\n") or gathered.size > written:
                 break
             self._know(gathered)
             size, end = gathered.size, end + len(line)
@@ -106,14 +109,6 @@ class Part:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _whole_mark(line: bytes) -> Gathered | None:
-    """None for a truncated mark."""
-    try:
-        return _gathered(line) if line.endswith(b"\n") else None
-    except msgspec.DecodeError:
-        return None
 
 
 def _to_disk(file: IO[bytes]) -> None:
@@ -203,30 +198,27 @@ class Place(msgspec.Struct, frozen=True):
     """Puts a file there, atomically."""
 
 
-class ToFile:
+class ToFile(msgspec.Struct, frozen=True):
     """Collects lines; at the end DuckDB converts them to the file, which is then published."""
 
-    def __init__(
-        self, place: Place, part: Part, folder: Path, halt: Halt, notes: Notes | None
-    ) -> None:
-        self._place = place
-        self._part = part
-        self._folder = folder
-        self._halt = halt
-        self._notes = notes
+    place: Place
+    part: Part
+    folder: Path
+    halt: Halt
+    notes: Notes | None
 
     def mark(self) -> Mark:
-        body = self._notes.read("done") if self._notes is not None else None
+        body = self.notes.read("done") if self.notes is not None else None
         if body is not None:
             done = _finished(body)
             # The file may have been written on the disk of another machine.
-            if self._place.path is None or _stamp(self._place.path) == done.stamp:
-                self._part.remove()
+            if self.place.path is None or _stamp(self.place.path) == done.stamp:
+                self.part.remove()
                 return Mark(done.records, done.batches, done=True)
-        return self._part.mark
+        return self.part.mark
 
     def write(self, batch: Batch, reached: Mark) -> None:
-        names = self._part.names or batch.names
+        names = self.part.names or batch.names
         if sorted(batch.names) != sorted(names):
             strange = sorted(set(batch.names) ^ set(names))[0]
             raise Misfit(
@@ -235,30 +227,30 @@ class ToFile:
             )
         if batch.names != names:
             raise Misfit("The columns of the records change their order; name them by `mapping`.")
-        self._part.add(batch, reached)
+        self.part.add(batch, reached)
 
     def finish(self, reached: Mark) -> None:
         whole = self._made()
         stamp = _stamp(whole)
         assert stamp is not None
-        self._place.publish(whole)
-        if self._notes is not None:
+        self.place.publish(whole)
+        if self.notes is not None:
             done = Finished(reached.records, reached.batches, stamp)
-            self._notes.keep("done", msgspec.json.encode(done))
-        self._part.remove()
+            self.notes.keep("done", msgspec.json.encode(done))
+        self.part.remove()
 
     def _made(self) -> Path:
         """The whole file, with the extensions of its name, from which DuckDB derives the
         compression.
         """
-        end, form = self._place.end, self._place.form
+        end, form = self.place.end, self.place.form
         name = end.key if isinstance(end, InStore) else end.path
-        path = self._part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"
-        if not self._part.names:
+        path = self.part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"
+        if not self.part.names:
             self._empty(path)
         else:
-            with bounded(self._folder, self._halt) as connection:
-                query = reading(self._part.lines())
+            with bounded(self.folder, self.halt) as connection:
+                query = reading(self.part.lines())
                 header, delimiter = end.header, end.delimiter
                 write(connection, query, path, form, header=header, delimiter=delimiter)
         with path.open("rb") as file:
@@ -266,9 +258,9 @@ class ToFile:
         return path
 
     def _empty(self, path: Path) -> None:
-        if self._place.form == "parquet":
+        if self.place.form == "parquet":
             raise Failed("schema", "There are no records, and a Parquet file needs columns.")
-        path.write_text("[]\n" if self._place.form == "json" else "")
+        path.write_text("[]\n" if self.place.form == "json" else "")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

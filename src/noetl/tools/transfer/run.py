@@ -25,6 +25,7 @@ from noetl.tools.sql.duckdb import bounded
 from noetl.tools.sql.duckdb import failure as duckdb_failure
 from noetl.tools.sql.postgres import BadCredential, connected, login_of
 from noetl.tools.sql.postgres import failure as postgres_failure
+from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.text import BadSql
 from noetl.tools.sql.threads import Halt, in_thread
@@ -50,7 +51,6 @@ from noetl.tools.transfer import (
 from noetl.tools.transfer.batches import Batches
 from noetl.tools.web.request import Request
 
-BUSY_SECONDS = 5.0
 Awaited = TypeVar("Awaited")
 
 
@@ -61,7 +61,8 @@ async def run(config: Transfer, context: ToolContext) -> Outcome:
         meant = msgspec.structs.replace(config, source=begin, target=end)
         source = await _prepared(begin, context, "source")
         target = await _prepared(end, context, "target")
-        copying = Copying(meant, context, source, target, halt, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        copying = Copying(meant, context, source, target, halt, loop, context.files.folder)
         return ok(await in_thread(context.resources.threads, copying.run, halt, total))
 
 
@@ -122,26 +123,17 @@ def _form(end: InFile | InStore, name: str, side: str) -> str:
     return form
 
 
-class Copying:
+class Copying(msgspec.Struct):
     """One transfer, in its own thread."""
 
-    def __init__(
-        self,
-        config: Transfer,
-        context: ToolContext,
-        source: Prepared,
-        target: Prepared,
-        halt: Halt,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._config = config
-        self._context = context
-        self._source = source
-        self._target = target
-        self._halt = halt
-        self._loop = loop
-        self._folder = context.files.folder
-        self._part: files.Part | None = None
+    config: Transfer
+    context: ToolContext
+    source: Prepared
+    target: Prepared
+    halt: Halt
+    loop: asyncio.AbstractEventLoop
+    folder: Path
+    part: files.Part | None = None
 
     def run(self) -> dict[str, Any]:
         try:
@@ -149,9 +141,9 @@ class Copying:
         except Exception as error:
             known = known_failure(error)
             is_final = known is not None and known.error is not None and not known.error.retryable
-            if is_final and self._part is not None:
+            if is_final and self.part is not None:
                 # An older attempt's lines; there should be none.
-                self._part.remove()
+                self.part.remove()
             raise
 
     def _run(self) -> dict[str, Any]:
@@ -161,9 +153,9 @@ class Copying:
         except psycopg.Error as error:
             raise failed_with(postgres_failure(error)) from None
         except duckdb.Error as error:
-            raise duckdb_failure(error, self._halt) from None
+            raise duckdb_failure(error, self.halt) from None
         except sqlite3.Error as error:
-            raise sqlite_failure(error, self._halt) from None
+            raise sqlite_failure(error, self.halt) from None
 
     def _copied(self, stack: ExitStack) -> dict[str, Any]:
         target = self._opened_target(stack)
@@ -175,27 +167,27 @@ class Copying:
         if earlier:
             self._say(f"{earlier:,} records were written before; continuing after them.")
         for batch in stack.enter_context(closing(self._batches(earlier))):
-            self._halt.check()
+            self.halt.check()
             reached = reached._replace(
                 records=reached.records + batch.count, batches=reached.batches + 1
             )
             target.write(batch, reached)
             self._say(f"{reached.records:,} records in {reached.batches:,} batches.")
-        self._halt.check()
+        self.halt.check()
         target.finish(reached)
         return {"records": reached.records, "batches": reached.batches, "skipped": earlier}
 
     def _say(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self._context.log, f"{text}\n")
+        self.loop.call_soon_threadsafe(self.context.log, f"{text}\n")
 
     # --- Both ends ---
 
     def _batches(self, skip: int) -> Batches:
-        config, path = self._config, self._source.path
-        wanted = sources.Wanted(config.mapping, config.batch_size, skip, self._folder, self._halt)
+        config, path = self.config, self.source.path
+        wanted = sources.Wanted(config.mapping, config.batch_size, skip, self.folder, self.halt)
         match config.source:
             case FromPostgres() as end:
-                return sources.from_postgres(end, self._source.login, wanted)
+                return sources.from_postgres(end, self.source.login, wanted)
             case FromDuckDb() as end:
                 assert path is not None
                 return sources.from_duckdb(end, path, wanted)
@@ -206,75 +198,73 @@ class Copying:
                 return sources.from_http(end, self._ask, wanted)
             case InFile() | InStore() as end:
                 assert path is not None
-                return sources.from_file(end, path, self._source.form, wanted)
+                return sources.from_file(end, path, self.source.form, wanted)
         raise AssertionError(config.source)
 
     def _opened_target(self, stack: ExitStack) -> targets.Target:
-        action_id, resume = self._context.action_id, self._config.resume
-        path = self._target.path
-        match self._config.target:
+        resume, path = self.config.resume, self.target.path
+        mark_id = self.context.action_id if resume else None
+        match self.config.target:
             case ToPostgres() as end:
-                line = stack.enter_context(connected(self._target.login, self._halt))
-                return tables.ToPostgres(end, action_id, resume, line)
+                line = stack.enter_context(connected(self.target.login, self.halt))
+                return tables.ToPostgres(end, mark_id, line)
             case ToDuckDb() as end:
                 assert path is not None
                 path.parent.mkdir(parents=True, exist_ok=True)
                 database = self._duckdb(stack, path)
-                return tables.ToDuckDb(end, action_id, resume, database, self._folder)
+                return tables.ToDuckDb(end, mark_id, database, self.folder)
             case ToSqlite() as end:
                 assert path is not None
                 path.parent.mkdir(parents=True, exist_ok=True)
-                opened = sqlite3.connect(
-                    path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-                )
+                opened = connection_to(path, wait=BUSY_SECONDS)
                 connection = stack.enter_context(closing(opened))
-                stack.enter_context(self._halt.stoppable(connection.interrupt))
-                reader = targets.Reader(self._duckdb(stack, None), self._folder)
-                return tables.ToSqlite(end, action_id, resume, connection, reader)
+                stack.enter_context(self.halt.stoppable(connection.interrupt))
+                reader = targets.Reader(self._duckdb(stack, None), self.folder)
+                return tables.ToSqlite(end, mark_id, connection, reader)
             case ToHttp() as end:
-                reader = targets.Reader(self._duckdb(stack, None), self._folder)
+                reader = targets.Reader(self._duckdb(stack, None), self.folder)
                 return targets.ToService(end, self._send, reader, self._notes())
             case InFile() | InStore() as end:
-                place = files.Place(end, self._target.form, path, self._publish)
-                self._part = stack.enter_context(files.gathering(self._part_place(end), resume))
-                return files.ToFile(place, self._part, self._folder, self._halt, self._notes())
-        raise AssertionError(self._config.target)
+                place = files.Place(end, self.target.form, path, self._publish)
+                self.part = stack.enter_context(files.gathering(self._part_place(end), resume))
+                return files.ToFile(place, self.part, self.folder, self.halt, self._notes())
+        raise AssertionError(self.config.target)
 
     def _notes(self) -> targets.Notes | None:
-        return targets.Notes(self._note, self._noted) if self._config.resume else None
+        return targets.Notes(self._note, self._noted) if self.config.resume else None
 
     def _part_place(self, end: InFile | InStore) -> Path:
         """Where attempts of this call collect lines: beside the file, so that it can be moved
         there.
         """
         if isinstance(end, InStore):
-            folder = Path(self._context.resources.rules.cache).expanduser() / "transfers"
+            folder = Path(self.context.resources.rules.cache).expanduser() / "transfers"
             goal = derive(end.url, end.key)
         else:
-            assert self._target.path is not None
-            folder, goal = self._target.path.parent, self._target.path.name
-        return folder / files.PART.format(id=derive(self._context.action_id, goal))
+            assert self.target.path is not None
+            folder, goal = self.target.path.parent, self.target.path.name
+        return folder / files.PART.format(id=derive(self.context.action_id, goal))
 
     def _publish(self, whole: Path) -> None:
-        end = self._config.target
+        end = self.config.target
         if isinstance(end, InStore):
-            self._awaited(stored(whole, end.url, end.key, end.auth, self._context))
+            self._awaited(stored(whole, end.url, end.key, end.auth, self.context))
         else:
-            assert self._target.path is not None
-            whole.replace(self._target.path)
+            assert self.target.path is not None
+            whole.replace(self.target.path)
 
     def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
-        return stack.enter_context(bounded(self._folder, self._halt, path))
+        return stack.enter_context(bounded(self.folder, self.halt, path))
 
     # --- Web services, called in the event loop ---
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
-        return self._answer(request, self._context)["data"]
+        return self._answer(request, self.context)["data"]
 
     def _send(self, request: Mapping[str, Any], number: int) -> None:
         # The key of a batch is the same on every attempt, and unique to it.
-        key = derive(self._context.action_id, number)
-        self._answer(request, msgspec.structs.replace(self._context, action_id=key))
+        key = derive(self.context.action_id, number)
+        self._answer(request, msgspec.structs.replace(self.context, action_id=key))
 
     def _answer(self, request: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         from noetl.tools.web.client import run
@@ -287,15 +277,15 @@ class Copying:
         return found
 
     def _note(self, name: str, body: bytes) -> None:
-        self._awaited(self._context.files.note(name, body))
+        self._awaited(self.context.files.note(name, body))
 
     def _noted(self, name: str) -> bytes | None:
-        return self._awaited(self._context.files.noted(name))
+        return self._awaited(self.context.files.noted(name))
 
     def _awaited(self, work: Coroutine[Any, Any, Awaited]) -> Awaited:
         """Run the work in the event loop and wait for it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        with self._halt.stoppable(future.cancel):
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        with self.halt.stoppable(future.cancel):
             try:
                 return future.result()
             except CancelledError:

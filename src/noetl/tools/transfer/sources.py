@@ -6,13 +6,12 @@ primary key, a query by its own ORDER BY.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urljoin
+from urllib.parse import urljoin
 
 import duckdb
 import psycopg
@@ -21,6 +20,7 @@ from noetl.tools.failures import Failed
 from noetl.tools.sql.duckdb import bounded, literal
 from noetl.tools.sql.postgres import connected, ordered_by
 from noetl.tools.sql.rows import quoted_table
+from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to
 from noetl.tools.sql.text import BadSql, Dialect, bound, statements
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import source
@@ -173,8 +173,7 @@ def _records(lines: Any) -> Iterator[bytes]:
 
 def from_sqlite(end: FromSql, database: Path, wanted: Wanted) -> Batches:
     query, values = query_of(end, "sqlite")
-    place = f"file:{quote(str(database.absolute()))}?mode=ro"
-    connection = sqlite3.connect(place, uri=True, check_same_thread=False)
+    connection = connection_to(database, "ro", BUSY_SECONDS)
     with closing(connection), wanted.halt.stoppable(connection.interrupt):
         cursor = connection.execute(query, values or ())
         known = [column[0] for column in cursor.description or []]

@@ -44,8 +44,10 @@ class Table:
     type_of: Callable[[str], str]
     """The database's name of a column type."""
 
-    def __init__(self, end: ToSql, action_id: str, resume: bool) -> None:
+    def __init__(self, end: ToSql, mark_id: str | None, connection: Any) -> None:
+        """`mark_id` is the name of its progress; None: it is not kept."""
         self.end = end
+        self.connection = connection
         self.table = quoted_table(end.table)
         self.key = (end.key,) if isinstance(end.key, str) else (end.key or ())
         if end.mode == "upsert" and not self.key:
@@ -56,8 +58,7 @@ class Table:
             mode="insert" if end.mode == "replace" else end.mode,
             key=self.key,
         )
-        self._action_id = action_id
-        self._resume = resume
+        self._mark_id = mark_id
         self._known: list[str] = []
 
     # --- Of each database ---
@@ -82,11 +83,11 @@ class Table:
     # --- A target ---
 
     def mark(self) -> Mark:
-        if not self._resume:
+        if self._mark_id is None:
             return Mark()
         self.make_marks()
         query = READ_MARK.format(m=self.placeholder)
-        row = self.execute(query, [self._action_id]).fetchone()
+        row = self.execute(query, [self._mark_id]).fetchone()
         return Mark(row[0], row[1], bool(row[2])) if row else Mark()
 
     def write(self, batch: Batch, reached: Mark) -> None:
@@ -106,8 +107,8 @@ class Table:
             self._keep(reached._replace(done=True))
 
     def _keep(self, reached: Mark) -> None:
-        if self._resume:
-            self.execute(KEEP_MARK.format(m=self.placeholder), [self._action_id, *reached])
+        if self._mark_id is not None:
+            self.execute(KEEP_MARK.format(m=self.placeholder), [self._mark_id, *reached])
 
     def _wipe(self, reached: Mark, count: int) -> None:
         """Empty the table before the first record, if requested."""
@@ -141,18 +142,15 @@ class ToPostgres(Table):
     placeholder = "%s"
     type_of = staticmethod(to_postgres)
 
-    def __init__(
-        self, end: ToSql, action_id: str, resume: bool, connection: psycopg.Connection[Any]
-    ) -> None:
-        super().__init__(end, action_id, resume)
-        self._connection = connection
-        self._arrays: dict[str, str] = {}
+    connection: psycopg.Connection[Any]
+    _arrays: dict[str, str]
+    """Of the columns that are arrays, the types."""
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
-        return self._connection.execute(sql.encode(), values or None)
+        return self.connection.execute(sql.encode(), values or None)
 
     def transaction(self) -> AbstractContextManager[Any]:
-        return self._connection.transaction()
+        return self.connection.transaction()
 
     def make_marks(self) -> None:
         # Two workers may do this at the same time; with the lock, the second finds the table.
@@ -183,7 +181,7 @@ class ToPostgres(Table):
     def _copy(self, table: str, batch: Batch) -> None:
         names = ", ".join(quoted(name) for name in batch.names)
         command = f"COPY {table} ({names}) FROM STDIN (FORMAT csv)"
-        with self._connection.cursor().copy(command.encode()) as copy:
+        with self.connection.cursor().copy(command.encode()) as copy:
             copy.write(batch.lines)
 
     def _staged(self, batch: Batch, nested: list[str]) -> None:
@@ -247,16 +245,8 @@ class ToDuckDb(Embedded):
 
     type_of = staticmethod(to_duckdb)
 
-    def __init__(
-        self,
-        end: ToSql,
-        action_id: str,
-        resume: bool,
-        connection: duckdb.DuckDBPyConnection,
-        folder: Path,
-    ) -> None:
-        super().__init__(end, action_id, resume)
-        self.connection = connection
+    def __init__(self, end: ToSql, mark_id: str | None, connection: Any, folder: Path) -> None:
+        super().__init__(end, mark_id, connection)
         self._folder = folder
 
     def insert(self, batch: Batch) -> None:
@@ -281,16 +271,8 @@ class ToSqlite(Embedded):
     type_of = staticmethod(to_sqlite)
     connection: sqlite3.Connection
 
-    def __init__(
-        self,
-        end: ToSql,
-        action_id: str,
-        resume: bool,
-        connection: sqlite3.Connection,
-        reader: Reader,
-    ) -> None:
-        super().__init__(end, action_id, resume)
-        self.connection = connection
+    def __init__(self, end: ToSql, mark_id: str | None, connection: Any, reader: Reader) -> None:
+        super().__init__(end, mark_id, connection)
         self._reader = reader
 
     def insert(self, batch: Batch) -> None:

@@ -46,22 +46,21 @@ class Target(Protocol):
         """All is written."""
 
 
-class Reader:
+class Reader(NamedTuple):
     """Converts lines to values, with a DuckDB of its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-        self._connection = connection
-        self._folder = folder
+    connection: duckdb.DuckDBPyConnection
+    folder: Path
 
     def rows(self, batch: Batch, shown: Callable[[Column], str]) -> list[tuple[Any, ...]]:
-        query = reading(batch.saved(self._folder))
+        query = reading(batch.saved(self.folder))
         listed = ", ".join(shown(column) for column in batch.columns)
-        return self._connection.execute(f"SELECT {listed} FROM ({query})").fetchall()  # noqa: S608
+        return self.connection.execute(f"SELECT {listed} FROM ({query})").fetchall()  # noqa: S608
 
     def records(self, batch: Batch) -> list[dict[str, Any]]:
-        self._connection.execute(reading(batch.saved(self._folder)))
-        columns = self._connection.description or []
-        rows = parsed(self._connection.fetchall(), columns)
+        self.connection.execute(reading(batch.saved(self.folder)))
+        columns = self.connection.description or []
+        rows = parsed(self.connection.fetchall(), columns)
         return [dict(zip(batch.names, plain(list(row), "database"), strict=True)) for row in rows]
 
 
@@ -75,23 +74,16 @@ class Notes(NamedTuple):
     read: Callable[[str], bytes | None]
 
 
-class ToService:
+class ToService(msgspec.Struct, frozen=True):
     """One request per batch, with a key that makes repeats harmless.
 
     An accepted batch is noted; only the one under way at a crash is sent again.
     """
 
-    def __init__(
-        self,
-        end: ToHttp,
-        send: Callable[[Mapping[str, Any], int], Any],
-        reader: Reader,
-        notes: Notes | None,
-    ) -> None:
-        self._end = end
-        self._send = send
-        self._reader = reader
-        self._notes = notes
+    end: ToHttp
+    send: Callable[[Mapping[str, Any], int], Any]
+    reader: Reader
+    notes: Notes | None
 
     def mark(self) -> Mark:
         """The progress of the last noted batch; there are no gaps, so they are read in order."""
@@ -108,24 +100,24 @@ class ToService:
         return found._replace(done=self._noted(DONE) is not None)
 
     def write(self, batch: Batch, reached: Mark) -> None:
-        records: Any = self._reader.records(batch)
+        records: Any = self.reader.records(batch)
         request = {
-            "method": self._end.method,
-            "url": self._end.url,
-            "headers": self._end.headers,
-            "json": {self._end.records: records} if self._end.records else records,
-            "auth": self._end.auth,
+            "method": self.end.method,
+            "url": self.end.url,
+            "headers": self.end.headers,
+            "json": {self.end.records: records} if self.end.records else records,
+            "auth": self.end.auth,
         }
-        self._send(request, reached.batches)
+        self.send(request, reached.batches)
         self._note(reached.batches, reached)
 
     def finish(self, reached: Mark) -> None:
         self._note(DONE, reached)
 
     def _note(self, number: int, reached: Mark) -> None:
-        if self._notes is not None:
-            self._notes.keep(f"batch {number}", msgspec.json.encode(reached))
+        if self.notes is not None:
+            self.notes.keep(f"batch {number}", msgspec.json.encode(reached))
 
     def _noted(self, number: int) -> Mark | None:
-        body = self._notes.read(f"batch {number}") if self._notes is not None else None
+        body = self.notes.read(f"batch {number}") if self.notes is not None else None
         return None if body is None else _mark(body)

@@ -38,19 +38,11 @@ async def proof_of(auth: str | AnyAuth | None, context: ToolContext, fetch: Fetc
     if isinstance(auth, str):
         fields = await context.credential(auth)
         return await _proof(_kind_of(fields), fields, fetch, context)
-    written = msgspec.structs.asdict(auth)
-    name = written.pop("credential")
+    # Without defaults: a field that the task leaves out is the credential's.
+    written: dict[str, Any] = msgspec.to_builtins(auth)
+    kind, name = written.pop("type"), written.pop("credential", None)
     stored = await context.credential(name) if name is not None else {}
-    given = {key: value for key, value in written.items() if value is not None}
-    kind = str(type(auth).__struct_config__.tag)
-    if kind == "api_key" and name is not None:
-        given = {key: value for key, value in given.items() if not _is_default(auth, key, value)}
-    return await _proof(kind, {**stored, **given}, fetch, context)
-
-
-def _is_default(auth: AnyAuth, key: str, value: Any) -> bool:
-    field = next(f for f in msgspec.structs.fields(type(auth)) if f.name == key)
-    return bool(field.default == value)
+    return await _proof(kind, {**stored, **written}, fetch, context)
 
 
 def _kind_of(fields: Mapping[str, Any]) -> str:

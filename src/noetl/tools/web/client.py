@@ -291,7 +291,7 @@ async def _followed(session: Session, request: Prepared, started: float) -> Outc
     origin = url.origin()
     for _ in range(config.max_redirects + 1):
         at_home = url.origin() == origin
-        async with session.place(url), Body(request, with_body) as (body, headers):
+        async with session.place(url), _body(request, with_body) as (body, headers):
             answer = await session.client.request(
                 method,
                 url,
@@ -305,7 +305,7 @@ async def _followed(session: Session, request: Prepared, started: float) -> Outc
             async with answer:
                 target = answer.headers.get("Location", "")
                 if not (config.follow_redirects and answer.status in REDIRECTS and target):
-                    return await _outcome(session, request, answer, url, started)
+                    return await _outcome(request, answer, url, started)
         if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
             method, with_body = ("HEAD" if method == "HEAD" else "GET"), False
         url = _joined(url, target)
@@ -349,74 +349,68 @@ def _headers(
     return dict(headers.values())
 
 
-class Body:
-    """A body for one request, rebuilt for each: files of a multipart can be read only once."""
-
-    def __init__(self, request: Prepared, wanted: bool) -> None:
-        self._request = request
-        self._wanted = wanted
-        self._stack = ExitStack()
-
-    async def __aenter__(self) -> tuple[Any, dict[str, str]]:
-        config = self._request.config
-        if not self._wanted:
-            return None, {}
-        if config.files is not None:
-            return await self._multipart(), {}
-        if config.form is not None:
-            return aiohttp.FormData(pairs(config.form)), {}
-        value = config.json if config.json is not None else config.body
-        if value is None:
-            return None, {}
-        if config.json is not None:
-            return msgspec.json.encode(value), {"Content-Type": "application/json"}
-        files = self._request.context.files
-        file = files.find(value)
-        if file is not None:
-            path = await files.local(file)
-            return await self._opened(path, "body"), {"Content-Type": "application/octet-stream"}
-        body, media = encoded(value)
-        return body, {"Content-Type": media}
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stack.close()
-
-    async def _multipart(self) -> aiohttp.FormData:
-        form = aiohttp.FormData()
-        config = self._request.config
-        for name, value in pairs(config.form or {}):
-            form.add_field(name, value)
-        for name, files in (config.files or {}).items():
-            for one in files if isinstance(files, tuple) else (files,):
-                written = FilePart(path=one) if isinstance(one, str) else one
-                await self._add(form, name, written)
-        return form
-
-    async def _add(self, form: aiohttp.FormData, name: str, file: FilePart) -> None:
-        context, value, usual = self._request.context, file.content, None
-        content: Any
-        if file.path is not None:
-            path = await local_file(file.path, self._request.config.store_auth, context)
-            content = await self._opened(path, file.path)
-            name_there = file.path.rpartition("/")[2]
-        elif (kept := context.files.find(value)) is not None:
-            content, name_there = await self._opened(await context.files.local(kept), name), name
+@asynccontextmanager
+async def _body(request: Prepared, wanted: bool) -> AsyncIterator[tuple[Any, dict[str, str]]]:
+    """A body for one request, and its headers. It is rebuilt for each: files of a multipart can be
+    read only once.
+    """
+    config, context = request.config, request.context
+    value = config.json if config.json is not None else config.body
+    with ExitStack() as stack:
+        if not wanted:
+            yield None, {}
+        elif config.files is not None:
+            yield await _multipart(request, config.files, stack), {}
+        elif config.form is not None:
+            yield aiohttp.FormData(pairs(config.form)), {}
+        elif value is None:
+            yield None, {}
+        elif config.json is not None:
+            yield msgspec.json.encode(value), {"Content-Type": "application/json"}
+        elif (file := context.files.find(value)) is not None:
+            opened = await _opened(await context.files.local(file), "body", stack)
+            yield opened, {"Content-Type": "application/octet-stream"}
         else:
-            if isinstance(value, dict):
-                value = await context.read_result(value)
-            (content, usual), name_there = encoded(value), name
-        media = file.content_type or usual
-        form.add_field(name, content, filename=file.filename or name_there, content_type=media)
+            body, media = encoded(value)
+            yield body, {"Content-Type": media}
 
-    async def _opened(self, path: Path, written: str) -> Any:
-        """A file to send in chunks. Raises Refused or Failed."""
-        try:
-            return self._stack.enter_context(await to_thread(path.open, "rb"))
-        except FileNotFoundError:
-            told = f'files: "{written}" does not exist on this worker.'
-            raise Failed("not_found", told) from None
-        except OSError as error:
-            raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
+
+async def _multipart(
+    request: Prepared, parts: Mapping[str, Any], stack: ExitStack
+) -> aiohttp.FormData:
+    config, context = request.config, request.context
+    form = aiohttp.FormData()
+    for name, value in pairs(config.form or {}):
+        form.add_field(name, value)
+    for name, written in parts.items():
+        for one in written if isinstance(written, tuple) else (written,):
+            file = FilePart(path=one) if isinstance(one, str) else one
+            value, usual, name_there = file.content, None, name
+            content: Any
+            if file.path is not None:
+                path = await local_file(file.path, config.store_auth, context)
+                content = await _opened(path, file.path, stack)
+                name_there = file.path.rpartition("/")[2]
+            elif (kept := context.files.find(value)) is not None:
+                content = await _opened(await context.files.local(kept), name, stack)
+            else:
+                if isinstance(value, dict):
+                    value = await context.read_result(value)
+                content, usual = encoded(value)
+            media = file.content_type or usual
+            form.add_field(name, content, filename=file.filename or name_there, content_type=media)
+    return form
+
+
+async def _opened(path: Path, written: str, stack: ExitStack) -> Any:
+    """A file to send in chunks. Raises Refused or Failed."""
+    try:
+        return stack.enter_context(await to_thread(path.open, "rb"))
+    except FileNotFoundError:
+        told = f'files: "{written}" does not exist on this worker.'
+        raise Failed("not_found", told) from None
+    except OSError as error:
+        raise Refused(f'files: "{written}" cannot be read: {error.strerror}.') from None
 
 
 # --- Encoding of values ------------------------------------------------------------------------
@@ -448,22 +442,24 @@ def encoded(value: Any) -> tuple[bytes, str]:
 
 
 async def _outcome(
-    session: Session, request: Prepared, answer: aiohttp.ClientResponse, url: URL, started: float
+    request: Prepared, answer: aiohttp.ClientResponse, url: URL, started: float
 ) -> Outcome | None:
-    config = request.config
-    headers = _headers_of(answer)
+    config, context = request.config, request.context
+    headers = {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
     seen = {"status": answer.status, "headers": headers}
     name = f"{config.method} {_shown(str(url))}"
-    if config.download and 200 <= answer.status < 300:
-        data = await saved(answer, url, config, request.context)
-        return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
-    body = await _read(answer, request.context.resources.rules.max_response_bytes)
+    most = context.resources.rules.max_response_bytes
     if not 200 <= answer.status < 300:
-        if answer.status == 401 and reject_token(request.proof.token_key, request.context):
+        body = await _read(answer, most)
+        if answer.status == 401 and reject_token(request.proof.token_key, context):
             return None
         raise failed_with(Outcome(status="error", error=_error(name, answer, body), http=seen))
     try:
-        data = plain(decoded(body, headers.get("content-type", ""), config.decode))
+        if config.download:
+            data: Any = await saved(answer, url, config, context)
+        else:
+            body = await _read(answer, most)
+            data = plain(decoded(body, headers.get("content-type", ""), config.decode))
     except (Unreadable, NotPlain) as error:
         kept = isinstance(error, NotPlain)
         problem = TaskError(
@@ -471,23 +467,14 @@ async def _outcome(
             message=f"The body of {name} cannot be {'kept' if kept else 'read'}: {error}.",
         )
         raise failed_with(Outcome(status="error", error=problem, http=seen)) from None
-    return Outcome(status="ok", result=_result(request, answer, url, data, started), http=seen)
-
-
-def _result(
-    request: Prepared, answer: aiohttp.ClientResponse, url: URL, data: Any, started: float
-) -> dict[str, Any]:
-    return {
+    result = {
         "status_code": answer.status,
-        "headers": _headers_of(answer),
+        "headers": headers,
         "data": data,
         "url": str(url.with_user(None).without_query_params(*request.proof.params)),
         "elapsed": round(time.monotonic() - started, 6),
     }
-
-
-def _headers_of(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
+    return Outcome(status="ok", result=result, http=seen)
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -563,8 +550,8 @@ async def saved(
 ) -> dict[str, Any]:
     """Save the body. Returns a reference, or the path of the file."""
     media = answer.headers.get("Content-Type", "")
+    path = context.files.folder / "download"
     if config.download is True:
-        path = context.files.folder / "download"
         await _written(answer, path, context)
         form = config.decode if config.decode != "auto" else form_of_media(media)
         if form == "bytes":
@@ -573,19 +560,18 @@ async def saved(
     address = str(config.download)
     if is_object(address):
         url_of_store, key = parts_of(address)
-        path = context.files.folder / "download"
         size, checksum = await _written(answer, path, context)
         await stored(path, url_of_store, key, config.store_auth, context)
-        return {"path": address, "size": size, "checksum": checksum, "media": media}
-    place = context.resources.path(address)
-    await to_thread(place.parent.mkdir, parents=True, exist_ok=True)
-    # The file appears when it is complete; concurrent writers do not mix.
-    partial = place.with_name(f".{place.name}.{context.action_id}.partial")
-    try:
-        size, checksum = await _written(answer, partial, context)
-        await to_thread(partial.replace, place)
-    finally:
-        partial.unlink(missing_ok=True)
+    else:
+        place = context.resources.path(address)
+        await to_thread(place.parent.mkdir, parents=True, exist_ok=True)
+        # The file appears when it is complete; concurrent writers do not mix.
+        partial = place.with_name(f".{place.name}.{context.action_id}.partial")
+        try:
+            size, checksum = await _written(answer, partial, context)
+            await to_thread(partial.replace, place)
+        finally:
+            partial.unlink(missing_ok=True)
     return {"path": address, "size": size, "checksum": checksum, "media": media}
 
 

@@ -23,7 +23,7 @@ Redirects = Annotated[int, msgspec.Meta(ge=0, le=50)]
 # --- Authentication ----------------------------------------------------------------------------
 
 
-class Auth(Options, frozen=True, kw_only=True, tag_field="type"):
+class Auth(Options, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     """Base of the ways to authenticate; `type` says which."""
 
     credential: Annotated[
