@@ -158,7 +158,7 @@ def _present(login: Mapping[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def closed_in_the_end(
-    connection: duckdb.DuckDBPyConnection, attached: Mapping[str, Attached], halt: Halt
+    connection: duckdb.DuckDBPyConnection, attached: Mapping[str, Attached]
 ) -> Iterator[None]:
     """Roll back an open transaction, detach the attached databases, then close.
 
@@ -169,7 +169,6 @@ def closed_in_the_end(
     try:
         yield
     except BaseException:
-        halt.interrupt = None
         is_safe = _rolled_back(connection) or not any(one.on_server for one in attached.values())
         raise
     finally:

@@ -6,7 +6,7 @@ import math
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import msgspec
@@ -33,7 +33,6 @@ from noetl.tools.sql.tasks import (
     NOTHING,
     Database,
     Done,
-    Plan,
     Statement,
     local_input,
     out_of_reach,
@@ -59,8 +58,9 @@ async def run(config: DuckDb, context: ToolContext) -> Outcome:
             path=await database_of(config, context),
             attached={n: await attached(n, one, context) for n, one in config.attach.items()},
             views={n: await _view(n, one, config, context) for n, one in config.files.items()},
-            context=context,
             halt=halt,
+            rules=context.resources.rules,
+            files=context.files,
         )
 
     return await run_in_thread(config, context, opened)
@@ -106,71 +106,51 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
     return await context.files.local(file)
 
 
-class Task(Database):
+class Task(Database, kw_only=True):
     """On a connection of its own."""
 
-    dialect: Dialect = "duckdb"
-    variables_max = 20_000
-
-    def __init__(
-        self,
-        *,
-        config: DuckDb,
-        plan: Plan,
-        path: Path | None,
-        attached: dict[str, Attached],
-        views: dict[str, FileView],
-        context: ToolContext,
-        halt: Halt,
-    ) -> None:
-        super().__init__(config, plan, context, halt)
-        self._config = config
-        self._path = path
-        self._attached = attached
-        self._there: dict[str, Attached] = {}
-        """The databases attached so far."""
-        self._views = views
-        self._folder = context.files.folder
+    dialect: ClassVar[Dialect] = "duckdb"
+    variables_max: ClassVar[int] = 20_000
+    config: DuckDb
+    path: Path | None
+    attached: dict[str, Attached]
+    views: dict[str, FileView]
+    there: dict[str, Attached] = {}
+    """The databases attached so far."""
 
     def run(self) -> Done:
         halt = self.halt
         try:
             with ExitStack() as stack:
-                if self._path is not None and self.rules.file_root is not None:
+                if self.path is not None and self.rules.file_root is not None:
                     # What it may read is set for everyone who has the file open, and cannot be
                     # changed.
-                    stack.enter_context(alone(self._path, halt))
-                connection = self._opened()
-                stack.enter_context(closed_in_the_end(connection, self._there, halt))
-                for one in self._attached.values():
+                    stack.enter_context(alone(self.path, halt))
+                if self.path is not None:
+                    prepare(self.path, self.config)
+                read_only = self.path is not None and self.config.read_only
+                self.connection = connection_to(self.path or ":memory:", read_only=read_only)
+                stack.enter_context(closed_in_the_end(self.connection, self.there))
+                for one in self.attached.values():
                     stack.enter_context(stoppable(one, halt))
-                halt.interrupt = connection.interrupt
-                self._connection = connection
+                stack.enter_context(halt.stoppable(self.connection.interrupt))
                 self._prepare()
                 return self.perform()
         except duckdb.Error as error:
-            others = list(self._attached.values())
+            others = list(self.attached.values())
             told = kind_of(error) if others else None
             raise failure(error, halt, lambda text: hidden(text, others), told) from None
-        finally:
-            halt.interrupt = None
-
-    def _opened(self) -> duckdb.DuckDBPyConnection:
-        if self._path is None:
-            return connection_to(":memory:")
-        prepare(self._path, self._config)
-        return connection_to(self._path, read_only=self._config.read_only)
 
     # --- Before the first statement ---
 
     def _prepare(self) -> None:
-        config, execute = self._config, self._connection.execute
+        config, execute = self.config, self.connection.execute
         # Nothing is fetched from the network, and only extensions that the task names are loaded.
         execute("SET autoinstall_known_extensions = false")
         execute("SET autoload_known_extensions = false")
         execute(f"SET disabled_filesystems = {literal(WEB)}")
         # Data that does not fit into memory must not spill into the worker's own directory.
-        execute(f"SET temp_directory = {literal(str(self._folder / 'spill'))}")
+        execute(f"SET temp_directory = {literal(str(self.files.folder / 'spill'))}")
         if config.memory_limit is not None:
             execute(f"SET memory_limit = {literal(config.memory_limit)}")
         if config.threads is not None:
@@ -179,51 +159,51 @@ class Task(Database):
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'settings: "{name}" is not the name of a setting.')
             execute(f"SET {name} = {literal(value)}")
-        needed = [one.kind for one in self._attached.values() if one.kind != "duckdb"]
+        needed = [one.kind for one in self.attached.values() if one.kind != "duckdb"]
         for extension in (*config.extensions, *needed):
-            load(self._connection, extension)
+            load(self.connection, extension)
         # Files first: loading their extension must not contact any server.
         self._attach(on_server=False)
-        check_stored(self._connection)
+        check_stored(self.connection)
         self._attach(on_server=True)
         self._confine()
-        for name, view in self._views.items():
-            place = source(self._connection, view.place, view.form, f"{name} (Arrow)")
+        for name, view in self.views.items():
+            place = source(self.connection, view.place, view.form, f"{name} (Arrow)")
             execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
 
     def _attach(self, *, on_server: bool) -> None:
-        for name, one in self._attached.items():
+        for name, one in self.attached.items():
             if one.on_server == on_server:
-                attach(self._connection, name, one, self.halt)
-                self._there[name] = one
+                attach(self.connection, name, one, self.halt)
+                self.there[name] = one
 
     def _confine(self) -> None:
         root = self.rules.file_root
         if root is None:
             return
-        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (root, self._folder))
-        self._connection.execute(f"SET allowed_directories = [{allowed}]")
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
+        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (root, self.files.folder))
+        self.connection.execute(f"SET allowed_directories = [{allowed}]")
+        self.connection.execute("SET enable_external_access = false")
+        self.connection.execute("SET lock_configuration = true")
 
     # --- What `perform` asks for ---
 
     def begin(self) -> None:
-        self._connection.execute("BEGIN")
+        self.connection.execute("BEGIN")
 
     def commit(self) -> None:
-        self._connection.execute("COMMIT")
+        self.connection.execute("COMMIT")
 
     def statement(self, one: Bound) -> Statement:
-        check_statement(self._connection, one.sql)
+        check_statement(self.connection, one.sql)
         return self._executed(one)
 
     def _executed(self, one: Bound) -> Statement:
         with self.halt.statement():
-            self._connection.execute(one.sql, one.values)
-            described = self._connection.description or []
+            self.connection.execute(one.sql, one.values)
+            described = self.connection.description or []
             found = Gathering(self.rules.max_response_bytes)
-            while portion := self._connection.fetchmany(ROWS_PER_LOOK):
+            while portion := self.connection.fetchmany(ROWS_PER_LOOK):
                 found.take(portion)
                 self.halt.check()
         rows = found.rows
@@ -235,16 +215,17 @@ class Task(Database):
         return table(columns, parsed(rows, described), None)
 
     def table_file(self, one: Bound) -> TableFile:
-        path = self._folder / f"table.{self.form}"
-        check_statement(self._connection, one.sql)
+        form = self.config.result_as
+        path = self.files.folder / f"table.{form}"
+        check_statement(self.connection, one.sql)
         with self.halt.statement():
-            rows = write(self._connection, one.sql, path, self.form, one.values)
-        return described(path, self.form, rows)
+            rows = write(self.connection, one.sql, path, form, one.values)
+        return described(path, form, rows)
 
     def columns(self, table: str) -> dict[str, bool]:
-        self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
-        described = self._connection.description or []
-        self._connection.fetchall()
+        self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        described = self.connection.description or []
+        self.connection.fetchall()
         return {column[0]: str(column[1]) == "BLOB" for column in described}
 
     def batch(self, write: Write, batch: Batch) -> Statement:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -15,9 +15,11 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import local_file
+from noetl.tools.files.results import Files
 from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import Gathering, shortest, to_thread
 from noetl.tools.plain_data import check, plain, read_json
+from noetl.tools.rules import Rules
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
     Batch,
@@ -236,18 +238,18 @@ class Found(NamedTuple):
     """How many rows it has changed, once all that it yields are fetched; None: as many."""
 
 
-class Database:
+class Database(msgspec.Struct, kw_only=True):
     """A whole task on one connection, in a thread of its own. Each kind says how."""
 
-    dialect: Dialect
-    variables_max: int
-
-    def __init__(self, config: SqlConfig, plan: Plan, context: ToolContext, halt: Halt) -> None:
-        self.plan = plan
-        self.halt = halt
-        self.form = config.result_as
-        self.files = context.files
-        self.rules = context.resources.rules
+    dialect: ClassVar[Dialect]
+    variables_max: ClassVar[int]
+    config: SqlConfig
+    plan: Plan
+    halt: Halt
+    rules: Rules
+    files: Files
+    connection: Any = None
+    """While it runs."""
 
     # --- Of each kind ---
 
@@ -281,7 +283,7 @@ class Database:
         parts: list[Statement] = []
         file = None
         for number, (one, is_mark) in enumerate(zip(plan.statements, ours, strict=True)):
-            if self.form != "rows" and number == len(plan.statements) - 1:
+            if self.config.result_as != "rows" and number == len(plan.statements) - 1:
                 file = self.table_file(one)
             parts.append(NOTHING if is_mark or file is not None else self.statement(one))
         if plan.write is not None:
@@ -311,10 +313,11 @@ class Database:
 
         with self.halt.statement():
             found = self.executed(one)
+            form = self.config.result_as
             if found.columns is None:
-                raise BadSql(f"`result_as: {self.form}` needs a query as the last statement.")
+                raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
             portions = iter(lambda: found.fetch(ROWS_PER_LOOK), [])
-            return file_of(found.columns, portions, self.files.folder, self.form, self.halt)
+            return file_of(found.columns, portions, self.files.folder, form, self.halt)
 
 
 class Done(NamedTuple):

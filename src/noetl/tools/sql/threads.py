@@ -28,8 +28,7 @@ class Halt:
     def __init__(self, statement_seconds: float | None) -> None:
         self._seconds = statement_seconds
         self._deadline: float | None = None
-        self.interrupt: Callable[[], object] | None = None
-        self._others: list[Callable[[], object]] = []
+        self._interrupts: list[Callable[[], object]] = []
         self.wanted = False
         """The whole task is to stop."""
         self.late = False
@@ -56,20 +55,20 @@ class Halt:
         if deadline is not None and time.monotonic() > deadline:
             self.late = True
         if self.wanted or self.late:
-            for interrupt in (self.interrupt, *self._others):
+            for interrupt in tuple(self._interrupts):
                 # The connection may be closing, which is fine.
                 with suppress(Exception):
-                    interrupt and interrupt()
+                    interrupt()
 
     @contextmanager
     def stoppable(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """While this is entered, stopping the task interrupts this, too."""
+        """While this is entered, stopping the task interrupts this."""
         self.check()
-        self._others.append(interrupt)
+        self._interrupts.append(interrupt)
         try:
             yield
         finally:
-            self._others.remove(interrupt)
+            self._interrupts.remove(interrupt)
 
 
 def in_background(work: Callable[[], object]) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import psycopg
@@ -31,7 +31,6 @@ from noetl.tools.sql.tasks import (
     Database,
     Done,
     Found,
-    Plan,
     Statement,
     planned,
     run_in_thread,
@@ -79,7 +78,8 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         engines = context.resources.shared("sql", Engines)
         confined = context.resources.rules.file_root is not None
         engine = await to_thread(engines.engine, kind, where, config, confined)
-        return Task(config, plan, engine, context, halt)
+        rules, files = context.resources.rules, context.files
+        return Task(config=config, plan=plan, engine=engine, halt=halt, rules=rules, files=files)
 
     return await run_in_thread(config, context, opened)
 
@@ -170,26 +170,21 @@ def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
     connection.set_authorizer(no_other_files)
 
 
-class Task(Database):
+class Task(Database, kw_only=True):
     """On a connection of the engine."""
 
-    dialect: Dialect = "sql"
-    variables_max = 1_000_000
-
-    def __init__(
-        self, config: Sql, plan: Plan, engine: Engine, context: ToolContext, halt: Halt
-    ) -> None:
-        super().__init__(config, plan, context, halt)
-        self._config = config
-        self._engine = engine
+    dialect: ClassVar[Dialect] = "sql"
+    variables_max: ClassVar[int] = 1_000_000
+    config: Sql
+    engine: Engine
 
     def run(self) -> Done:
         halt = self.halt
         try:
-            with self._engine.connect() as connection, halt.stoppable(_stopping(connection)):
-                self._connection = (
+            with self.engine.connect() as connection, halt.stoppable(_stopping(connection)):
+                self.connection = (
                     connection
-                    if self._config.transaction
+                    if self.config.transaction
                     else connection.execution_options(isolation_level="AUTOCOMMIT")
                 )
                 return self.perform()
@@ -201,30 +196,30 @@ class Task(Database):
     # --- What `perform` asks for ---
 
     def begin(self) -> None:
-        if self._config.schema is None:
+        if self.config.schema is None:
             return
-        name = self._quoted(self._config.schema)
+        name = self._quoted(self.config.schema)
         use = {
             "mysql": f"USE {name}",
             "mariadb": f"USE {name}",
             "postgresql": f"SET search_path TO {name}",
             "snowflake": f"USE SCHEMA {name}",
             "oracle": f"ALTER SESSION SET CURRENT_SCHEMA = {name}",
-        }.get(self._engine.dialect.name)
+        }.get(self.engine.dialect.name)
         if use is None:
             raise BadSql(
-                f"`schema` cannot be set on {self._engine.dialect.name}; name it in the credential "
+                f"`schema` cannot be set on {self.engine.dialect.name}; name it in the credential "
                 "or before each table."
             )
-        self._connection.exec_driver_sql(use)
+        self.connection.exec_driver_sql(use)
 
     def commit(self) -> None:
-        if self._config.transaction:
-            self._connection.commit()
+        if self.config.transaction:
+            self.connection.commit()
 
     def executed(self, one: Bound) -> Found:
-        sql, values = driver_spelling(one.sql, one.values, self._engine.dialect.paramstyle)
-        found = self._connection.exec_driver_sql(sql, values)
+        sql, values = driver_spelling(one.sql, one.values, self.engine.dialect.paramstyle)
+        found = self.connection.exec_driver_sql(sql, values)
         if not found.returns_rows:
             return Found(None, found.fetchmany, lambda: found.rowcount)
 
@@ -234,12 +229,12 @@ class Task(Database):
         return Found(list(found.keys()), fetch, lambda: None)
 
     def columns(self, table: str) -> dict[str, bool]:
-        found = self._connection.exec_driver_sql(f"SELECT * FROM {self._named(table)} WHERE 1 = 0")  # noqa: S608
+        found = self.connection.exec_driver_sql(f"SELECT * FROM {self._named(table)} WHERE 1 = 0")  # noqa: S608
         known = dict.fromkeys(found.keys(), False)
         # Databases differ in what they reveal of their tables.
-        if self._engine.dialect.name in KNOWS_CONFLICTS:
+        if self.engine.dialect.name in KNOWS_CONFLICTS:
             *schema, name = parts_of(table)
-            inspector = sqlalchemy.inspect(self._connection)
+            inspector = sqlalchemy.inspect(self.connection)
             for one in inspector.get_columns(name, schema=".".join(schema) or None):
                 known[one["name"]] = bool(_BINARY.search(type(one["type"]).__name__))
         return known
@@ -247,7 +242,7 @@ class Task(Database):
     def batch(self, write: Write, batch: Batch) -> Statement:
         if write.returning is not False:
             raise BadSql("`returning` is not available here; ask with a query behind the write.")
-        style = self._engine.dialect.name
+        style = self.engine.dialect.name
         count = 0
         with self.halt.statement():
             if write.mode == "upsert" and style not in KNOWS_CONFLICTS:
@@ -255,9 +250,9 @@ class Task(Database):
             sql = self._insert(write, batch.columns)
             rows = [tuple(_bindable(value) for value in row) for row in batch.rows]
             spelled = [
-                driver_spelling(sql, list(row), self._engine.dialect.paramstyle) for row in rows
+                driver_spelling(sql, list(row), self.engine.dialect.paramstyle) for row in rows
             ]
-            found = self._connection.exec_driver_sql(
+            found = self.connection.exec_driver_sql(
                 spelled[0].sql, [tuple(one.values or ()) for one in spelled]
             )
             count += found.rowcount if found.rowcount >= 0 else len(rows)
@@ -266,7 +261,7 @@ class Task(Database):
     def _insert(self, write: Write, columns: Sequence[str]) -> str:
         names = [self._quoted(name) for name in columns]
         marks = ", ".join(["?"] * len(names))
-        style = self._engine.dialect.name
+        style = self.engine.dialect.name
         verb = "INSERT IGNORE" if write.mode == "ignore" and style in MYSQL else "INSERT"
         sql = f"{verb} INTO {self._named(write.table)} ({', '.join(names)}) VALUES ({marks})"
         if write.mode == "insert" or style not in KNOWS_CONFLICTS:
@@ -291,7 +286,7 @@ class Task(Database):
             self.executed(Bound(sql, [row[place] for place in places]))
 
     def _quoted(self, name: str) -> str:
-        return self._engine.dialect.identifier_preparer.quote_identifier(name)
+        return self.engine.dialect.identifier_preparer.quote_identifier(name)
 
     def _named(self, table: str) -> str:
         """A table name, given in double quotes, in the quotes of this database."""

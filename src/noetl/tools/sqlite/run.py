@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -24,7 +24,6 @@ from noetl.tools.sql.tasks import (
     Database,
     Done,
     Found,
-    Plan,
     Statement,
     planned,
     run_in_thread,
@@ -43,88 +42,82 @@ Value = TypeVar("Value")
 
 async def run(config: Sqlite, context: ToolContext) -> Outcome:
     async def opened(halt: Halt) -> Task:
-        path = await database_of(config, context)
-        attached = {name: context.resources.path(text) for name, text in config.attach.items()}
-        plan = await planned(config, context, "sqlite")
-        return Task(config, plan, path, attached, context, halt)
+        return Task(
+            config=config,
+            path=await database_of(config, context),
+            attached={name: context.resources.path(text) for name, text in config.attach.items()},
+            plan=await planned(config, context, "sqlite"),
+            halt=halt,
+            rules=context.resources.rules,
+            files=context.files,
+        )
 
     return await run_in_thread(config, context, opened)
 
 
-class Task(Database):
+class Task(Database, kw_only=True):
     """On a connection of its own; waits for other writers can be stopped."""
 
-    dialect: Dialect = "sqlite"
-    variables_max = 30_000
+    dialect: ClassVar[Dialect] = "sqlite"
+    variables_max: ClassVar[int] = 30_000
+    config: Sqlite
+    path: Path | None
+    attached: dict[str, Path]
 
-    def __init__(
-        self,
-        config: Sqlite,
-        plan: Plan,
-        path: Path | None,
-        attached: dict[str, Path],
-        context: ToolContext,
-        halt: Halt,
-    ) -> None:
-        super().__init__(config, plan, context, halt)
-        self._config = config
-        self._path = path
-        self._attached = attached
-        self._patience = seconds(config.busy_timeout) or 0.0
-        self._verbs = [first_word(one.sql, "sqlite") for one in plan.statements]
+    @property
+    def verbs(self) -> list[str]:
+        return [first_word(one.sql, "sqlite") for one in self.plan.statements]
 
     def run(self) -> Done:
         try:
-            if self._path is not None:
-                prepare(self._path, self._config)
-            mode = "ro" if self._config.read_only else "rwc"
-            with closing(connection_to(self._path, mode)) as connection:
-                self.halt.interrupt = connection.interrupt
-                self._connection = connection
+            if self.path is not None:
+                prepare(self.path, self.config)
+            mode = "ro" if self.config.read_only else "rwc"
+            connection = self.connection = connection_to(self.path, mode)
+            with closing(connection), self.halt.stoppable(connection.interrupt):
                 self._prepare()
-                if self._verbs and self.plan.write is None and ALONE.issuperset(self._verbs):
+                verbs = self.verbs
+                if verbs and self.plan.write is None and ALONE.issuperset(verbs):
                     return Done([self.statement(one) for one in self.plan.statements])
                 return self.perform()
         except sqlite3.Error as error:
             raise failure(error, self.halt) from error
-        finally:
-            self.halt.interrupt = None
 
     def _prepare(self) -> None:
-        execute = self._connection.execute
-        if self._config.memory_limit is not None:
-            execute(f"PRAGMA cache_size = -{max(1, bytes_of(self._config.memory_limit) // 1024)}")
-        for name, path in self._attached.items():
+        execute = self.connection.execute
+        if self.config.memory_limit is not None:
+            execute(f"PRAGMA cache_size = -{max(1, bytes_of(self.config.memory_limit) // 1024)}")
+        for name, path in self.attached.items():
             execute(f"ATTACH ? AS {quoted(name)}", (str(path),))
-        for name, value in self._config.pragmas.items():
+        for name, value in self.config.pragmas.items():
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'pragmas: "{name}" is not the name of a pragma.')
             shown = int(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
             self._patiently(execute, f"PRAGMA {name} = {shown}")
         if self.rules.file_root is not None:
-            self._connection.set_authorizer(no_other_files)
+            self.connection.set_authorizer(no_other_files)
 
     # --- What `perform` asks for ---
 
     def begin(self) -> None:
-        reads = self.plan.write is None and READS.issuperset(self._verbs)
-        self._patiently(self._connection.execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
+        reads = self.plan.write is None and READS.issuperset(self.verbs)
+        self._patiently(self.connection.execute, "BEGIN" if reads else "BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        self._patiently(self._connection.execute, "COMMIT")
+        self._patiently(self.connection.execute, "COMMIT")
 
     def executed(self, one: Bound) -> Found:
-        cursor = self._patiently(self._connection.execute, one.sql, _bindable(one.values))
+        cursor = self._patiently(self.connection.execute, one.sql, _bindable(one.values))
         names = None if cursor.description is None else [one[0] for one in cursor.description]
         return Found(
             names, cursor.fetchmany, lambda: cursor.rowcount if cursor.rowcount >= 0 else None
         )
 
     def columns(self, table: str) -> dict[str, bool]:
-        cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        cursor = self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
         names = parts_of(table)
         schema = names[-2] if len(names) > 1 else None
-        declared = self._connection.execute(
+        declared = self.connection.execute(
             "SELECT name FROM pragma_table_info(?, ?) WHERE type LIKE 'blob'", (names[-1], schema)
         )
         binary = {name for (name,) in declared}
@@ -137,12 +130,12 @@ class Task(Database):
         sql = insert(write, batch.columns, 1, "?")
         with self.halt.statement():
             rows = [_bindable(row) for row in batch.rows]
-            cursor = self._patiently(self._connection.executemany, sql, rows)
+            cursor = self._patiently(self.connection.executemany, sql, rows)
         return {**NOTHING, "row_count": cursor.rowcount}
 
     def _patiently(self, act: Callable[..., Value], *arguments: Any) -> Value:
         """Wait for other writers as long as the task allows, and stop at once if asked to."""
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + (seconds(self.config.busy_timeout) or 0.0)
         while True:
             try:
                 return act(*arguments)
