@@ -250,7 +250,7 @@ def test_s10_the_limits_travel_with_the_net_for_values_that_are_templates():
 
 def test_s10_a_parallel_loop_is_cut_and_one_that_says_nothing_gets_the_limit():
     silent = "- {step: start, tool: {kind: noop}, loop: {in: [1], iterator: one}}"
-    asks = silent.replace("one}", "one, spec: {max_in_flight: 50}}")
+    asks = silent.replace("one}", "one, mode: parallel, spec: {max_in_flight: 50}}")
     limits = Limits(max_in_flight=4)
 
     assert net_of(asks, limits=limits).steps[0].loop.max_in_flight == 4

@@ -37,6 +37,7 @@ TELLABLE = {
 }
 """What is wrong with the form of one piece, without a look at any other."""
 BEYOND_A_SCHEMA = {
+    "arc_writes_iter": "which names a `set` may write is said once, by the compiler",
     "bad_moment_of_timer": "a moment is any text to a schema",
     "bad_range_step": "a mapping to go over may have the keys of a range",
     "choice_without_tasks": "which keys of a branch go together is said once, by the compiler",
@@ -45,6 +46,7 @@ BEYOND_A_SCHEMA = {
     "missing_to_of_jump": "`to` is needed by one of the directives only",
     "policy_without_rules": "a policy of hooks alone has no rules",
     "retry_scope_on_a_task": "one shape of `retry`, wherever it stands",
+    "skip_false": "a flag is true or false",
     "task_label_with_a_blank": "a label is a key, and keys are free",
     "task_name_with_a_blank": "a task's name is any text to a schema",
     "unknown_key_in_metadata": "further keys are kept as labels; only a near miss is refused",

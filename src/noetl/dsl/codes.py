@@ -28,7 +28,7 @@ ERRORS = (
     *("bad-cron", "unknown-timezone"),
 )
 WARNINGS = (
-    *("root-hoisted", "older-form", "hint-ignored", "label-not-kept"),
+    *("root-hoisted", "older-form", "hint-ignored", "unused-key", "label-not-kept"),
     *("unknown-schema", "parallel-ctx-write", "condition-is-text", "template-in-code"),
     *("unreachable-step", "shadowed-arc", "endless-cycle", "join-never-completes"),
     *("guarded-name", "unknown-name", "undefined-key", "error-falls-through"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 import msgspec
@@ -811,6 +811,13 @@ def refuse_both(
             f"`{first}` and `{second}` both say {what}. Keep one of them.",
             node.keys[second],
         )
+
+
+def warn_unused(node: nodes.Mapping, keys: Iterable[str], why: str, look: Inspection) -> None:
+    """Report the keys of a mapping that others in it leave without effect."""
+    for key in keys:
+        if key in node.entries:
+            look.report.add("unused-key", f"`{key}` has no effect {why}", node.keys[key])
 
 
 def is_text(node: Node) -> bool:

@@ -37,6 +37,7 @@ from noetl.dsl.grammar import (
     is_text,
     one_of,
     refuse_both,
+    warn_unused,
 )
 from noetl.dsl.layers import VALUES, PlacedKnobs, within
 from noetl.dsl.nodes import Node
@@ -160,10 +161,14 @@ class _LoopShape(Record):
                 {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
                 {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
                 {
+                    "if": {"anyOf": [_with_mode("cursor", *path) for path in _MODES]},
+                    "then": {"required": ["cursor"]},
+                },
+                {
                     "if": _has("spec", "policy", "partition"),
                     "then": {
                         "not": {"required": ["cursor"]},
-                        "anyOf": [_parallel(*path) for path in _MODES],
+                        "anyOf": [_with_mode("parallel", *path) for path in _MODES],
                     },
                 },
             ]
@@ -174,9 +179,9 @@ _MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
 """Where the mode of a loop may stand."""
 
 
-def _parallel(*path: str) -> Schema:
-    """A schema for loops that are parallel according to this key."""
-    mode = {"required": ["mode"], "properties": {"mode": {"const": "parallel"}}}
+def _with_mode(word: str, *path: str) -> Schema:
+    """A schema for loops with this mode under this key."""
+    mode = {"required": ["mode"], "properties": {"mode": {"const": word}}}
     for key in reversed(path):
         mode = {"required": [key], "properties": {key: mode}}
     return mode
@@ -221,6 +226,7 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
                 "`mode` of the loop and of its `spec` are the same thing. Keep one of them.",
                 max(node.keys["mode"], spec.keys["mode"]),
             )
+        self._check_mode(look)
         if "backpressure" in policy.entries and "cursor" not in node.entries:
             look.report.add(
                 "policy-out-of-place",
@@ -243,6 +249,44 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
                 "a loop needs `iterator`: the name of the current element.",
                 node.place,
             )
+
+    def _check_mode(self, look: Inspection) -> None:
+        """What belongs to cursors or to parallel loops stands in such a loop."""
+        node, spec, policy = self.node, self.spec.node, self.spec.policy.node
+        written = [(one, mode) for one in (node, spec, policy) if (mode := _text(one, "mode"))]
+        modes = [mode for _, mode in written]
+        if "cursor" in node.entries:
+            for one, mode in written:
+                if mode == "sequential":
+                    why = "with a `cursor`: write `max_in_flight: 1` for one claim at a time."
+                    warn_unused(one, ("mode",), why, look)
+            return
+        warn_unused(spec, ("frame",), "without a `cursor`: it says how one claims rows.", look)
+        if "cursor" in modes:
+            look.report.add(
+                "loop-incomplete",
+                "`mode: cursor` needs a `cursor` that claims the rows; a loop over a collection is"
+                " `sequential` or `parallel`.",
+                next(one.keys["mode"] for one, mode in written if mode == "cursor"),
+            )
+        elif not modes:
+            for one in (spec, policy):
+                keys = [key for key in _OF_PARALLEL if _is_more_than_one(one.entries.get(key))]
+                why = "in a sequential loop: write `mode: parallel` beside it."
+                warn_unused(one, keys, why, look)
+
+
+_OF_PARALLEL = ("max_in_flight", "batch_size")
+
+
+def _text(node: nodes.Mapping, key: str) -> str | None:
+    found = node.entries.get(key)
+    return None if found is None else nodes.text_of(found)
+
+
+def _is_more_than_one(node: Node | None) -> bool:
+    """One at a time is what a sequential loop does."""
+    return node is not None and not (isinstance(node, nodes.Scalar) and node.value == 1)
 
 
 A_LOOP = define("loop", WrittenLoop.shape)

@@ -36,6 +36,7 @@ from noetl.dsl.grammar import (
     is_scalar,
     is_text,
     one_of,
+    warn_unused,
 )
 from noetl.dsl.layers import VALUES, Knobs, within
 from noetl.dsl.nodes import Mapping, Node
@@ -95,9 +96,36 @@ def astray_policies(scope: str, *older: str) -> dict[str, tuple[str, str]]:
 
 
 _BACKOFF = one_of(Backoff)
+_GROWTH = ("multiplier", "backoff_multiplier")
+_FIRST_WAIT = ("delay", "initial_delay", "delay_seconds")
+_OTHER_WAITS = ("max_delay", "max_delay_seconds", "jitter")
 
 
-class WrittenDirective(Placed, title="a rule's `then`"):
+def _check_waits(node: Mapping, shape: Backoff | None, has_wait: bool, look: Inspection) -> None:
+    """Warn of settings of waits that `backoff` leaves without effect."""
+    if not has_wait:
+        why = "without a wait: write `delay`, or how it grows with `backoff`."
+        warn_unused(node, (*_GROWTH, *_OTHER_WAITS), why, look)
+    elif shape in ("fixed", "linear"):
+        why = f"beside `backoff: {shape}`: only an exponential wait grows by it."
+        warn_unused(node, _GROWTH, why, look)
+
+
+_OF_ACTION = {
+    "retry": ("attempts", "backoff", *_FIRST_WAIT[:1], "max_delay", "multiplier", "jitter"),
+    "jump": ("to",),
+    "fail": ("error",),
+}
+"""Keys of a directive that belong to one action."""
+
+
+class _DirectiveShape(Record):
+    def schema(self) -> Schema:
+        of_action = [key for keys in _OF_ACTION.values() for key in keys]
+        return super().schema() | {"dependencies": {key: ["do"] for key in of_action}}
+
+
+class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
     """What a policy rule writes, and where it goes."""
 
     do: DirectiveKind | None = field(one_of(DirectiveKind), "What happens next.")
@@ -115,17 +143,41 @@ class WrittenDirective(Placed, title="a rule's `then`"):
     set_ctx: Node | None = field(VALUES, "Write into the execution's state.")
     set: Node | None = field(RULE_SET, "Write `ctx.x`, `iter.y`, `vars.z` by their full names.")
 
+    def check(self, look: Inspection) -> None:
+        """What belongs to one action stands beside that action."""
+        for action, keys in _OF_ACTION.items():
+            written = [key for key in keys if key in self.node.entries]
+            if not written or self.do == action:
+                continue
+            if "do" not in self.node.entries:
+                look.report.add(
+                    "missing-key",
+                    f"`{written[0]}` belongs to `do: {action}`, and this rule has no `do`: it would"
+                    f" only go on. Write `do: {action}` beside it.",
+                    self.node.keys[written[0]],
+                )
+            elif self.do is not None:
+                why = f"beside `do: {self.do}`: it belongs to `do: {action}`."
+                warn_unused(self.node, written, why, look)
+        if self.do == "retry":
+            has_wait = bool({"delay", "backoff"} & self.node.entries.keys())
+            _check_waits(self.node, self.backoff, has_wait, look)
+
 
 class WrittenRule(msgspec.Struct, frozen=True):
     """A rule of any list: `{when, then}`, or the closing `{else}`."""
 
-    place: Place
+    node: Mapping
     is_else: bool
     when: Node | None
     then: Any
     """Read by the shape that the list has for `then`."""
     priority: int = 0
     retry: WrittenRetry | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.node.place
 
 
 class _ValuesByKey(Record):
@@ -176,7 +228,7 @@ class RuleShape(Shape):
                 node.place,
             )
         return WrittenRule(
-            place=node.place,
+            node=node,
             is_else=is_else,
             when=given.get("when"),
             then=given.get("then") or self._then.nothing(),
@@ -328,6 +380,19 @@ class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
         "How the wait grows.",
     )
 
+    def check(self, look: Inspection) -> None:
+        backoff = self.backoff
+        detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
+        shape = detail.type if detail else backoff if isinstance(backoff, str) else None
+        has_wait = bool({*_FIRST_WAIT, "backoff"} & self.node.entries.keys())
+        _check_waits(self.node, shape, has_wait, look)
+        if detail:
+            _check_waits(detail.node, shape, True, look)
+            for keys in (_FIRST_WAIT, _GROWTH, _OTHER_WAITS[:2]):
+                if beside := [key for key in keys if key in self.node.entries]:
+                    why = f"where `{beside[0]}` stands beside `backoff`."
+                    warn_unused(detail.node, keys, why, look)
+
 
 class WrittenCollect(Placed, title="a `collect`"):
     """The part of a response to collect. `from` is a path from the root, `path` one in the
@@ -378,6 +443,12 @@ class WrittenRetry(
         "Error kinds to retry; `error` means all.",
     )
     when: Node | None = field(When(), "Which outcomes to retry. Default: every error.")
+
+    def check(self, look: Inspection) -> None:
+        super().check(look)
+        if "when" in self.node.entries:
+            why = "beside `when`: write the kinds into the condition, `error.kind in ['timeout']`."
+            warn_unused(self.node, ("on",), why, look)
 
 
 class _WrittenRepeat(_Again, title="a retry policy's `then`"):

@@ -217,11 +217,11 @@ def _arc(building: Building, written: WrittenArc, home: Home, policy: _Quality) 
     args = building.values(written.args, Where.ARC, home)
     if patch is not None:
         args = merge(args, patch.local)
-        if patch.vars:
+        if patch.vars or patch.iter:
             building.report.add(
                 "bad-value",
                 "an arc writes `ctx.…` or carries args; `vars.…` belongs in a rule's `set` or the"
-                " step's `vars`.",
+                " step's `vars`, `iter.…` in a task's rules.",
                 building.at(patch),
             )
     spec = written.spec

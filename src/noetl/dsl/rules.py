@@ -33,6 +33,8 @@ from noetl.dsl.grammar import (
     is_mapping,
     is_scalar,
     is_text,
+    refuse_both,
+    warn_unused,
 )
 from noetl.dsl.layers import VALUES, knobs, merge
 from noetl.dsl.nodes import Mapping, Node
@@ -87,6 +89,9 @@ class WrittenNamedTask(Placed, title="a named task"):
 class _Result(Placed, title="a `result`"):
     from_: str | None = field(Text(), "Name or path of the value.")
     value: Node | None = field(Anything(), "The value itself.")
+
+    def check(self, look: Inspection) -> None:
+        refuse_both(self.node, ("from",), ("value",), "what the step yields", look)
 
 
 class _Skip(Placed, title="a `skip`"):
@@ -145,6 +150,17 @@ class ActionsShape(Shape):
             return None
         found = []
         for name, value in node.entries.items():
+            if (
+                name in ("fail", "skip")
+                and isinstance(value, nodes.Scalar)
+                and value.value is False
+            ):
+                look.report.add(
+                    "bad-value",
+                    f"`{name}: false` says nothing: an action that is listed is done. Delete it.",
+                    value.place,
+                )
+                continue
             if name in ACTIONS:
                 content = ACTIONS[name].shape.read(value, f"`{name}`", look)
             elif has_key("tool", "retry", "poll")(value):
@@ -193,6 +209,10 @@ _THEN = define(
 
 class _RuleSpec(Placed, title="a case rule's `spec`"):
     cache: bool | None = field(Flag(), "Reuse results.")
+
+    def check(self, look: Inspection) -> None:
+        why = "on a rule: write it into the `spec` of the task whose result is to be reused."
+        warn_unused(self.node, ("cache",), why, look)
 
 
 CASE = RuleList(

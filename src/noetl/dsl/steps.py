@@ -37,6 +37,7 @@ from noetl.dsl.grammar import (
     is_text,
     one_of,
     refuse_both,
+    warn_unused,
 )
 from noetl.dsl.layers import (
     VALUES,
@@ -100,6 +101,10 @@ BODY = frozenset(Where) - {Where.WORKLOAD, Where.ADMIT, Where.ARC}
 class _Allow(Placed, title="an admission rule's `then`", astray={"do": CONTROL}):
     allow: bool | None = field(Flag(), "Whether the token may enter.", required=True)
     set: Node | None = field(VALUES, "If it may: what is added to its args.")
+
+    def check(self, look: Inspection) -> None:
+        if self.allow is False:
+            warn_unused(self.node, ("set",), "beside `allow: false`: nothing enters.", look)
 
 
 class _Admission(Placed, title="an admission policy"):
@@ -296,6 +301,13 @@ class WrittenStep(
                 "a step that waits (`eval_mode: on_event`) needs `case` rules to end its wait.",
                 self.place,
             )
+        if "case" not in keys:
+            of_case = [one for one in _OF_CASE if getattr(self.spec, one) is not None]
+            warn_unused(self.spec.node, of_case, "without `case` rules.", look)
+        elif self.spec.branch_order != "priority":
+            for rule in [one for one in self.case if one.priority]:
+                why = "without `spec: {branch_order: priority}`: rules are tried as written."
+                warn_unused(rule.node, ("priority",), why, look)
         if "step" in keys and not {"tool", "next", "case"} & keys and self.step != "end":
             look.report.add(
                 "empty-step",
@@ -305,6 +317,7 @@ class WrittenStep(
             )
 
 
+_OF_CASE = ("case_mode", "branch_order", "next_policy")
 A_STEP = define("step", WrittenStep.shape)
 
 # --- What they become ----------------------------------------------------------------------------
