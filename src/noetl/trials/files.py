@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from noetl.dsl import Compiled, compile_beside
 from noetl.dsl.grammar import (
+    COUNT,
+    WHOLE,
     Anything,
     Either,
     Field,
@@ -34,6 +36,7 @@ from noetl.dsl.grammar import (
     is_list,
     is_mapping,
     is_text,
+    one_of,
 )
 from noetl.dsl.nodes import Mapping, Node, is_null, plain, text_of
 from noetl.dsl.nodes import Sequence as ListNode
@@ -50,108 +53,12 @@ from noetl.model.state import Status
 from noetl.templates import TemplateRefused, compile_value
 from noetl.trials.playbooks import Playbooks, target
 
-# --- What a test file says -----------------------------------------------------------------------
-
-
-Seconds = float | str
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of everything in a test file."""
-
-
-class StandInError(Part, frozen=True, kw_only=True):
-    """A failure as a tool would report it."""
-
-    kind: ErrorKind = "unknown"
-    message: str = "the stand-in fails"
-    code: str | int | None = None
-    retryable: bool = False
-    retry_after: float | None = None
-    status: int | None = None
-    details: Any = None
-
-
-class Answer(Part, frozen=True, kw_only=True):
-    """What a stand-in answers to a call; texts may be templates over the call."""
-
-    when: str | bool | float | None = None
-    times: int | Literal["always"] | None = None
-    """How often it can be given. None: once in a list, always by itself."""
-    takes: Seconds = 0.0
-    result: Any = None
-    error: StandInError | None = None
-    http: dict[str, Any] | None = None
-    pg: dict[str, Any] | None = None
-    py: dict[str, Any] | None = None
-    sh: dict[str, Any] | None = None
-
-
-StandIn = Answer | tuple[Answer, ...]
-
-
-class Signal(Part, frozen=True, kw_only=True):
-    """An event from outside."""
-
-    name: str
-    data: Any = None
-    step: str | None = None
-    after: Seconds = 0.0
-    """Since the execution was started."""
-
-
-class Expect(Part, frozen=True, kw_only=True):
-    """What must hold at the end. Keys that are left out are not compared, except the status."""
-
-    status: Status | None = None
-    """None: FAILED where an error is expected, else COMPLETED."""
-    steps: list[str | list[str]] | None = None
-    """Every run of a step, in order; a list within stands for steps in any order."""
-    arcs: list[str] | None = None
-    never: list[str] | None = None
-    ctx: dict[str, Any] | None = None
-    result: Any = msgspec.UNSET
-    results: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    calls: dict[str, int] | None = None
-    elapsed: Seconds | None = None
-
-
-class Trial(Part, frozen=True, kw_only=True):
-    """One test."""
-
-    name: str
-    workload: dict[str, Any] | None = None
-    stand_ins: dict[str, StandIn] | None = None
-    keychain: dict[str, Any] | None = None
-    signals: list[Signal] | None = None
-    expect: Expect | None = None
-
-
-class TrialFile(Part, frozen=True, kw_only=True):
-    """A file of tests of one playbook. Keys beside `tests` apply to all of them."""
-
-    playbook: str
-    workload: dict[str, Any] | None = None
-    stand_ins: dict[str, StandIn] | None = None
-    keychain: dict[str, Any] | None = None
-    tests: list[Trial]
-
-    def whole(self, trial: Trial) -> Trial:
-        """The test with what all tests share; its own keys win."""
-        return msgspec.structs.replace(
-            trial,
-            workload={**(self.workload or {}), **(trial.workload or {})},
-            stand_ins={**(self.stand_ins or {}), **(trial.stand_ins or {})},
-            keychain={**(self.keychain or {}), **(trial.keychain or {})},
-        )
-
-
 # --- How it may be written -----------------------------------------------------------------------
 
 
 ARROW = "->"
-_VALUES = Values()
+Seconds = float | str
+VALUES = Values()
 
 
 class ArcText(Shape):
@@ -179,70 +86,104 @@ class Filled(Record):
         return node
 
 
-_ERROR = Filled(
-    "the error of a stand-in",
-    {
-        "kind": Field(OneOf(*get_args(ErrorKind)), "What kind of error. Default unknown."),
-        "message": Field(Text(), "What it says."),
-        "code": Field(
-            Either(
-                "a text or a whole number",
-                (is_text, Text()),
-                (lambda _: True, Number(whole=True, templates=False)),
-            ),
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything in a test file. A field says how it may be written, and what it is for."""
+
+    @classmethod
+    def shape(cls, title: str) -> Filled:
+        """The mapping that is read as this class."""
+        fields = msgspec.structs.fields(cls)
+        return Filled(
+            title,
+            {
+                one.name: msgspec.structs.replace(one.type.__metadata__[0], required=one.required)
+                for one in fields
+            },
+        )
+
+
+# --- What a test file says -----------------------------------------------------------------------
+
+
+class StandInError(Part, frozen=True, kw_only=True):
+    """A failure as a tool would report it."""
+
+    kind: Annotated[ErrorKind, Field(one_of(ErrorKind), "What kind of error. Default unknown.")] = (
+        "unknown"
+    )
+    message: Annotated[str, Field(Text(), "What it says.")] = "the stand-in fails"
+    code: Annotated[
+        str | int | None,
+        Field(
+            Either("a text or a whole number", (is_text, Text()), (lambda _: True, WHOLE)),
             "The code of the error.",
         ),
-        "retryable": Field(Flag(), "Whether another try may help. Default false."),
-        "retry_after": Field(Number(least=0, templates=False), "Seconds to wait."),
-        "status": Field(Number(whole=True, templates=False), "The HTTP status."),
-        "details": Field(Anything(), "Other details of the error."),
-    },
-)
-_ANSWER = Filled(
-    "a stand-in",
-    {
-        "when": Field(When(), "Only for calls for which this holds."),
-        "times": Field(
+    ] = None
+    retryable: Annotated[bool, Field(Flag(), "Whether another try may help. Default false.")] = (
+        False
+    )
+    retry_after: Annotated[
+        float | None, Field(Number(least=0, templates=False), "Seconds to wait.")
+    ] = None
+    status: Annotated[int | None, Field(WHOLE, "The HTTP status.")] = None
+    details: Annotated[Any, Field(Anything(), "Other details of the error.")] = None
+
+
+class Answer(Part, frozen=True, kw_only=True):
+    """What a stand-in answers to a call; texts may be templates over the call."""
+
+    when: Annotated[
+        str | bool | float | None, Field(When(), "Only for calls for which this holds.")
+    ] = None
+    times: Annotated[
+        int | Literal["always"] | None,
+        Field(
             Either(
-                "a whole number, or always",
-                (is_text, OneOf("always")),
-                (lambda _: True, Number(whole=True, least=1, templates=False)),
+                "a whole number, or always", (is_text, OneOf("always")), (lambda _: True, COUNT)
             ),
             "How often it can be given. Default: once in a list, always by itself.",
         ),
-        "takes": Field(Span(), "How long the call takes."),
-        "result": Field(Anything(), "What the call yields."),
-        "error": Field(_ERROR, "How the call fails."),
-        "http": Field(_VALUES, "`outcome.http`: status, headers."),
-        "pg": Field(_VALUES, "`outcome.pg`: code, sqlstate."),
-        "py": Field(_VALUES, "`outcome.py`: exception_type."),
-        "sh": Field(_VALUES, "`outcome.sh`: exit_code."),
-    },
-)
-_STAND_INS = MapOf(
-    Either(
-        "an answer, or a list of answers: one for each call",
-        (is_list, ListOf(_ANSWER, "answers", filled=True)),
-        (is_mapping, _ANSWER),
-    )
-)
-_SIGNAL = Filled(
-    "a signal",
-    {
-        "name": Field(Text(), "Of the event, e.g. approval.received.", required=True),
-        "data": Field(Anything(), "What it says."),
-        "step": Field(Text(), "The step that it is for. Default: whichever waits for it."),
-        "after": Field(Span(), "How long after the start. Default: at once."),
-    },
-)
-_EXPECT = Filled(
-    "`expect`",
-    {
-        "status": Field(
-            OneOf(*get_args(Status)),
+    ] = None
+    takes: Annotated[Seconds, Field(Span(), "How long the call takes.")] = 0.0
+    result: Annotated[Any, Field(Anything(), "What the call yields.")] = None
+    error: Annotated[
+        StandInError | None,
+        Field(StandInError.shape("the error of a stand-in"), "How the call fails."),
+    ] = None
+    http: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.http`: status, headers.")] = None
+    pg: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.pg`: code, sqlstate.")] = None
+    py: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.py`: exception_type.")] = None
+    sh: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.sh`: exit_code.")] = None
+
+
+StandIn = Answer | tuple[Answer, ...]
+ANSWER = Answer.shape("a stand-in")
+
+
+class Signal(Part, frozen=True, kw_only=True):
+    """An event from outside."""
+
+    name: Annotated[str, Field(Text(), "Of the event, e.g. approval.received.")]
+    data: Annotated[Any, Field(Anything(), "What it says.")] = None
+    step: Annotated[
+        str | None, Field(Text(), "The step that it is for. Default: whichever waits for it.")
+    ] = None
+    after: Annotated[Seconds, Field(Span(), "How long after the start. Default: at once.")] = 0.0
+
+
+class Expect(Part, frozen=True, kw_only=True):
+    """What must hold at the end. Keys that are left out are not compared, except the status."""
+
+    status: Annotated[
+        Status | None,
+        Field(
+            one_of(Status),
             "How it ends. Default COMPLETED, or FAILED with `error`; RUNNING: it waits for ever.",
         ),
-        "steps": Field(
+    ] = None
+    steps: Annotated[
+        list[str | list[str]] | None,
+        Field(
             ListOf(
                 Either(
                     "a step, or a list of steps that run in any order",
@@ -253,40 +194,81 @@ _EXPECT = Filled(
             ),
             "Every run of a step, in order; a list within: in any order.",
         ),
-        "arcs": Field(ListOf(ArcText(), "arcs"), "Arcs that must have been taken."),
-        "never": Field(ListOf(Text(), "steps and arcs"), "What must not have happened."),
-        "ctx": Field(_VALUES, "Values in ctx at the end."),
-        "result": Field(Anything(), "The result of the execution."),
-        "results": Field(_VALUES, "Results of steps."),
-        "error": Field(_VALUES, "The error; its message need only contain the text."),
-        "calls": Field(
-            MapOf(Number(whole=True, least=0, templates=False)), "How often tasks were called."
+    ] = None
+    arcs: Annotated[
+        list[str] | None, Field(ListOf(ArcText(), "arcs"), "Arcs that must have been taken.")
+    ] = None
+    never: Annotated[
+        list[str] | None, Field(ListOf(Text(), "steps and arcs"), "What must not have happened.")
+    ] = None
+    ctx: Annotated[dict[str, Any] | None, Field(VALUES, "Values in ctx at the end.")] = None
+    result: Annotated[Any, Field(Anything(), "The result of the execution.")] = msgspec.UNSET
+    results: Annotated[dict[str, Any] | None, Field(VALUES, "Results of steps.")] = None
+    error: Annotated[
+        dict[str, Any] | None,
+        Field(VALUES, "The error; its message need only contain the text."),
+    ] = None
+    calls: Annotated[
+        dict[str, int] | None,
+        Field(MapOf(Number(whole=True, least=0, templates=False)), "How often tasks were called."),
+    ] = None
+    elapsed: Annotated[Seconds | None, Field(Span(), "How long it took, to the second.")] = None
+
+
+Workload = Annotated[dict[str, Any] | None, Field(VALUES, "Merged over the playbook's workload.")]
+StandInsByTask = Annotated[
+    dict[str, StandIn] | None,
+    Field(
+        MapOf(
+            Either(
+                "an answer, or a list of answers: one for each call",
+                (is_list, ListOf(ANSWER, "answers", filled=True)),
+                (is_mapping, ANSWER),
+            )
         ),
-        "elapsed": Field(Span(), "How long it took, to the second."),
-    },
-)
-_SHARED = {
-    "workload": Field(_VALUES, "Merged over the playbook's workload."),
-    "stand_ins": Field(_STAND_INS, "By step or step.task: what answers instead of the tool."),
-    "keychain": Field(_VALUES, "Values or fields of keychain entries."),
-}
-_TRIAL = Filled(
-    "a test",
-    {
-        "name": Field(Text(), "What must hold, as a sentence.", required=True),
-        **_SHARED,
-        "signals": Field(ListOf(_SIGNAL, "signals"), "External events."),
-        "expect": Field(_EXPECT, "What must hold in the end."),
-    },
-)
-TRIAL_FILE = Filled(
-    "a test file",
-    {
-        "playbook": Field(Text(), "The playbook's file, seen from this one.", required=True),
-        **_SHARED,
-        "tests": Field(ListOf(_TRIAL, "tests", filled=True), "The tests.", required=True),
-    },
-)
+        "By step or step.task: what answers instead of the tool.",
+    ),
+]
+Keychain = Annotated[dict[str, Any] | None, Field(VALUES, "Values or fields of keychain entries.")]
+
+
+class Trial(Part, frozen=True, kw_only=True):
+    """One test."""
+
+    name: Annotated[str, Field(Text(), "What must hold, as a sentence.")]
+    workload: Workload = None
+    stand_ins: StandInsByTask = None
+    keychain: Keychain = None
+    signals: Annotated[
+        list[Signal] | None, Field(ListOf(Signal.shape("a signal"), "signals"), "External events.")
+    ] = None
+    expect: Annotated[
+        Expect | None, Field(Expect.shape("`expect`"), "What must hold in the end.")
+    ] = None
+
+
+class TrialFile(Part, frozen=True, kw_only=True):
+    """A file of tests of one playbook. Keys beside `tests` apply to all of them."""
+
+    playbook: Annotated[str, Field(Text(), "The playbook's file, seen from this one.")]
+    workload: Workload = None
+    stand_ins: StandInsByTask = None
+    keychain: Keychain = None
+    tests: Annotated[
+        list[Trial], Field(ListOf(Trial.shape("a test"), "tests", filled=True), "The tests.")
+    ]
+
+    def whole(self, trial: Trial) -> Trial:
+        """The test with what all tests share; its own keys win."""
+        return msgspec.structs.replace(
+            trial,
+            workload={**(self.workload or {}), **(trial.workload or {})},
+            stand_ins={**(self.stand_ins or {}), **(trial.stand_ins or {})},
+            keychain={**(self.keychain or {}), **(trial.keychain or {})},
+        )
+
+
+TRIAL_FILE = TrialFile.shape("a test file")
 
 
 def schema() -> Schema:
