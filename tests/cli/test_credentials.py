@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl.cli.views.credentials import credentials_of
-from noetl.model.net import Block, Cursor, EventRule, KeychainEntry, Loop, Needs, Run
+from noetl.model.net import Block, Cursor, EventRule, KeychainEntry, Loop, Needs, Rule, Run
 from tests.cli.nets import net, step, task
 
 
@@ -41,6 +41,7 @@ def test_hooks_sinks_rules_cursors_and_the_secrets_tool_count_too():
     assert names(tasks=(task("x", before=(used,)),)) == ["k"]
     assert names(sink=used) == ["k"]
     assert names(rules=(rule,)) == ["k"]
+    assert names(tasks=(task("x", rules=(Rule(label="r", actions=(Run(task=used),)),)),)) == ["k"]
     assert names(loop=Loop(iterator="i", cursor=cursor)) == ["k"]
     assert names(tasks=(reading,)) == ["k"]
     assert names(needs=Needs(keychain=("k", "*"))) == ["k"]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from noetl.cli.views.description import summary
 from noetl.cli.views.drawing import ASCII, DEPTH_MAX, LINES, draw
-from noetl.cli.views.paint import Drawn, Span, coloured, plain
+from noetl.cli.views.paint import Drawn, Span, plain, wrapped
 from noetl.engine.graph import dominators, graph_of
 from noetl.model.net import Arc, Block, CaseSettings, Net, Patch, Route, Rule, Target, Timer
 from tests.cli.nets import ORDERS, net, nets, step, task
@@ -267,7 +267,7 @@ def test_broken_rows_fit_the_terminal_and_lose_nothing(words, width):
     row = Drawn("│  ", "│    ", tuple(Span(word, "guard") for word in words))
     console = Console(file=io.StringIO(), width=width, color_system=None)
 
-    lines = list(coloured([row], console))
+    lines = [line.plain for line in wrapped([row], console)]
 
     assert all(cell_len(line) <= width for line in lines)
     assert "".join("".join(lines).replace("│", "").split()) == "".join("".join(words).split())

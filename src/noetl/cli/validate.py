@@ -14,7 +14,7 @@ from noetl.cli import OK, WRONG
 from noetl.cli.files import Source, Unreadable, problem_line, sources, suggest_migrate
 from noetl.cli.options import current_settings, json_option
 from noetl.cli.output import counted, print_json, print_line, printable, say
-from noetl.cli.views.paint import Brush, Drawn, Span, coloured, is_rich, terminal
+from noetl.cli.views.paint import Drawn, Span, is_rich, painted, show_coloured, terminal
 from noetl.model.problems import Problem
 
 if TYPE_CHECKING:
@@ -119,13 +119,12 @@ def _printed(checked: Iterator[Checked]) -> Iterator[Checked]:
 
 def _show(name: str, text: str, problems: Iterable[Problem], console: Console) -> None:
     """Print each problem with the line it refers to."""
-    paint = Brush(console)
     lines = _LINE_END.split(text)
     for problem in problems:
         where, severity, message, code = problem_line(name, problem)
-        print_line(paint(where, "step") + paint(severity, "guard") + message + paint(code, "quiet"))
-        for row in coloured(excerpt(lines, problem.line, problem.column, console.width), console):
-            print_line(row)
+        head = (Span(where, "step"), Span(severity, "guard"), Span(message), Span(code, "quiet"))
+        console.print(painted(head), soft_wrap=True)
+        show_coloured(excerpt(lines, problem.line, problem.column, console.width), console)
         print_line("")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from noetl.cli.views.description import tool_shapes
-from noetl.model.net import Net, Run, Step, Task, Value
+from noetl.dsl.walk import all_tasks, bodies
+from noetl.model.net import Block, Net, Step, Value
 
 # `keychain.name` and `keychain['name']` inside a template.
 _KEYCHAIN = re.compile(r"""\bkeychain(?:\.|\[["'])([A-Za-z_][\w-]*)""")
@@ -33,14 +34,9 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 def credentials_of(net: Net) -> tuple[Need, ...]:
     """Every credential that the playbook declares under `keychain` or names in an `auth`."""
     users: dict[str, dict[str, None]] = {entry.name: {} for entry in net.keychain}
-    for step in net.steps:
-        for name in (*step.needs.keychain, *_named_by_step(step)):
-            if name != "*":
-                users.setdefault(name, {})[step.name] = None
-    for block in net.workbook:
-        for task in block.tasks:
-            for name in _named_by_task(task):
-                users.setdefault(name, {})[block.name] = None
+    for body in bodies(net):
+        for name in _named_by(body):
+            users.setdefault(name, {})[body.name] = None
     kinds = {entry.name: entry.kind for entry in net.keychain}
     return tuple(
         Need(name=name, kind=kinds.get(name), declared=name in kinds, used_by=tuple(steps))
@@ -48,27 +44,19 @@ def credentials_of(net: Net) -> tuple[Need, ...]:
     )
 
 
-def _named_by_step(step: Step) -> Iterator[str]:
-    for task in (*step.tasks, *((step.sink,) if step.sink else ())):
-        yield from _named_by_task(task)
-    for rule in step.rules:
-        for action in rule.actions:
-            if isinstance(action, Run):
-                yield from _named_by_task(action.task)
-    if step.loop is not None and step.loop.cursor is not None:
-        yield from _names(step.loop.cursor.auth)
-
-
-def _named_by_task(task: Task) -> Iterator[str]:
-    yield from _in_config(task.config)
-    tool = tool_shapes().get(task.kind)
-    if tool is not None and tool.credential is not None:
-        yield from _names(tool.credential(task.config))
-    for text in _texts([task.config, task.inputs]):
-        for template in _TEMPLATE.findall(text):
-            yield from _KEYCHAIN.findall(template)
-    for hook in (*task.before, *task.after, *task.finally_):
-        yield from _named_by_task(hook)
+def _named_by(body: Step | Block) -> Iterator[str]:
+    if isinstance(body, Step):
+        yield from (name for name in body.needs.keychain if name != "*")
+        if body.loop is not None and body.loop.cursor is not None:
+            yield from _names(body.loop.cursor.auth)
+    for task in all_tasks(body):
+        yield from _in_config(task.config)
+        tool = tool_shapes().get(task.kind)
+        if tool is not None and tool.credential is not None:
+            yield from _names(tool.credential(task.config))
+        for text in _texts([task.config, task.inputs]):
+            for template in _TEMPLATE.findall(text):
+                yield from _KEYCHAIN.findall(template)
 
 
 def _in_config(value: Value) -> Iterator[str]:

@@ -13,8 +13,10 @@ from noetl.cli.output import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 STYLES = {
+    "": "",
     "title": "bold",
     "step": "bold",
     "target": "bold",
@@ -53,8 +55,11 @@ class Drawn(NamedTuple):
 
 def show(rows: Iterable[Drawn]) -> None:
     """Print rows on stdout, in colour on a terminal."""
-    for line in coloured(rows, terminal()) if is_rich(sys.stdout) else plain(rows):
-        print_line(line)
+    if is_rich(sys.stdout):
+        show_coloured(rows, terminal())
+    else:
+        for line in plain(rows):
+            print_line(line)
 
 
 def is_rich(stream: TextIO) -> bool:
@@ -71,32 +76,30 @@ def plain(rows: Iterable[Drawn]) -> Iterator[str]:
         yield text.replace("…", "...").rstrip()
 
 
-def coloured(rows: Iterable[Drawn], console: Console) -> Iterator[str]:
-    """Rows in colour, wrapped to the width of the terminal with their gutters kept."""
-    paint = Brush(console)
+def show_coloured(rows: Iterable[Drawn], console: Console) -> None:
+    """Print rows in colour, wrapped to the width of the terminal."""
+    for line in wrapped(rows, console):
+        console.print(line, soft_wrap=True)
+
+
+def wrapped(rows: Iterable[Drawn], console: Console) -> Iterator[Text]:
+    """The lines of rows, with their gutters kept; broken at spaces if there are any."""
+    from rich.text import Text
+
     for row in rows:
         lead = row.lead
         gutter = max(len(row.lead), len(row.hang)) if row.spans else 0
-        for spans in _broken(row.spans, max(console.width - gutter, WIDTH_MIN)):
-            yield paint(lead, "quiet") + "".join(paint(*span) for span in spans)
+        for line in painted(row.spans).wrap(console, max(console.width - gutter, WIDTH_MIN)):
+            line.rstrip()  # trailing spaces may be beyond the edge
+            yield Text.assemble((lead, STYLES["quiet"]), line)
             lead = row.hang
 
 
-class Brush:
-    """Colours a piece of text by its role, as far as the terminal can."""
+def painted(spans: Row) -> Text:
+    """A row in its colours. They are among the first eight, which every colour terminal has."""
+    from rich.text import Text
 
-    def __init__(self, console: Console) -> None:
-        from rich.color import ColorSystem
-        from rich.style import Style
-
-        self._styles = {role: Style.parse(text) for role, text in STYLES.items()}
-        # Our colours are among the first eight, which every colour terminal has.
-        self._system = ColorSystem.STANDARD if console.color_system is not None else None
-
-    def __call__(self, text: str, role: str = "") -> str:
-        if not role or not text.strip():
-            return text
-        return self._styles[role].render(text, color_system=self._system)
+    return Text.assemble(*[(span.text, STYLES[span.role]) for span in spans])
 
 
 def terminal() -> Console:
@@ -104,58 +107,3 @@ def terminal() -> Console:
     from rich.console import Console
 
     return Console(file=sys.stdout)
-
-
-def _broken(spans: Row, width: int) -> Iterator[Row]:
-    """The row in pieces that fit, broken at spaces if there are any."""
-    from rich.cells import cell_len
-
-    if sum(cell_len(span.text) for span in spans) <= width:
-        yield spans
-        return
-    line: list[Span] = []
-    room = width
-    for span in spans:
-        for word in _words(span.text):
-            rest = word
-            if line and cell_len(rest.rstrip()) > room:
-                yield _trimmed(line)
-                line, room = [], width
-            while cell_len(rest.rstrip()) > room:
-                head, rest = _cut(rest, width)
-                yield (Span(head, span.role),)
-            if rest.strip() or line:
-                line.append(Span(rest, span.role))
-                room -= cell_len(rest)
-    if line:
-        yield _trimmed(line)
-
-
-def _trimmed(line: list[Span]) -> Row:
-    """Without trailing spaces, which may be beyond the edge."""
-    while line and not line[-1].text.strip():
-        line.pop()
-    if not line:
-        return ()
-    return (*line[:-1], Span(line[-1].text.rstrip(), line[-1].role))
-
-
-def _words(text: str) -> Iterator[str]:
-    """The words, each with the spaces after it."""
-    word = ""
-    for character in text:
-        if word.endswith(" ") and character != " ":
-            yield word
-            word = ""
-        word += character
-    if word:
-        yield word
-
-
-def _cut(text: str, width: int) -> tuple[str, str]:
-    from rich.cells import cell_len
-
-    end = width
-    while cell_len(text[:end]) > width:
-        end -= 1
-    return text[:end], text[end:]

@@ -20,6 +20,8 @@ from noetl.model.ids import ExecutionId
 
 Get = Callable[[ExecutionId, str], Awaitable[bytes]]
 """Reads a body, given the execution and the key."""
+Part = Callable[[Any, str], AsyncIterator[str]]
+"""The text of a part of a document, given its value and margin."""
 STEP = "  "
 ELEMENTS_SHOWN = 5
 
@@ -44,10 +46,14 @@ async def print_document(document: dict[str, Any], get: Get) -> None:
     owner = document["execution_id"]
     steps = document["steps"]
 
-    def part(value: Any, margin: str) -> AsyncIterator[str]:
-        if value is steps:
-            return _steps(steps, owner, get, margin)
+    def field(value: Any, margin: str) -> AsyncIterator[str]:
         return json_text(value, owner, get, margin)
+
+    def step(one: dict[str, Any], margin: str) -> AsyncIterator[str]:
+        return _mapping(one, field, margin)
+
+    def part(value: Any, margin: str) -> AsyncIterator[str]:
+        return _list(_each(steps), step, margin) if value is steps else field(value, margin)
 
     async for piece in _mapping(document, part):
         _write(piece)
@@ -67,19 +73,22 @@ async def json_text(
     value: Any, owner: ExecutionId, get: Get, margin: str = ""
 ) -> AsyncIterator[str]:
     """The value as indented JSON; a referenced part is read when it is reached."""
+
+    def element(one: Any, deeper: str) -> AsyncIterator[str]:
+        return json_text(one, owner, get, deeper)
+
+    def part(one: Any, deeper: str) -> AsyncIterator[str]:
+        if isinstance(one, list):
+            return _list(_each(one), element, deeper)
+        return element(one, deeper)
+
     found = await _found(value, owner, get)
     if found is not None and found[0].segments is not None:
-        async for piece in _list(_elements(found[0], owner, get), owner, get, margin):
+        async for piece in _list(_elements(found[0], owner, get), element, margin):
             yield piece
     elif found is not None:
         yield _indented(found[1], margin)
     elif refs.key_of(value, refs.UNSEALED) is None and refs.holds_reference(value, refs.UNSEALED):
-
-        def part(one: Any, deeper: str) -> AsyncIterator[str]:
-            if isinstance(one, list):
-                return _list(_each(one), owner, get, deeper)
-            return json_text(one, owner, get, deeper)
-
         async for piece in _mapping(value, part, margin):
             yield piece
     else:
@@ -103,25 +112,7 @@ async def _found(value: Any, owner: ExecutionId, get: Get) -> tuple[refs.About, 
         return None
 
 
-async def _steps(
-    steps: list[dict[str, Any]], owner: ExecutionId, get: Get, margin: str
-) -> AsyncIterator[str]:
-    before = f"[\n{margin}{STEP}"
-    for step in steps:
-        yield before
-        before = f",\n{margin}{STEP}"
-
-        def part(value: Any, deeper: str) -> AsyncIterator[str]:
-            return json_text(value, owner, get, deeper)
-
-        async for piece in _mapping(step, part, margin + STEP):
-            yield piece
-    yield f"\n{margin}]" if steps else "[]"
-
-
-async def _mapping(
-    value: dict[str, Any], part: Callable[[Any, str], AsyncIterator[str]], margin: str = ""
-) -> AsyncIterator[str]:
+async def _mapping(value: dict[str, Any], part: Part, margin: str = "") -> AsyncIterator[str]:
     if not value:
         yield "{}"
         return
@@ -133,14 +124,12 @@ async def _mapping(
     yield f"\n{margin}}}"
 
 
-async def _list(
-    elements: AsyncIterator[Any], owner: ExecutionId, get: Get, margin: str
-) -> AsyncIterator[str]:
+async def _list(elements: AsyncIterator[Any], part: Part, margin: str) -> AsyncIterator[str]:
     before = f"[\n{margin}{STEP}"
     async for one in elements:
         yield before
         before = f",\n{margin}{STEP}"
-        async for piece in json_text(one, owner, get, margin + STEP):
+        async for piece in part(one, margin + STEP):
             yield piece
     yield "[]" if before.startswith("[") else f"\n{margin}]"
 
