@@ -3,21 +3,27 @@
 A command is an async function that takes an `Api`. The decorators `looks` and `acts` add --db and
 --server, open the API and close it. Reading works beside a process that writes the database; acting
 calls the process that holds it, or is done here if none does. Both need a database. Commands that
-`add` something make one, and open the API themselves once they know what to add.
+`add` something make one, and open the API themselves once they know what to add. Commands that need
+the database itself are `on_database`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import getpass
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from noetl.cli.options import db_option, server_option, settings_for
+from noetl.cli.options import (
+    db_option,
+    local_settings,
+    server_option,
+    settings_for,
+    settings_for_server,
+)
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -161,6 +167,8 @@ class Api:
 
 def user_name() -> str:
     """The account on this machine; empty if it has no name."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -231,7 +239,27 @@ def adds(run: Run) -> Callable[..., None]:
     """Makes a command that adds something to a database, and to a new one where there is none. It
     is given the settings, and opens the API (`acting`) when it knows that what it adds is right.
     """
-    return _on_settings(run)
+    return _on_settings(run, settings_for)
+
+
+def adds_on_server(run: Run) -> Callable[..., None]:
+    """The same, on a server unless --db names a database."""
+
+    def chosen(db: str | None, server: str | None) -> Settings:
+        return settings_for(db, server) if db is not None else settings_for_server(server)
+
+    return _on_settings(run, chosen)
+
+
+def on_database(run: Run) -> Callable[..., None]:
+    """Makes a command that always works on a database; adds --db. It is given the settings."""
+
+    @db_option
+    @wraps(run)
+    def command(db: str | None, **given: Any) -> None:
+        _finish(run(local_settings(db), **given))
+
+    return command
 
 
 def _command(run: Run, opened: Opened) -> Callable[..., None]:
@@ -240,15 +268,19 @@ def _command(run: Run, opened: Opened) -> Callable[..., None]:
         async with opened(settings) as api:
             return await run(api, **given)
 
-    return _on_settings(on_api)
+    return _on_settings(on_api, settings_for)
 
 
-def _on_settings(run: Run) -> Callable[..., None]:
+def _on_settings(run: Run, chosen: Callable[..., Settings]) -> Callable[..., None]:
     @db_option
     @server_option
     @wraps(run)
     def command(db: str | None, server: str | None, **given: Any) -> None:
-        if code := asyncio.run(run(settings_for(db, server), **given)):
-            sys.exit(code)
+        _finish(run(chosen(db, server), **given))
 
     return command
+
+
+def _finish(running: Coroutine[Any, Any, int | None]) -> None:
+    if code := asyncio.run(running):
+        sys.exit(code)

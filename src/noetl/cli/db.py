@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from noetl.cli import FAILED
-from noetl.cli.options import db_option, local_settings
+from noetl.cli import FAILED, OK
+from noetl.cli.calls import on_database
 from noetl.cli.output import counted, print_line, printable, say
 
 if TYPE_CHECKING:
@@ -28,8 +26,8 @@ def command() -> None:
 
 
 @command.command("migrate")
-@db_option
-def migrate_command(db: str | None) -> None:
+@on_database
+async def migrate_command(settings: Settings) -> None:
     """Upgrade the database to the schema of this version.
 
     The upgrade happens in place and atomically.
@@ -41,19 +39,15 @@ def migrate_command(db: str | None) -> None:
     Example:
       noetl db migrate --db postgresql://noetl@db.example.com/noetl
     """
-    asyncio.run(_migrate(local_settings(db)))
-    say("the database has the schema of this version")
-
-
-async def _migrate(settings: Settings) -> None:
     from noetl import wiring
 
     await (await wiring.open_store(settings.database_url)).close()
+    say("the database has the schema of this version")
 
 
 @command.command("check")
-@db_option
-def check_command(db: str | None) -> None:
+@on_database
+async def check_command(settings: Settings) -> int:
     """Read the whole database, and report damage.
 
     It changes nothing and may run beside servers. One line per finding; exit code 1 if there are
@@ -63,18 +57,15 @@ def check_command(db: str | None) -> None:
     Example:
       noetl db check
     """
-    found = asyncio.run(_check(local_settings(db)))
-    for problem in found:
-        print_line(printable(problem))
-    if found:
-        say(f"{counted(len(found), 'finding')}. Restore these from a backup, or run them again.")
-        sys.exit(FAILED)
-    say("no damage was found")
-
-
-async def _check(settings: Settings) -> list[str]:
     from noetl import wiring
     from noetl.control.integrity import problems
 
     async with wiring.looking(settings) as store:
-        return await problems(store)
+        found = await problems(store)
+    for problem in found:
+        print_line(printable(problem))
+    if found:
+        say(f"{counted(len(found), 'finding')}. Restore these from a backup, or run them again.")
+        return FAILED
+    say("no damage was found")
+    return OK

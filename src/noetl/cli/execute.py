@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from noetl.cli import OK, WRONG
+from noetl.cli.calls import acting, adds_on_server
 from noetl.cli.options import (
-    db_option,
     json_option,
     label_option,
     labels_of,
     payload_option,
     say_bad_inputs,
-    server_option,
     set_option,
-    settings_for,
-    settings_for_server,
     with_inputs,
     workload,
 )
 from noetl.cli.output import print_json, print_line, say
 
 if TYPE_CHECKING:
-    from noetl.api.routes.executions import StartExecution
     from noetl.settings import Settings
 
 
@@ -39,9 +34,9 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="Follow it to its end, and exit like `noetl run`.")
 @click.option("--key", help="A key of your own: starting again with it starts nothing new.")
 @json_option
-@db_option
-@server_option
-def command(
+@adds_on_server
+async def command(
+    settings: Settings,
     path: str,
     version: int | None,
     sets: tuple[str, ...],
@@ -50,9 +45,7 @@ def command(
     wait: bool,
     key: str | None,
     as_json: bool,
-    db: str | None,
-    server: str | None,
-) -> None:
+) -> int:
     """Start a registered playbook on a server.
 
     It prints the id of the execution; with --wait, its result. With --db the process that holds
@@ -63,40 +56,17 @@ def command(
       noetl execute shop/orders --set days=3
       noetl execute shop/orders --version 2 --wait
     """
-    from noetl.api.routes.executions import StartExecution
-
-    settings = settings_for(db, server) if db is not None else settings_for_server(server)
-    body = StartExecution(
-        path=path, version=version, workload=workload(sets, payload), labels=labels_of(labels)
-    )
-    sys.exit(asyncio.run(_execute(settings, body, sets, wait=wait, as_json=as_json, key=key)))
-
-
-async def _execute(
-    settings: Settings,
-    body: StartExecution,
-    sets: tuple[str, ...],
-    *,
-    wait: bool,
-    as_json: bool,
-    key: str | None,
-) -> int:
-    import msgspec
-
-    from noetl.api.routes.executions import START
-    from noetl.cli.calls import acting
+    from noetl.api.routes.executions import START, StartExecution
     from noetl.cli.follow import to_end
     from noetl.cli.run import registered
     from noetl.errors import BadInputs
 
+    given, named = workload(sets, payload), labels_of(labels)
     async with acting(settings) as api:
-        given: dict[str, Any] = body.workload or {}
         if sets or sys.stdin.isatty():
-            assert body.path is not None
-            version = body.version if isinstance(body.version, int) else None
-            chosen = await registered(api, body.path, version)
+            chosen = await registered(api, path, version)
             given = with_inputs(given, sets, chosen.inputs, chosen.workload)
-        body = msgspec.structs.replace(body, workload=given)
+        body = StartExecution(path=path, version=version, workload=given, labels=named)
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
             started = await api.call(START, body=body, headers=headers)

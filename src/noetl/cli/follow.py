@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from noetl.cli import FAILED, INTERRUPTED, OK
@@ -45,10 +45,22 @@ async def to_end(
 
     For a `file` that this command runs, errors name its lines.
     """
-    if api.system is None:
-        return await _to_end(api, execution_id, as_json=as_json, file=file)
-    async with working_here(api, {await _root(api, execution_id)}):
-        return await _to_end(api, execution_id, as_json=as_json, file=file)
+    locator = _locator(api, execution_id, file)
+    console = None if as_json else _console()
+    async with AsyncExitStack() as here:
+        if api.system is not None:
+            await here.enter_async_context(working_here(api, {await _root(api, execution_id)}))
+        if console is None and not as_json:
+            where = f" on {api.client.url}" if api.settings.server_url is not None else ""
+            say(f"execution {execution_id}{where}")
+        async with _cancelled_by_ctrl_c(api, execution_id, console) as was_pressed:
+            if as_json:
+                await _until_over(api, execution_id)
+            else:
+                await _show(api, execution_id, locator, console)
+            document = await api.document(execution_id)
+        code = await conclude(api, document, locator, as_json=as_json)
+    return INTERRUPTED if was_pressed() and code != OK else code
 
 
 @asynccontextmanager
@@ -71,24 +83,6 @@ async def _root(api: Api, execution_id: str) -> str:
     while parent := (await api.call(GET, execution_id=execution_id)).parent_execution_id:
         execution_id = parent
     return execution_id
-
-
-async def _to_end(
-    api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
-) -> int:
-    locator = _locator(api, execution_id, file)
-    console = None if as_json else _console()
-    if console is None and not as_json:
-        where = f" on {api.client.url}" if api.settings.server_url is not None else ""
-        say(f"execution {execution_id}{where}")
-    async with _cancelled_by_ctrl_c(api, execution_id, console) as was_pressed:
-        if as_json:
-            await _until_over(api, execution_id)
-        else:
-            await _show(api, execution_id, locator, console)
-        document = await api.document(execution_id)
-    code = await conclude(api, document, locator, as_json=as_json)
-    return INTERRUPTED if was_pressed() and code != OK else code
 
 
 async def follow(api: Api, execution_id: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noetl.model.net import FormField
     from noetl.settings import Settings
 
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 DEFAULT_SERVER = "http://127.0.0.1:8082"
 COMPLETION_SECONDS = 2.0
 """How long a server may take to complete an id; a person is waiting at the terminal."""
@@ -69,22 +70,23 @@ server_option = click.option(
     "--server", metavar="URL", help="The server to use. Default NOETL_SERVER_URL, or the context."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-set_option = click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A value for the workload, in YAML, e.g. --set days=3 or --set shop.url=http://…",
+
+
+def pairs_option(name: str, form: str, help_text: str) -> Option:
+    """An option that may be repeated, `--set KEY=VALUE`; the command takes `sets`."""
+    return click.option(f"--{name}", f"{name}s", multiple=True, metavar=form, help=help_text)
+
+
+set_option = pairs_option(
+    "set",
+    "KEY=VALUE",
+    "A value for the workload, in YAML, e.g. --set days=3 or --set shop.url=http://…",
 )
 payload_option = click.option(
     "--payload", metavar="JSON", help="The workload as JSON, or @FILE with JSON in it."
 )
-label_option = click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A label of the execution, e.g. --label team=sales.",
+label_option = pairs_option(
+    "label", "NAME=VALUE", "A label of the execution, e.g. --label team=sales."
 )
 execution_argument = click.argument(
     "execution", metavar="ID", shell_complete=executions_beginning_with

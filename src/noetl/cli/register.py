@@ -87,50 +87,22 @@ def _would_make_a_database_for_nothing(
 
 
 async def _registered(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
-    one = await _keep(api, found)
-    if one is None:
-        return None
-    lacks = one.pop("lacks", "")
-    say(f"{found.name}: {_said(one)}")
-    if lacks:
-        say(f"{found.name}: {lacks}")
-    return {"file": found.name, **one}
+    """Register one file, and say so. Prints why and returns None if that fails."""
+    from noetl.api.routes.catalog import REGISTER, Register
+    from noetl.api.routes.credentials import PUT
+    from noetl.errors import Conflict, PlaybookRejected
 
-
-def _starts_others(found: Source | Unreadable) -> bool:
-    return isinstance(found, Source) and _TRIGGER.search(found.text) is not None
-
-
-def _said(one: dict[str, Any]) -> str:
-    if one["kind"] == "Credential":
-        return f'credential "{one["name"]}"'
-    kind = "" if one["kind"] == "Playbook" else f"{one['kind'].lower()} "
-    return f"{kind}{one['path']} version {one['version']}"
-
-
-async def _keep(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
-    """Register one file. Prints why and returns None if that fails."""
     if isinstance(found, Unreadable):
         say(str(found))
         return None
     if _is_credential(found):
-        return await _keep_credential(api, found)
-    return await _keep_document(api, found)
-
-
-def _is_credential(found: Source) -> bool:
-    return _CREDENTIAL.search(found.text) is not None or found.name.endswith(".json")
-
-
-def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
-    suggest_migrate(found.name, found.text, problems)
-    print_problems(found.name, problems)
-
-
-async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
-    from noetl.api.routes.catalog import REGISTER, Register
-    from noetl.errors import Conflict, PlaybookRejected
-
+        new = _credential(found)
+        if isinstance(new, str):
+            say(f"{found.name}: {new}")
+            return None
+        await api.call(PUT, body=new)
+        say(f'{found.name}: credential "{new.name}"')
+        return {"file": found.name, "kind": "Credential", "name": new.name, "type": new.type}
     try:
         entry = await api.call(REGISTER, body=Register(content=found.text))
     except Conflict as error:
@@ -140,19 +112,25 @@ async def _keep_document(api: Api, found: Source) -> dict[str, Any] | None:
         _refuse(found, error.problems)
         return None
     print_problems(found.name, entry.problems)
-    wanted = ("kind", "path", "version", "catalog_id", "lacks")
-    return {name: getattr(entry, name) for name in wanted}
+    kind = "" if entry.kind == "Playbook" else f"{entry.kind.lower()} "
+    say(f"{found.name}: {kind}{entry.path} version {entry.version}")
+    if entry.lacks:
+        say(f"{found.name}: {entry.lacks}")
+    wanted = ("kind", "path", "version", "catalog_id")
+    return {"file": found.name, **{name: getattr(entry, name) for name in wanted}}
 
 
-async def _keep_credential(api: Api, found: Source) -> dict[str, Any] | None:
-    from noetl.api.routes.credentials import PUT
+def _starts_others(found: Source | Unreadable) -> bool:
+    return isinstance(found, Source) and _TRIGGER.search(found.text) is not None
 
-    new = _credential(found)
-    if isinstance(new, str):
-        say(f"{found.name}: {new}")
-        return None
-    await api.call(PUT, body=new)
-    return {"kind": "Credential", "name": new.name, "type": new.type}
+
+def _is_credential(found: Source) -> bool:
+    return _CREDENTIAL.search(found.text) is not None or found.name.endswith(".json")
+
+
+def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
+    suggest_migrate(found.name, found.text, problems)
+    print_problems(found.name, problems)
 
 
 def _credential(found: Source) -> NewCredential | str:

@@ -4,7 +4,6 @@ server.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -14,16 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noetl.cli import WRONG
+from noetl.cli.calls import acting, adds, holding, user_name
 from noetl.cli.options import (
-    db_option,
     json_option,
     label_option,
     labels_of,
     payload_option,
     say_bad_inputs,
-    server_option,
     set_option,
-    settings_for,
     with_inputs,
     workload,
 )
@@ -61,24 +58,22 @@ class Chosen(NamedTuple):
 @payload_option
 @label_option
 @json_option
-@db_option
-@server_option
+@adds
 @click.option(
     "--resume/--new",
     "resume",
     default=None,
     help="Continue an interrupted execution of this playbook, or start a new one without asking.",
 )
-def command(
+async def command(
+    settings: Settings,
     target: str,
     sets: tuple[str, ...],
     payload: str | None,
     labels: tuple[str, ...],
     as_json: bool,
-    db: str | None,
-    server: str | None,
     resume: bool | None,
-) -> None:
+) -> int:
     """Run a playbook to its end, in this process or on a server.
 
     Everything is recorded in a database under the working directory, so the execution survives a
@@ -91,30 +86,12 @@ def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
-    given = workload(sets, payload)
-    named = labels_of(labels)
-    settings = settings_for(db, server)
-    sys.exit(
-        asyncio.run(_run(settings, target, given, named, sets, as_json=as_json, resume=resume))
-    )
-
-
-async def _run(
-    settings: Settings,
-    target: str,
-    given: dict[str, Any],
-    labels: dict[str, str],
-    sets: tuple[str, ...],
-    *,
-    as_json: bool,
-    resume: bool | None,
-) -> int:
     from noetl import wiring
-    from noetl.cli.calls import acting, holding
     from noetl.cli.follow import to_end
     from noetl.cli.views.source_lines import SourceLines
     from noetl.errors import BadInputs, NotFound
 
+    given, named = workload(sets, payload), labels_of(labels)
     found = file = None
     if is_file(target):
         found = compiled_file(settings, target)
@@ -132,7 +109,7 @@ async def _run(
             execution_id = await _interrupted(api, chosen, resume) if is_here else None
             if execution_id is None:
                 given = with_inputs(given, sets, chosen.inputs, chosen.workload)
-                execution_id = await _started(api, chosen, found, given, labels)
+                execution_id = await _started(api, chosen, found, given, named)
             elif given:
                 say("continuing with the workload it was started with; --new starts with another")
         except BadInputs as error:
@@ -153,7 +130,6 @@ async def _started(
 ) -> str:
     from noetl.api.rights import local
     from noetl.api.routes.executions import START, StartExecution
-    from noetl.cli.calls import user_name
     from noetl.model.facts import Source
 
     if found is not None and api.system is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noetl.cli.calls import acts
-from noetl.cli.options import executions_beginning_with, json_text, labels_of
+from noetl.cli.options import executions_beginning_with, json_text, labels_of, pairs_option
 from noetl.cli.output import counted, print_line, say
 
 if TYPE_CHECKING:
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     "--match", metavar="CONDITION", help="Send it to all waiting executions that match this."
 )
 @click.option("--path", help="Send it to all waiting executions of this playbook.")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Send it to all waiting executions with this label.",
-)
+@pairs_option("label", "NAME=VALUE", "Send it to all waiting executions with this label.")
 @click.option("--name", default="message.received", show_default=True, help="What happened.")
 @click.option("--data", metavar="JSON", help="The data of the event as JSON, or @FILE with JSON.")
 @click.option("--step", help="Only for this step; otherwise for every step that waits.")
@@ -59,44 +53,31 @@ async def command(
       noetl signal 4711 --name order.shipped --data @shipment.json --id shipment-17
       noetl signal --match "{{ workload.order == 'A-17' }}" --name order.shipped
     """
+    from noetl.api.routes.external import SEND_MATCHING, WhomToSignal
+
     given = json_text(data, "--data") if data is not None else None
-    chosen = match or path or labels
-    if bool(execution) == bool(chosen):
+    if bool(execution) == bool(match or path or labels):
         raise click.UsageError("name the executions: an ID, or one of --match, --path and --label.")
     if execution is None:
         if step is not None:
             raise click.UsageError("--step needs an ID.")
-        await _signal_matching(api, match or "", path, labels, name, given, signal_id)
+        whom = WhomToSignal(
+            name=name,
+            data=given,
+            match=match or "",
+            path=path,
+            labels=labels_of(labels),
+            event_id=signal_id,
+        )
+        heard = (await api.call(SEND_MATCHING, body=whom)).execution_ids
+        for execution_id in heard:
+            print_line(execution_id)
+        say(f"{counted(len(heard), 'execution')} received {name}")
         return
     execution_id = await api.find(execution)
     await deliver(api, execution_id, name, given, step=step, signal_id=signal_id)
     say(f"execution {execution_id} received {name}{await api.left_to_do(execution_id)}")
     await _tell_if_kept(api, execution_id, name)
-
-
-async def _signal_matching(
-    api: Api,
-    match: str,
-    path: str | None,
-    labels: tuple[str, ...],
-    name: str,
-    data: Any,
-    signal_id: str | None,
-) -> None:
-    from noetl.api.routes.external import SEND_MATCHING, WhomToSignal
-
-    body = WhomToSignal(
-        name=name,
-        data=data,
-        match=match,
-        path=path,
-        labels=labels_of(labels),
-        event_id=signal_id,
-    )
-    heard = await api.call(SEND_MATCHING, body=body)
-    for execution_id in heard.execution_ids:
-        print_line(execution_id)
-    say(f"{counted(len(heard.execution_ids), 'execution')} received {name}")
 
 
 async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:

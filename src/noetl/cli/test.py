@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -270,27 +270,21 @@ def _files(names: tuple[str, ...]) -> Iterator[str]:
 async def _judge(
     settings: Settings, loaded: dict[str, PlaybookTrials], only: str, *, as_json: bool
 ) -> list[Judged]:
-    judged = []
-    async for one in _run(settings, loaded, only):
-        judged.append(one)
-        if not as_json:
-            _show(one)
-    return judged
-
-
-async def _run(
-    settings: Settings, loaded: dict[str, PlaybookTrials], only: str
-) -> AsyncIterator[Judged]:
     from noetl.trials.verdict import judge
     from noetl.trials.world import surroundings
 
+    judged = []
     async with surroundings(settings) as around:
         for name, one in loaded.items():
             for trial in one.file.tests:
-                if only.lower() in trial.name.lower():
-                    verdict = await judge(one, trial, around)
-                    source = await _source(settings, verdict.story, one.playbooks)
-                    yield Judged(name, verdict, source)
+                if only.lower() not in trial.name.lower():
+                    continue
+                verdict = await judge(one, trial, around)
+                source = await _source(settings, verdict.story, one.playbooks)
+                judged.append(Judged(name, verdict, source))
+                if not as_json:
+                    _show(judged[-1])
+    return judged
 
 
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:

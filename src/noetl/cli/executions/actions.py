@@ -17,6 +17,7 @@ from noetl.cli.options import (
     field_values,
     json_option,
     local_settings,
+    pairs_option,
     payload_option,
     set_option,
     values_of,
@@ -86,13 +87,7 @@ async def pause_command(api: Api, execution: str, reason: str) -> None:
 @execution_argument
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--step", help="The step to answer, if several wait.")
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="The same as the argument FIELD=VALUE.",
-)
+@pairs_option("set", "FIELD=VALUE", "The same as the argument FIELD=VALUE.")
 @acts
 async def answer_command(
     api: Api, execution: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
@@ -243,13 +238,7 @@ async def _resume_all(settings: Settings) -> int:
 @click.option(
     "--version", type=click.IntRange(1), help="Continue with this version of the playbook."
 )
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Write to ctx first, e.g. --set total=3 or --set ctx.order.id=7.",
-)
+@pairs_option("set", "KEY=VALUE", "Write to ctx first, e.g. --set total=3 or --set ctx.order.id=7.")
 @click.option("--dry-run", is_flag=True, help="Only print which calls would be reused.")
 @json_option
 @acts

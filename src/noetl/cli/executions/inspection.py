@@ -10,7 +10,7 @@ import click
 
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
-from noetl.cli.options import execution_argument, json_option, labels_of
+from noetl.cli.options import execution_argument, json_option, labels_of, pairs_option
 from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
 
 if TYPE_CHECKING:
@@ -67,13 +67,7 @@ class QueryCommand(click.Command):
     help="Only these. Interrupted executions count as running.",
 )
 @click.option("--path", help="Only executions of this playbook; * matches anything.")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only those with this label, e.g. --label team=sales.",
-)
+@pairs_option("label", "NAME=VALUE", "Only those with this label, e.g. --label team=sales.")
 @since_option
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @json_option
