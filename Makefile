@@ -10,6 +10,7 @@ INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --
 PACKAGES := ui/node_modules/.package-lock.json
 # What npm says where there is no network.
 UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT
+GET := apt-get install --yes --no-install-recommends
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
 .PHONY: help install demo ui pictures browser units compiled checked suite suite-long test test-long lint house bench clean
@@ -53,12 +54,13 @@ lint: $(DEVELOPED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Tests of the web UI run in Debian's Chromium. Where it is missing and may not be installed, they
-# are left out, and say so.
+# Tests of the web UI run in Debian's Chromium, best in the one without windows, which is quicker.
+# Where neither is there and none may be installed, they are left out, and say so.
 browser:
-	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	@command -v chromium-headless-shell >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& echo "installing Chromium for the tests of the web UI" \
-		&& apt-get install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; } \
+		&& { $(GET) chromium-headless-shell fonts-dejavu-core || $(GET) chromium fonts-dejavu-core; } >/dev/null 2>&1; } \
+		|| command -v chromium >/dev/null \
 		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
 
 # Packages of the web UI as its lock file says. `npm ci` never changes that file.

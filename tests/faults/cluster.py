@@ -139,6 +139,7 @@ class Cluster:
         self.database_url = database_url
         self._settings = {} if database_url is None else {"NOETL_DATABASE_URL": database_url}
         self._processes: list[Process] = []
+        self._looking: psycopg.Connection[tuple[Any, ...]] | None = None
         self.workers: list[Worker] = []
 
     def server(self, port: int = 0) -> Server:
@@ -167,9 +168,20 @@ class Cluster:
         )
         return "" if ran.returncode == 0 else ran.stdout + ran.stderr
 
+    def looking(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """One connection for all looks past the product: each new one is a process of PostgreSQL,
+        and tests look many times a second."""
+        assert self.database_url is not None
+        if self._looking is None:
+            self._looking = psycopg.connect(self.database_url, autocommit=True)
+            self._looking.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return self._looking
+
     def end(self) -> None:
         for process in reversed(self._processes):
             process.end()
+        if self._looking is not None:
+            self._looking.close()
 
 
 class Served(NamedTuple):
@@ -190,8 +202,8 @@ class Served(NamedTuple):
                 yield lambda sql: db.execute(sql.replace("noetl.", "noetl_")).fetchall()
                 db.execute("COMMIT")
         else:
-            with psycopg.connect(url) as connection:
-                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection = self.cluster.looking()
+            with connection.transaction():
                 yield lambda sql: connection.execute(sql.encode()).fetchall()
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:

@@ -203,7 +203,7 @@ def kill_and_check(folder: Path, seed: int, kills: int) -> None:
 
 
 def test_nothing_is_lost_or_done_twice_however_often_it_is_killed(tmp_path):
-    kill_and_check(tmp_path, seed=1, kills=20)
+    kill_and_check(tmp_path, seed=1, kills=12)
 
 
 @pytest.mark.long

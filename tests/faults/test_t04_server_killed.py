@@ -9,7 +9,7 @@ import math
 
 from tests.faults.cluster import MARKS, WORKING, Cluster, Effects, check_ended, start_many
 
-EXECUTIONS = 60
+EXECUTIONS = 24
 KILLS = 2
 
 

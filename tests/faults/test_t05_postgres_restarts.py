@@ -87,7 +87,7 @@ def test_t05_a_commit_whose_answer_was_lost_is_not_done_twice(database_url: str)
 # --- With processes, and a database that is really gone for a while ---
 
 
-@pytest.mark.parametrize("executions", [60, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("executions", [30, pytest.param(500, marks=pytest.mark.long)])
 def test_t05_processes_come_through_restarts_of_the_database(
     tmp_path: Path, counted: Effects, executions: int
 ):

@@ -12,7 +12,7 @@ import time
 import psycopg
 import pytest
 
-from tests.faults.cluster import Cluster, start_many
+from tests.faults.cluster import LOOK_SECONDS, Cluster, start_many
 from tests.faults.runs import Place, kill
 from tests.stopwatch import PATIENCE
 
@@ -108,6 +108,7 @@ def wait_for_more(login, process):
     deadline = time.monotonic() + PATIENCE
     while before + 2 > done(login) and done(login) < ITERATIONS and process.poll() is None:
         assert time.monotonic() < deadline, "nothing happens"
+        time.sleep(LOOK_SECONDS)
 
 
 def done(login):

@@ -10,7 +10,7 @@ import asyncio
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +48,13 @@ STORIES = {
 - { step: end, tool: { kind: noop } }
 """,
 }
-SHOWN = "SELECT execution_id, seq, status, ended_at, current_steps, error FROM noetl.execution"
-LOG = "SELECT execution_id, CAST(body AS text) FROM noetl.event ORDER BY execution_id, seq"
+SHOWN = """
+SELECT execution_id, seq, status, ended_at, current_steps, error,
+       (SELECT count(*) FROM noetl.event AS event
+         WHERE event.execution_id = execution.execution_id)
+  FROM noetl.execution AS execution
+"""
+LOG = "SELECT CAST(body AS text) FROM noetl.event WHERE execution_id = '{}' ORDER BY seq"
 
 
 class Shown(NamedTuple):
@@ -59,6 +64,8 @@ class Shown(NamedTuple):
     ended_at: float | None
     current_steps: str
     error: str | None
+    events: int
+    """How many there are in the log."""
 
 
 class Look(NamedTuple):
@@ -83,12 +90,12 @@ def moment_of(database: Path) -> Iterator[Ask]:
         db.close()
 
 
-def looked(ask: Ask) -> Iterator[Look]:
-    logs: dict[str, list[str]] = {}
-    for execution_id, body in ask(LOG):
-        logs.setdefault(execution_id, []).append(body)
+def looked(ask: Ask, known: Container[Shown]) -> Iterator[Look]:
+    """What has changed: a row, or how many events there are."""
     for row in ask(SHOWN):
-        yield Look(Shown(*row), logs[row[0]])
+        shown = Shown(*row)
+        if shown not in known:
+            yield Look(shown, [body for (body,) in ask(LOG.format(shown.execution_id))])
 
 
 class Watcher(threading.Thread):
@@ -98,7 +105,7 @@ class Watcher(threading.Thread):
         super().__init__(daemon=True)
         self._moment = moment
         self._enough = threading.Event()
-        self.looks: dict[tuple[str, int], Look] = {}
+        self.looks: dict[Shown, Look] = {}
 
     def run(self) -> None:
         last = False
@@ -106,8 +113,8 @@ class Watcher(threading.Thread):
             # Once more after everything has ended.
             last = self._enough.is_set()
             with self._moment() as ask:
-                for look in looked(ask):
-                    self.looks[look.shown.execution_id, look.shown.seq] = look
+                for look in looked(ask, self.looks):
+                    self.looks[look.shown] = look
 
     def end(self) -> list[Look]:
         self._enough.set()
@@ -120,7 +127,7 @@ def check(look: Look) -> None:
     for body in look.log:
         evolve(state, decode(body))
     shown = look.shown
-    assert shown.seq == state.seq == len(look.log)
+    assert shown.seq == state.seq == len(look.log) == shown.events
     assert shown.status == state.status
     assert shown.ended_at == state.ended_at
     assert json.loads(shown.current_steps) == sorted({run.step for run in state.runs.values()})

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.cluster import Cluster
+from tests.faults.cluster import LOOK_SECONDS, Cluster
 from tests.server.processes import Server
 
 LIMIT = 3
@@ -49,7 +49,7 @@ SELECT count(*) FROM noetl.execution AS execution
 
 
 class Watch:
-    """Looks at the database all the time: how many ran at the same moment, at most."""
+    """Looks at the database again and again: how many ran at the same moment, at most."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -60,7 +60,7 @@ class Watch:
 
     def run(self) -> None:
         with psycopg.connect(self._url, autocommit=True) as db:
-            while not self._over.is_set():
+            while not self._over.wait(LOOK_SECONDS):
                 for name, count in db.execute(RUNNING).fetchall():
                     self.most[name] = max(self.most.get(name, 0), count)
                 row = db.execute(UNSLOTTED).fetchone()
@@ -147,6 +147,7 @@ def check_holders_are_named(url: str, servers: list[Server]) -> None:
         while time.monotonic() < deadline:
             found = db.execute(WAITING).fetchone()
             if found is None:
+                time.sleep(LOOK_SECONDS)
                 continue
             reply = servers[-1].ask("GET", f"/api/executions/{found[0]}/why")
             known = {str(one) for (one,) in db.execute("SELECT execution_id FROM noetl.execution")}

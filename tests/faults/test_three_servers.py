@@ -20,7 +20,7 @@ from tests.faults.cluster import (
     start_many,
 )
 
-EXECUTIONS = 20
+EXECUTIONS = 8
 HEARD = 10
 HEARING = playbook(
     "faults/hearing",

@@ -12,7 +12,8 @@ from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.ui.seed import seeded
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+"""The one without windows does the same with an eighth less work."""
 SIZE = {"width": 1280, "height": 800}
 SECONDS = 60_000
 """How long a page may take on a busy machine."""
@@ -97,7 +98,7 @@ def browser() -> Iterator[Any]:
     this thread, and no other test could have one of its own.
     """
     if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+        pytest.skip("Chromium is not installed: apt-get install chromium-headless-shell")
     playwright = pytest.importorskip("playwright.sync_api")
     playwright.expect.set_options(timeout=SECONDS)
     with playwright.sync_playwright() as running:

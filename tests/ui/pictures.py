@@ -59,7 +59,7 @@ def take(server: Server, browser: Any) -> None:
 
 def main() -> int:
     if CHROMIUM is None:
-        print("Chromium is not installed: apt-get install chromium", file=sys.stderr)
+        print("Chromium is not installed: apt-get install chromium-headless-shell", file=sys.stderr)
         return 2
     from playwright.sync_api import sync_playwright
 

@@ -23,7 +23,7 @@ from tests.server.processes import Server, serving
 from tests.ui.conftest import Tab
 from tests.ui.seed import HEAD, register, start
 
-STEPS = 2000
+STEPS = 2000 if IS_LONG else 600
 ITERATIONS = 100_000 if IS_LONG else 3_000
 EXECUTIONS = 2_000 if IS_LONG else 200
 HEAP_MAX = 80e6
