@@ -37,7 +37,8 @@ def may_be_genuine(verify: Verify, headers: Headers, secrets: Iterable[str], now
         shown = given[7:] if given[:7].lower() == "bearer " else given
         return any(_equal(shown.strip().encode(), one.encode()) for one in secrets)
     if verify.scheme == "stripe":
-        return bool(_of_stripe(given)) and _is_recent(_stripe_time(given), verify, now)
+        times = _of_stripe(given, "t") or [""]
+        return bool(_of_stripe(given, "v1")) and _is_recent(times[0], verify, now)
     if verify.scheme == "hmac" and not given.startswith(verify.prefix):
         return False
     if verify.scheme == "standard-webhooks" and not headers.get(verify.id):
@@ -56,14 +57,15 @@ def is_genuine(
         return True
     given = headers.get(verify.header, "")
     if verify.scheme == "stripe":
-        message = _stripe_time(given).encode() + b"." + body
-        shown = [_decoded(one, "hex") for one in _of_stripe(given)]
+        message = _of_stripe(given, "t")[0].encode() + b"." + body
+        shown = [_decoded(one, "hex") for one in _of_stripe(given, "v1")]
         return _any_matches(message, shown, [one.encode() for one in known], "sha256")
     message = _signed(verify, headers, body)
     if verify.scheme == "standard-webhooks":
         several = [one.partition(",") for one in given.split(" ")[:SIGNATURES_MAX]]
         shown = [_decoded(one, "base64") for version, _, one in several if version == "v1"]
-        return _any_matches(message, shown, list(map(_standard_key, known)), "sha256")
+        keys = [_decoded(one.removeprefix(STANDARD_PREFIX), "base64") for one in known]
+        return _any_matches(message, shown, keys, "sha256")
     shown = [_decoded(given.removeprefix(verify.prefix), verify.encoding)]
     return _any_matches(message, shown, [one.encode() for one in known], verify.algorithm)
 
@@ -97,7 +99,7 @@ def _signed(verify: Verify, headers: Headers, body: bytes) -> bytes:
 
 
 def _decoded(written: str, encoding: str) -> bytes:
-    """The bytes of a signature; empty, which matches nothing, if it is none."""
+    """The bytes of a signature or key; empty, which matches nothing, if it is none."""
     try:
         if encoding == "hex":
             return bytes.fromhex(written)
@@ -106,22 +108,10 @@ def _decoded(written: str, encoding: str) -> bytes:
         return b""
 
 
-def _standard_key(secret: str) -> bytes:
-    try:
-        return base64.b64decode(secret.removeprefix(STANDARD_PREFIX), validate=True)
-    except (ValueError, binascii.Error):
-        return b""
-
-
-def _of_stripe(header: str) -> list[str]:
-    """The signatures in `t=…,v1=…,v1=…`."""
+def _of_stripe(header: str, name: str) -> list[str]:
+    """The values of that name in `t=…,v1=…,v1=…`."""
     pairs = (part.strip().partition("=") for part in header.split(",")[:SIGNATURES_MAX])
-    return [value for name, _, value in pairs if name == "v1"]
-
-
-def _stripe_time(header: str) -> str:
-    pairs = (part.strip().partition("=") for part in header.split(",")[:SIGNATURES_MAX])
-    return next((value for name, _, value in pairs if name == "t"), "")
+    return [value for given, _, value in pairs if given == name]
 
 
 def _is_recent(written: str, verify: Verify, now: float) -> bool:

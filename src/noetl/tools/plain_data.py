@@ -46,6 +46,11 @@ def read_json(text: str | bytes) -> Any:
         raise msgspec.DecodeError("it is nested too deeply") from None
 
 
+def as_text(value: Any) -> str:
+    """A scalar as text for a query, header, form or environment variable."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def plain(value: Any, origin: Origin = "code") -> Any:
     """The value as lists, mappings, text, numbers, booleans and None. Raises NotPlain.
 

@@ -304,7 +304,8 @@ class _Piece:
         finally:
             attributes = {**self._attributes(), **self._names, **says}
             root = root_span_of(driver.command.execution_id)
-            self._add(f"step {driver.command.step}", self._id, root, began, attributes)
+            name, ended = f"step {driver.command.step}", driver.now()
+            self._spans.add(name, self._trace_id, self._id, root, began, ended, attributes)
 
     async def _traced(
         self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
@@ -336,21 +337,16 @@ class _Piece:
             }
             tool = self._driver.caller.tool(task.kind)
             is_client = tool is not None and tool.is_client
-            self._add(f"task {task.name}", span_id, self._id, began, attributes, is_client)
-
-    def _add(
-        self,
-        name: str,
-        span_id: str,
-        parent_id: str,
-        began: float,
-        attributes: dict[str, Any],
-        is_client: bool = False,
-    ) -> None:
-        ended = self._driver.now()
-        self._spans.add(
-            name, self._trace_id, span_id, parent_id, began, ended, attributes, is_client=is_client
-        )
+            self._spans.add(
+                f"task {task.name}",
+                self._trace_id,
+                span_id,
+                self._id,
+                began,
+                self._driver.now(),
+                attributes,
+                is_client=is_client,
+            )
 
     def _attributes(self) -> dict[str, Any]:
         """The attributes from the playbook."""

@@ -17,7 +17,8 @@ from noetl.tools.container.run import name_of, split
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.limits import to_thread
-from noetl.tools.processes.commands import Output, as_text, ended_badly, ended_well
+from noetl.tools.plain_data import as_text
+from noetl.tools.processes.commands import Output, ended_badly, ended_well
 from noetl.tools.web.service import ask
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -14,9 +14,9 @@ from noetl.tools.container import Container, policy
 from noetl.tools.credentials import fields_of
 from noetl.tools.failures import Failed, Refused, within
 from noetl.tools.limits import shortest
+from noetl.tools.plain_data import as_text
 from noetl.tools.processes.commands import (
     Output,
-    as_text,
     ended_badly,
     ended_well,
     environment,

@@ -16,7 +16,7 @@ import msgspec
 
 from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.failures import Failed, Refused
-from noetl.tools.plain_data import NotPlain, plain, read_json
+from noetl.tools.plain_data import NotPlain, as_text, plain, read_json
 from noetl.tools.processes.namespaces import Room
 from noetl.tools.processes.programs import LET_SEEN, Program, let_seen
 from noetl.tools.processes.spawner import Bounds
@@ -48,11 +48,6 @@ def environment(
             )
         seen[name] = opened[name]
     return seen | {name: as_text(value) for name, value in own.items()}
-
-
-def as_text(value: str | float | bool) -> str:
-    """A value as text for an environment variable."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Output:

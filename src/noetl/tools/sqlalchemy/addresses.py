@@ -19,8 +19,7 @@ DRIVERS = {
     "mssql": "mssql+pymssql",
     "oracle": "oracle+oracledb",
 }
-"""The default driver of each kind."""
-EXTRAS = {"mysql", "snowflake", "clickhouse", "bigquery", "mssql", "oracle"}
+"""The default driver of each kind; the extra that brings it has the name of the kind."""
 
 
 class Address(NamedTuple):

@@ -38,7 +38,7 @@ from noetl.tools.sql.tasks import (
 from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
 from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
-from noetl.tools.sqlalchemy.addresses import EXTRAS, Address, address
+from noetl.tools.sqlalchemy.addresses import DRIVERS, Address, address
 
 LIBPQ = ("psycopg", "psycopg2", "psycopg_async")
 CODES: dict[int, ErrorKind] = {
@@ -118,7 +118,10 @@ class Engines:
         if key not in self._engines:
             engine = self._engines[key] = _engine(kind, where, config)
             if confined and engine.dialect.name == "sqlite":
-                sqlalchemy.event.listen(engine, "connect", _keep_to_its_file)
+                # SQL of the task is kept to its own file.
+                sqlalchemy.event.listen(
+                    engine, "connect", lambda made, _: made.set_authorizer(no_other_files)
+                )
         return self._engines[key]
 
     async def close(self) -> None:
@@ -146,7 +149,7 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
             where.url, pool_pre_ping=True, hide_parameters=True, **options
         )
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
-        extra = kind if kind in EXTRAS else "sql"
+        extra = kind if kind in DRIVERS else "sql"
         raise Failed(
             "not_found",
             f'The driver of "{where.url.drivername}" is not installed on this worker ({error}). '
@@ -164,10 +167,6 @@ def _not_lent(where: Address) -> dict[str, Any]:
         raise Refused(f"`{named[0]}` names credentials of the worker's own, which are not lent.")
     given = where.url.translate_connect_args() | dict(where.url.query)
     return {name: value for name, value in NOT_LENT.items() if name not in given}
-
-
-def _keep_to_its_file(connection: sqlite3.Connection, _: object) -> None:
-    connection.set_authorizer(no_other_files)
 
 
 class Task(Database, kw_only=True):

@@ -28,7 +28,7 @@ from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, parts_of, stored
 from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
-from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.plain_data import NotPlain, as_text, plain
 from noetl.tools.rules import Rules
 from noetl.tools.web.auth import Proof, proof_of
 from noetl.tools.web.request import ClientCertificate, FilePart, OAuth2Auth, Request
@@ -414,11 +414,6 @@ async def _opened(path: Path, written: str, stack: ExitStack) -> Any:
 
 
 # --- Encoding of values ------------------------------------------------------------------------
-
-
-def as_text(value: Any) -> str:
-    """A scalar as text for a query, header or form."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def pairs(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
