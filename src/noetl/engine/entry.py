@@ -352,17 +352,22 @@ def _event(turn: Turn, carried: Values) -> EventView:
     return EventView(shown, ALIASES.get(carried.get("name", ""), frozenset()))
 
 
+def asked_rules(program: StepProgram, scope: Scope) -> Iterator[tuple[AdmitProgram, bool]]:
+    """The admission rules that have a say, and whether each holds. Raises EvaluationFailed."""
+    is_answered = False
+    for rule in program.admit:
+        if rule.when is None and is_answered:
+            return  # the `else`, which is the last one, answers only where no other has
+        holds = rule.when is None or rule.when.holds(scope)
+        yield rule, holds
+        is_answered = is_answered or holds
+        if holds and program.step.admit_mode == "exclusive":
+            return
+
+
 def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool, Values]:
     """Whether a run may begin, whether a rule said so, and what rules add to its args."""
-    matched: list[AdmitProgram] = []
-    for rule in program.admit:
-        # The `else`, which is the last one, answers only where no other has.
-        if (rule.when is None and not matched) or (
-            rule.when is not None and rule.when.holds(scope)
-        ):
-            matched.append(rule)
-            if program.step.admit_mode == "exclusive":
-                break
+    matched = [rule for rule, holds in asked_rules(program, scope) if holds]
     if not matched:
         return not program.admit, False, {}
     if not all(rule.allow for rule in matched):

@@ -8,15 +8,15 @@ are pure and take the time from the fact, so they give what they gave then.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.engine.entry import seen_on_entry
+from noetl.engine.entry import asked_rules, seen_on_entry
 from noetl.engine.evolve import evolve
 from noetl.engine.program import ArcProgram, Program
-from noetl.engine.routing import ending_scope
+from noetl.engine.routing import ending_scope, judged
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import (
@@ -281,7 +281,7 @@ class _Inquiry(NamedTuple):
         fact = ended.fact
         compiled = self.program.steps[fact.step]
         error = fact.error if isinstance(fact, StepFailed) else None
-        unhandled = error if compiled.step.on_error != "ignore" else None
+        failed = error is not None and compiled.step.on_error != "ignore"
         turn = self._turn(ended.state, fact.at)
         turn.ended[fact.step_run_id] = ended.run
         if ended.run.next is not None:
@@ -293,60 +293,48 @@ class _Inquiry(NamedTuple):
                 _condition(ended, arc, None, "error", error=str(failure)) for arc in compiled.arcs
             ]
         found: list[ConditionDocument] = []
-        is_decided = False
-        for arc in compiled.arcs:
-            if is_decided:
-                found.append(_condition(ended, arc, None, "not_asked"))
-            elif unhandled is not None and not arc.arc.on_failure:
-                found.append(_condition(ended, arc, None, "not_for_failures"))
-            else:
-                try:
-                    fires = arc.guard is None or arc.guard.holds(scope)
-                except EvaluationFailed as failure:
-                    found.append(_condition(ended, arc, scope, "error", error=str(failure)))
-                    is_decided = True
-                    continue
-                found.append(_condition(ended, arc, scope, "fired" if fires else "false"))
-                is_decided = fires and compiled.step.router.mode == "exclusive"
+        try:
+            for arc, verdict in judged(compiled, scope, failed=failed):
+                seen = scope if verdict in ("fired", "false") else None
+                found.append(_condition(ended, arc, seen, verdict))
+        except EvaluationFailed as failure:
+            broken, *others = compiled.arcs[len(found) :]
+            found.append(_condition(ended, broken, scope, "error", error=str(failure)))
+            found += [_condition(ended, arc, None, "not_asked") for arc in others]
         return found
 
     def _admission(self, entered: Entered) -> list[ConditionDocument]:
         """The rules of admission, up to the one that decided; where all have a say, all of them."""
         fact = entered.fact
         compiled = self.program.steps[fact.step]
-        if not compiled.admit or not entered.tokens:
-            return []
-        turn = self._turn(entered.state, fact.at)
-        tokens = [token for _, token in entered.tokens]
         found: list[ConditionDocument] = []
-        scope: Scope | None = None
-        for rule, (allow, when, _) in zip(compiled.step.admit, compiled.admit, strict=True):
-            if when is None and any(one.verdict in ("allow", "deny") for one in found):
-                break  # the `else` was not asked
-            error, verdict, reads = "", "allow" if allow else "deny", []
-            try:
-                if scope is None:
-                    _, scope = seen_on_entry(turn, compiled, fact.step_run_id, tokens)
-                if when is not None:
-                    holds = when.holds(scope)
-                    verdict = verdict if holds else "false"
-                    reads = list(_reads(when, scope))
-            except EvaluationFailed as failure:
-                verdict, error = "error", str(failure)
+
+        def add(verdict: Any, reads: Iterable[ReadDocument] = (), error: str = "") -> None:
+            """What the next rule said."""
+            guard = compiled.step.admit[len(found)].when
             found.append(
                 ConditionDocument(
                     source=fact.step,
                     target=fact.step,
-                    guard=None if rule.when is None else str(rule.when),
-                    verdict=verdict,  # type: ignore[arg-type]
+                    guard=None if guard is None else str(guard),
+                    verdict=verdict,
                     seq=entered.seq,
-                    reads=reads,
+                    reads=list(reads),
                     error=error,
                 )
             )
-            decides = verdict in ("allow", "deny") and compiled.step.admit_mode == "exclusive"
-            if decides or verdict == "error":
-                break
+
+        if not compiled.admit or not entered.tokens:
+            return found
+        turn = self._turn(entered.state, fact.at)
+        tokens = [token for _, token in entered.tokens]
+        try:
+            _, scope = seen_on_entry(turn, compiled, fact.step_run_id, tokens)
+            for rule, holds in asked_rules(compiled, scope):
+                verdict = ("allow" if rule.allow else "deny") if holds else "false"
+                add(verdict, _reads(rule.when, scope) if rule.when is not None else ())
+        except EvaluationFailed as failure:
+            add("error", error=str(failure))
         return found
 
 

@@ -349,14 +349,8 @@ def _stats(state: LoopState) -> dict[str, int]:
 def _first_error(state: LoopState) -> TaskError:
     assert state.first_error is not None
     first, cause = state.first_error
-    return TaskError(
-        kind=cause.kind,
-        code=cause.code,
-        message=f"iteration {first} failed: {cause.message}",
-        retryable=cause.retryable,
-        status=cause.status,
-        details=cause.details,
-    )
+    message = f"iteration {first} failed: {cause.message}"
+    return msgspec.structs.replace(cause, message=message, retry_after=None)
 
 
 # --- The beginning: what to go over, and how to cut it -------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 import msgspec
 
 from noetl.engine.durations import duration
@@ -37,6 +40,8 @@ from noetl.model.spelling import did_you_mean
 from noetl.model.state import Run, StepResult
 from noetl.templates import Compiled, Scope
 
+Verdict = Literal["fired", "false", "not_asked", "not_for_failures"]
+"""`not_asked`: an arc before it fired, and the step takes only one."""
 RUNS_PER_TURN_MAX = 1000
 """Runs that may start within one decision; what comes after them waits for a timer."""
 
@@ -66,7 +71,8 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         else:
             if not program.routes_plainly:
                 scope = ending_scope(turn, ended, error)
-            chosen = _firing(program, scope, failed=unhandled is not None)
+            arcs = judged(program, scope, failed=unhandled is not None)
+            chosen = [arc for arc, verdict in arcs if verdict == "fired"]
             sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
             if program.routes_plainly and unhandled is None:
                 program.sendings = sendings
@@ -144,17 +150,24 @@ def ending_scope(turn: Turn, ended: StepDone | StepFailed, error: TaskError | No
     )
 
 
-def _firing(program: StepProgram, scope: Scope, *, failed: bool) -> list[ArcProgram]:
-    chosen: list[ArcProgram] = []
+def judged(
+    program: StepProgram, scope: Scope, *, failed: bool
+) -> Iterator[tuple[ArcProgram, Verdict]]:
+    """Every arc, in the order in which they are asked, and what comes of it.
+
+    Raises EvaluationFailed where a guard cannot be evaluated.
+    """
+    is_decided = False
     for arc in program.arcs:
-        if failed and not arc.arc.on_failure:
-            continue
-        if arc.guard is not None and not arc.guard.holds(scope):
-            continue
-        chosen.append(arc)
-        if program.step.router.mode == "exclusive":
-            break
-    return chosen
+        if is_decided:
+            yield arc, "not_asked"
+        elif failed and not arc.arc.on_failure:
+            yield arc, "not_for_failures"
+        elif arc.guard is not None and not arc.guard.holds(scope):
+            yield arc, "false"
+        else:
+            yield arc, "fired"
+            is_decided = program.step.router.mode == "exclusive"
 
 
 def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: Scope) -> Sending:

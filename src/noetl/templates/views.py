@@ -180,18 +180,14 @@ class Views(dict[str, type[ResultView]]):
         return found
 
 
-class OutcomeView(View):
+class OutcomeView(ResultView):
     """The envelope of a finished task; its `result` is read through the view of the tool's kind."""
 
-    __slots__ = ("_plain", "_seen_as")
+    __slots__ = ("_seen_as",)
 
     def __init__(self, seen_as: type[ResultView], plain: Mapping[str, object]) -> None:
+        super().__init__(dict(plain))
         self._seen_as = seen_as
-        self._plain = dict(plain)
-
-    @property
-    def plain(self) -> object:
-        return self._plain
 
     def get(self, key: object) -> object:
         found = lookup(self._plain, key)

@@ -422,8 +422,9 @@ def _directive(
         case FailProgram() as fails:
             error = fails.error(scope, outcome.error)
             return Directive(kind="fail", error=error, writes=written.patch)
-        case MoveProgram() as move:
-            return _moved(move.action, written.patch)
+        case MoveProgram(action=move):
+            to = move.to if isinstance(move, Jump) else ""
+            return Directive(kind=_MOVES[type(move)], to=to, writes=written.patch)
         case (
             None
             | PatchProgram()
@@ -439,16 +440,11 @@ def _directive(
             assert_never(other)
 
 
-def _moved(action: Continue | Break | Jump, writes: Patch) -> Directive:
-    match action:
-        case Continue():
-            return Directive(kind="continue", writes=writes)
-        case Jump(to=to):
-            return Directive(kind="jump", to=to, writes=writes)
-        case Break():
-            return Directive(kind="break", writes=writes)
-        case _:
-            assert_never(action)
+_MOVES: dict[type[Continue | Break | Jump], DirectiveKind] = {
+    Continue: "continue",
+    Break: "break",
+    Jump: "jump",
+}
 
 
 # --- The event rules of a step -----------------------------------------------------------------
