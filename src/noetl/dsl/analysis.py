@@ -200,9 +200,10 @@ def errors_are_seen(building: Building, net: Net) -> None:
 
 def _check_fall_through(building: Building, task: Task) -> None:
     retried = False
+    holds = building.expressions.holds_for_any_error
     for rule in task.rules:
         is_else = rule.when is None or rule.when is True
-        if not is_else and not _catches_any_error(building, rule):
+        if not is_else and not (isinstance(rule.when, str) and holds(rule.when)):
             continue
         if any(isinstance(action, Retry) for action in rule.actions):
             retried = True
@@ -225,10 +226,6 @@ def _report_fall_through(building: Building, task: Task, rule: Rule | None, retr
         " end.",
         building.at(rule) if rule is not None else building.at(task),
     )
-
-
-def _catches_any_error(building: Building, rule: Rule) -> bool:
-    return isinstance(rule.when, str) and building.expressions.holds_for_any_error(rule.when)
 
 
 def waits_end(building: Building, net: Net) -> None:

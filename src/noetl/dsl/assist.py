@@ -85,7 +85,7 @@ def place_of(text: str, line: int, column: int) -> Place:
     lines = text.splitlines() or [""]
     line = max(1, min(line, len(lines)))
     before = lines[line - 1][: max(0, column - 1)]
-    typed = _typed(before)
+    typed = re.findall(r"[\w-]*$", before)[0]
     opened = before.rfind("{{")
     template = before[opened + 2 :] if opened >= 0 and "}}" not in before[opened:] else None
     path, siblings = _block(lines, line - 1, before)
@@ -94,11 +94,6 @@ def place_of(text: str, line: int, column: int) -> Place:
     found = _KEY.match(before)
     key = found["key"].strip('"') if found else None
     return Place(path, siblings, key, typed, template)
-
-
-def _typed(before: str) -> str:
-    words = re.findall(r"[\w-]*$", before)
-    return words[0] if words else ""
 
 
 def _indent(line: str) -> int:

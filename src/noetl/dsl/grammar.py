@@ -451,7 +451,8 @@ class Placed:
     """A mapping of the document as its shape read it, with the place of every value.
 
     A subclass is the shape: it declares the keys with the types that they are read as, and `title`
-    names it in messages. Keys of a base class come after its own, those of `older` in between.
+    names it in messages. `older` are keys that are older forms, each with what to write today. Keys
+    of a base class come after its own, those of `older` in between.
 
         class WrittenTimer(Placed, title="a timer"):
             id: str | None = field(Text(), "Name of the timer.", required=True)
@@ -482,7 +483,7 @@ class Placed:
                 same = one.shape or one.main.shape
                 own[name.rstrip("_")] = Field(same, same_as=names[id(one.main)])
                 delattr(cls, name)
-        own |= older_keys(**(older or {}))
+        own |= {key: Field(Anything(), older=today) for key, today in (older or {}).items()}
         for base in cls.__bases__:
             own = own | {k: v for k, v in vars(base).get("declared", {}).items() if k not in own}
         cls.declared = own
@@ -763,11 +764,6 @@ class Defined(Shape):
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self._name}"}
-
-
-def older_keys(**instead: str) -> dict[str, Field]:
-    """Keys that are older forms, each with what to write today."""
-    return {key: Field(Anything(), older=today) for key, today in instead.items()}
 
 
 DEFINITIONS: dict[str, Shape] = {}

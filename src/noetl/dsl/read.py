@@ -63,7 +63,8 @@ def read(text: str, report: Report) -> Mapping | None:
     except (yaml.reader.ReaderError, UnicodeEncodeError) as error:
         report.add(
             "yaml-syntax",
-            f"the text holds a character YAML does not allow: {_brief(error)}. Remove it.",
+            "the text holds a character YAML does not allow:"
+            f" {str(error).splitlines()[0][:120]}. Remove it.",
             _bad_character(error, text),
         )
         return None
@@ -334,7 +335,3 @@ def _bad_character(error: yaml.reader.ReaderError | UnicodeEncodeError, text: st
 def _place_at(text: str, position: int) -> Place:
     before = text[:position]
     return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-
-
-def _brief(error: Exception) -> str:
-    return str(error).splitlines()[0][:120]

@@ -63,7 +63,7 @@ def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
     shared["properties"].pop("kind")
     made[_SHARED] = {"properties": shared["properties"]}
     for kind, config in zip(kinds, configs, strict=True):
-        made[f"task_{kind}"] = _kind_schema(tools[kind], _name(config))
+        made[f"task_{kind}"] = _kind_schema(tools[kind], config["$ref"].rpartition("/")[2])
     made["task"] = {
         "type": "object",
         "required": ["kind"],
@@ -71,20 +71,15 @@ def _task_definitions(tools: Mapping[str, ToolShape]) -> dict[str, Schema]:
         "defaultSnippets": [
             {"label": "kind", "description": "The tool to run.", "body": {"kind": "$1"}}
         ],
-        "allOf": [_when_kind(kind, f"#/$defs/task_{kind}") for kind in kinds],
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                "then": {"$ref": f"#/$defs/task_{kind}"},
+            }
+            for kind in kinds
+        ],
     }
     return made
-
-
-def _name(reference: Schema) -> str:
-    return str(reference["$ref"]).rpartition("/")[2]
-
-
-def _when_kind(kind: str, reference: str) -> Schema:
-    return {
-        "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-        "then": {"$ref": reference},
-    }
 
 
 def _kind_schema(tool: ToolShape, config: str) -> Schema:

@@ -68,17 +68,14 @@ _INSTEAD = {
 }
 
 
-def check_templates(building: Building) -> None:
-    """Report templates that cannot be compiled."""
+def check_templates(building: Building, net: Net) -> None:
+    """Report templates that cannot be compiled, and names and keys that do not exist where a
+    template reads them.
+    """
+    known = _Known(net, building)
     for use in building.uses:
         for code, message in building.expressions.refusal(use.source):
             building.report.add(code, message, use.place)
-
-
-def check_names(building: Building, net: Net) -> None:
-    """Report names and keys that do not exist where a template reads them."""
-    known = _Known(net, building)
-    for use in building.uses:
         template = building.expressions.compiled(use.source)
         if template is None:
             continue

@@ -39,19 +39,7 @@ def answer(form: tuple[FormField, ...], data: Any) -> Answered:
     given = {} if data is None else data
     if not isinstance(given, dict):
         return Answered({}, (f"an answer is a mapping of fields to values, not {_shown(data)}",))
-    names = [field.name for field in form]
-    problems = [
-        f'there is no field "{name}".{did_you_mean(name, names)} The fields are: {", ".join(names)}'
-        for name in given
-        if name not in names
-    ]
-    values: Values = {}
-    for field in form:
-        try:
-            values[field.name] = fitted(field, given.get(field.name))
-        except Unfit as error:
-            problems.append(f'field "{field.name}" {error}')
-    return Answered(values, tuple(problems))
+    return _all_fitted("field", form, given, {}, given, [field.name for field in form])
 
 
 def taken_in(
@@ -62,19 +50,30 @@ def taken_in(
     `given` are the names in the request and `declared` those of the playbook's own workload: names
     other than these and the inputs are refused.
     """
-    names = {field.name for field in inputs}
-    known = sorted(names | set(declared))
+    known = sorted({field.name for field in inputs} | set(declared))
+    return _all_fitted("input", inputs, workload, dict(workload), given, known)
+
+
+def _all_fitted(
+    what: str,
+    fields: tuple[FormField, ...],
+    data: Values,
+    values: Values,
+    given: Iterable[str],
+    known: list[str],
+) -> Answered:
+    """The `values` with those of the fields among them, or everything that is wrong."""
     problems = [
-        f'there is no input "{name}".{did_you_mean(name, known)} The inputs are: {", ".join(known)}'
+        f'there is no {what} "{name}".{did_you_mean(name, known)}'
+        f" The {what}s are: {', '.join(known)}"
         for name in given
         if name not in known
     ]
-    values = dict(workload)
-    for field in inputs:
+    for field in fields:
         try:
-            values[field.name] = fitted(field, workload.get(field.name))
+            values[field.name] = fitted(field, data.get(field.name))
         except Unfit as error:
-            problems.append(f'input "{field.name}" {error}')
+            problems.append(f'{what} "{field.name}" {error}')
     return Answered(values, tuple(problems))
 
 

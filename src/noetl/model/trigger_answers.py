@@ -8,6 +8,19 @@ from msgspec import UNSET, UnsetType
 
 from noetl.model.answers import Document
 
+
+class TriggerItem(Document, frozen=True, kw_only=True):
+    """A document that starts playbooks by itself until it is paused."""
+
+    path: str
+    version: int
+    status: str
+    """`active` or `paused`."""
+    reason: str
+    """Why it is paused."""
+    description: str
+
+
 # --- Schedules -----------------------------------------------------------------------------------
 
 
@@ -24,16 +37,9 @@ class ScheduleTime(Document, frozen=True, kw_only=True):
     decided_at: str | None
 
 
-class ScheduleItem(Document, frozen=True, kw_only=True):
+class ScheduleItem(TriggerItem, frozen=True, kw_only=True):
     """A schedule and its state."""
 
-    path: str
-    version: int
-    status: str
-    """`active` or `paused`."""
-    reason: str
-    """Why it is paused."""
-    description: str
     playbook: str
     playbook_version: int | None
     cron: list[str]
@@ -177,16 +183,9 @@ class ConsumedMessage(Document, frozen=True, kw_only=True):
     execution_id: str | None
 
 
-class ConsumerItem(Document, frozen=True, kw_only=True):
+class ConsumerItem(TriggerItem, frozen=True, kw_only=True):
     """A consumer and its state."""
 
-    path: str
-    version: int
-    status: str
-    """`active` or `paused`."""
-    reason: str
-    """Why it is paused."""
-    description: str
     source: str
     """`nats`, `postgres` or `files`, with the name of the stream, table or folder."""
     playbook: str | None
@@ -224,16 +223,9 @@ class ConsumerDeleted(Document, frozen=True, kw_only=True):
 # --- Notifications -------------------------------------------------------------------------------
 
 
-class NotificationItem(Document, frozen=True, kw_only=True):
+class NotificationItem(TriggerItem, frozen=True, kw_only=True):
     """A rule: which events to report, and by which playbook."""
 
-    path: str
-    version: int
-    status: str
-    """`active` or `paused`."""
-    reason: str
-    """Why it is paused."""
-    description: str
     on: list[str]
     paths: list[str]
     """Patterns of the playbooks it applies to; empty: all."""
