@@ -47,6 +47,39 @@ def test_an_execution_that_does_not_yield_what_its_playbook_promises_fails() -> 
     )
 
 
+def test_large_results_of_iterations_are_checked_as_what_they_stand_for() -> None:
+    flow = """
+- step: start
+  loop: { in: [1, 2], iterator: n }
+  tool: { kind: python, code: "result = {'text': 'x' * 100_000}" }
+"""
+    each = "{ type: object, required: [text] }"
+    schema = f"{{ properties: {{ results: {{ type: array, items: {each} }} }} }}"
+
+    done = ran(playbook(flow, executor=f"spec: {{ result: {{ schema: {schema} }} }}"))
+
+    assert ["_ref" in one for one in done.result["results"]] == [True, True]
+
+
+def test_guards_and_args_read_large_results_of_iterations() -> None:
+    flow = """
+- step: start
+  loop: { in: [1, 2], iterator: n }
+  tool: { kind: python, code: "result = {'text': 'x' * 100_000}" }
+  next: { arcs: [{ step: then }] }
+- step: then
+  args: { size: "{{ start.results[1].text | length }}" }
+  next:
+    arcs:
+      - { step: long, when: "{{ start.results[1].text | length > 99_999 }}" }
+      - { step: short }
+- { step: long, tool: { kind: noop, result: "{{ then.size }}" } }
+- { step: short, tool: { kind: noop, result: short } }
+"""
+
+    assert ran(playbook(flow)).result == 100_000
+
+
 def test_the_caller_of_a_playbook_is_told_that_it_broke_its_promise() -> None:
     child = playbook("- { step: start, tool: { kind: noop, result: 1 } }", executor=RESULT)
     calling = "- { step: start, tool: { kind: playbook, path: tried } }"

@@ -10,7 +10,7 @@ Facts are folded as they are decided, so each consequence sees the state its cau
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec import convert, to_builtins
 
@@ -26,6 +26,7 @@ from noetl.engine.reports import (
 )
 from noetl.engine.routing import route
 from noetl.engine.runs import command_for, end_run, fail_run, issue
+from noetl.engine.scope import at_hand
 from noetl.engine.turn import (
     NOTHING,
     CancelChild,
@@ -37,7 +38,6 @@ from noetl.engine.turn import (
     Turn,
 )
 from noetl.errors import EvaluationFailed, Finished
-from noetl.model import refs
 from noetl.model.events import (
     Actor,
     ChildFinished,
@@ -542,21 +542,12 @@ def _broken_promise(turn: Turn) -> TaskError | None:
     schema = turn.program.result
     assert schema is not None
     found = turn.state.results.get(_last(turn.state))
-    wrong = schema.wrong(_real(turn, found.value if found is not None else None))
+    value = found.value if found is not None else None
+    wrong = schema.wrong(at_hand(turn.program, value, turn.state.seal))
     if wrong is None:
         return None
     message = f"the result of the execution breaks its schema: {wrong}"
     return TaskError(kind="schema", code="result", message=message)
-
-
-def _real(turn: Turn, value: Any) -> Any:
-    """The value, with what stands for a large one, or for the results of a loop, at hand."""
-    seal, bodies = turn.state.seal, turn.program.bodies
-    if (key := refs.key_of(value, seal)) is not None:
-        return bodies.get(key)
-    if isinstance(value, dict) and (key := refs.key_of(value.get("results"), seal)) is not None:
-        return {**value, "results": bodies.get(key)}
-    return value
 
 
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:

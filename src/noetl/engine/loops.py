@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.engine.program import STATE_ROOTS
 from noetl.engine.runs import command_for, complete_run, fail_run
 from noetl.engine.scope import server_scope
 from noetl.engine.turn import EndLoop, Issue, Keep, Turn
@@ -82,7 +83,7 @@ def go_on(turn: Turn, run: Run) -> None:
     if not _is_over(turn, run):
         put_away_full(turn, run)
         hand_out(turn, run)
-    elif put_away_rest(turn, run):
+    elif put_away_rest(turn, run) or _holds_large_results(turn, run):
         turn.effects.append(EndLoop(run.step_run_id, _result(turn, run)))
     else:
         conclude(turn, run)
@@ -330,6 +331,13 @@ def conclude(turn: Turn, run: Run) -> None:
         fail_run(turn, run, error, result)
     else:
         complete_run(turn, run, result)
+
+
+def _holds_large_results(turn: Turn, run: Run) -> bool:
+    """Whether a result of an iteration is a reference, and something that follows may read it."""
+    program = turn.program
+    is_read = program.result is not None or not program.reads_ahead[run.step] <= STATE_ROOTS
+    return is_read and refs.holds_reference(_result(turn, run), turn.state.seal)
 
 
 def _result(turn: Turn, run: Run) -> Values:

@@ -268,6 +268,36 @@ def _attributes(tracing: Tracing) -> dict[str, Compiled]:
     return {name: compile_value(value) for name, value in tracing.attributes.items()}
 
 
+class ReadsAhead(dict[str, frozenset[str]]):
+    """For each step the names that deciding what follows its end may read, found when asked for.
+
+    They are what its own arcs read, the entrance of the steps they lead to, and so on through steps
+    without tasks, which are over as soon as they are entered.
+    """
+
+    def __init__(self, steps: Mapping[str, StepProgram]) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def __missing__(self, name: str) -> frozenset[str]:
+        steps = self._steps
+        seen: set[str] = set()
+        ahead: set[str] = set()
+        stack = [name]
+        while stack:
+            step = steps[stack.pop()]
+            ahead |= step.reads
+            for _, way in step.ways:
+                targets = {way} if way is not None else set(steps)
+                for target in targets - seen:
+                    seen.add(target)
+                    ahead |= steps[target].reads
+                    if not steps[target].step.tasks:
+                        stack.append(target)
+        found = self[name] = frozenset(ahead)
+        return found
+
+
 class Program:
     """A net, ready to run."""
 
@@ -303,6 +333,7 @@ class Program:
             step.name: StepProgram(step, 1 << index, _queue(executor, step))
             for index, step in enumerate(net.steps)
         }
+        self.reads_ahead = ReadsAhead(self.steps)
         self.blocks = {block.name: BlockProgram(block) for block in net.workbook}
         self.bodies: dict[str, Any] = {}
         """Large results that are at hand, by the key of their reference; the shell fetches them.
@@ -331,29 +362,6 @@ class Program:
     def span_attributes(self) -> dict[str, Compiled]:
         """What the spans of its executions say, by name."""
         return _attributes(self.net.executor.tracing)
-
-    @cached_property
-    def reads_ahead(self) -> dict[str, frozenset[str]]:
-        """For each step the names that deciding what follows its end may read."""
-        return {name: frozenset(self._ahead(name)) for name in self.steps}
-
-    def _ahead(self, name: str) -> set[str]:
-        """What its own arcs read, the entrance of the steps they lead to, and so on through steps
-        without tasks, which are over as soon as they are entered."""
-        seen: set[str] = set()
-        ahead: set[str] = set()
-        stack = [name]
-        while stack:
-            step = self.steps[stack.pop()]
-            ahead |= step.reads
-            for _, way in step.ways:
-                targets = {way} if way is not None else set(self.steps)
-                for target in targets - seen:
-                    seen.add(target)
-                    ahead |= self.steps[target].reads
-                    if not self.steps[target].step.tasks:
-                        stack.append(target)
-        return ahead
 
     def reaching(self, live: int, step: str) -> int:
         """Those of the live steps, other than this one, from which a token could come here."""

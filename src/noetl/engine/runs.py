@@ -35,6 +35,7 @@ from noetl.engine.pipeline.rules import (
 from noetl.engine.scope import (
     WholeResult,
     event_names,
+    event_value,
     outcome_names,
     result_names,
     server_scope,
@@ -63,7 +64,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import CommandId, derive
 from noetl.model.net import Needs, Patch, Values
-from noetl.model.outcome import Outcome, TaskError, error_from, error_value, ok
+from noetl.model.outcome import Outcome, TaskError, error_from, ok
 from noetl.model.state import Run, StepResult
 from noetl.templates import Scope
 
@@ -229,7 +230,10 @@ def hear(
         data=data,
     )
     scope = _scope(turn, run, happening, outcome, tasks or {})
-    event = _event(run, outcome, data)
+    if outcome is None:
+        event = event_value(run.step, data)
+    else:
+        event = event_value(run.step, outcome.result, outcome.error)
     try:
         rules = case.selected(happening, scope, event)
     except EvaluationFailed as error:
@@ -249,13 +253,6 @@ def hear(
     turn.record(case.evaluated(chain, **turn.of(run)))
     _follow(turn, run, case, rules, chain, scope)
     return chain
-
-
-def _event(run: Run, outcome: Outcome | None, data: Any) -> Values:
-    """`event` without its name."""
-    shown = outcome.result if outcome is not None else data
-    error = error_value(outcome.error) if outcome is not None else None
-    return {"step": run.step, "data": shown, "payload": shown, "error": error}
 
 
 def _scope(

@@ -74,7 +74,7 @@ def _shown(
     seal: str,
     select: tuple[Select, ...],
 ) -> View | Tainted:
-    found = _at_hand(program, value, seal)
+    found = at_hand(program, value, seal)
     if isinstance(found, LostView):
         return found
     stored = value if reference is None else reference
@@ -93,7 +93,7 @@ def kept_view(
     return SelectedView(shown, {one.name: one.path for one in select}) if select else shown
 
 
-def _at_hand(program: Program, value: Any, seal: str) -> Any:
+def at_hand(program: Program, value: Any, seal: str) -> Any:
     """The value that a reference stands for, where it was fetched; the value itself elsewhere."""
     bodies = program.bodies
     if not bodies or not refs.holds_reference(value, seal):
@@ -204,10 +204,14 @@ def event_names(
     name: str, step: str, data: Any, error: TaskError | None, shown: object
 ) -> dict[str, object]:
     """`event` and the names that go with it, at the end of a step."""
-    plain = error_value(error)
-    event = {"name": name, "step": step, "data": data, "payload": data, "error": plain}
+    event = {"name": name, **event_value(step, data, error)}
     shown_event = EventView(event, ALIASES.get(name, frozenset()))
     return {"event": shown_event, **result_names(data, error, shown)}
+
+
+def event_value(step: str, data: Any, error: TaskError | None = None) -> Values:
+    """`event` without its name."""
+    return {"step": step, "data": data, "payload": data, "error": error_value(error)}
 
 
 def result_names(data: Any, error: TaskError | None, shown: object) -> dict[str, object]:
@@ -235,4 +239,4 @@ def local_names(run: Run) -> dict[str, object]:
 
 def shown_names(program: Program, run: Run, seal: str) -> dict[str, object]:
     """The same, as the server's templates see them: large values where they were fetched."""
-    return {name: _at_hand(program, value, seal) for name, value in local_names(run).items()}
+    return {name: at_hand(program, value, seal) for name, value in local_names(run).items()}

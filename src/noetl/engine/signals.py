@@ -16,7 +16,7 @@ from noetl.engine.evolve import KEPT_MAX
 from noetl.engine.pipeline.rules import outside
 from noetl.engine.program import Program
 from noetl.engine.runs import end_by_rule, hear
-from noetl.engine.scope import ALIASES, server_scope
+from noetl.engine.scope import ALIASES, event_value, server_scope
 from noetl.engine.turn import Turn
 from noetl.engine.waits import OWN_PREFIXES
 from noetl.errors import EvaluationFailed, NotAllowed, SignalRefused
@@ -175,7 +175,7 @@ def _mismatch(turn: Turn, run: Run, name: str, data: object) -> str:
     match = turn.program.steps[run.step].match
     if match is None:
         return ""
-    event = {"name": name, "step": run.step, "data": data, "payload": data, "error": None}
+    event = {"name": name, **event_value(run.step, data)}
     scope = server_scope(
         turn,
         run.step,

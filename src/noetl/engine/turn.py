@@ -64,7 +64,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class EndLoop(msgspec.Struct, frozen=True):
-    """A loop is over, and its results are put away: what follows may read them.
+    """A loop is over, and its results, or some of them, are put away: what follows may read them.
 
     The shell has them at hand and comes back (`LoopEnded`) in the same transaction.
     """

@@ -76,6 +76,7 @@ from noetl.engine.pipeline.rules import (
     outside,
 )
 from noetl.engine.program import Program
+from noetl.engine.scope import event_value
 from noetl.errors import EvaluationFailed
 from noetl.model import refs
 from noetl.model.chains import SERVER_STAGES, Again, Chain, Inner, Tries
@@ -99,7 +100,7 @@ from noetl.model.events import (
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
 from noetl.model.net import NOOP, DirectiveKind
-from noetl.model.outcome import Outcome, TaskError, error_from, error_value, failed, ok
+from noetl.model.outcome import Outcome, TaskError, error_from, failed, ok
 from noetl.model.toolshape import ToolShape
 from noetl.templates import view
 from noetl.templates.views import ResultView
@@ -743,12 +744,7 @@ class Pipeline:
         """The chain with the rules that answer, or with the error that kept them from it."""
         frame = self.frame
         chain.event = happening.name
-        event = {
-            "step": self._run.command.step,
-            "data": outcome.result,
-            "payload": outcome.result,
-            "error": error_value(outcome.error),
-        }
+        event = event_value(self._run.command.step, outcome.result, outcome.error)
         try:
             rules = case.selected(happening, frame.scope, event, exhausted)
         except EvaluationFailed as error:
@@ -842,9 +838,8 @@ class Pipeline:
         if frame.yields and chain.recovered:
             frame.names["result"] = view(ResultView, frame.yields[0])
         frame.show_tries(chain.call)
-        data = chain.data if outcome is None else outcome.result
-        error = error_value(outcome.error) if outcome is not None else None
-        event = {"name": chain.event, "step": step, "data": data, "payload": data, "error": error}
+        data, error = (chain.data, None) if outcome is None else (outcome.result, outcome.error)
+        event = {"name": chain.event, **event_value(step, data, error)}
         frame.show_event(event, self._other_names(chain))
 
     def _other_names(self, chain: Chain) -> frozenset[str]:
