@@ -106,6 +106,26 @@ def test_rows_that_change_and_forms_that_wait_come_over_one_stream(server: Serve
         stream.until("inbox", total=before)
 
 
+def test_a_form_that_comes_where_another_went_is_told_although_as_many_wait(server: Server):
+    """The badge of the web UI counts the forms that one person may answer: their number may change
+    while that of all forms does not."""
+    asks_twice = ASKS.replace("desk/approve", "desk/twice").replace(
+        "  - step: end\n",
+        "  - step: again\n"
+        "    spec: {eval_mode: on_event, form: {role: boss, fields: [{name: sure}]}}\n"
+        "    case: [{when: \"{{ event.name == 'approval.received' }}\", then: {next: end}}]\n"
+        "  - step: end\n",
+    )
+    execution_id = server.start(asks_twice.replace("[{step: end}]", "again"))
+    server.wait_for(execution_id, "step.waiting")
+    with streaming(server, "inbox") as stream:
+        before = stream.until("inbox")[-1].data
+        answer = {"name": "approval.received", "data": {"approved": True}, "step": "approve"}
+        server.post(f"/api/executions/{execution_id}/events", answer)
+        stream.until("inbox", **before)
+    server.post(f"/api/executions/{execution_id}/cancel")
+
+
 def test_events_of_an_execution_go_on_where_the_stream_broke_off(server: Server):
     execution_id = server.start(ASKS)
     server.wait_for(execution_id, "step.waiting")

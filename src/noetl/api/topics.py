@@ -216,17 +216,21 @@ class Topics:
                 }
 
     async def _inbox(self) -> AsyncGenerator[dict[str, Any], None]:
-        """How many forms wait, whenever that changes."""
+        """In how many executions a form waits, whenever other forms may wait than before.
+
+        The number alone would not tell: one form may have come where another one went.
+        """
         last = -1
+        ids: set[ExecutionId] = set()
         with self._watchers.all() as changed:
             while True:
-                total = (await self._desk.inbox(before=None, limit=1)).total
-                if total != last:
+                total = await self._desk.asking()
+                if total != last or await self._desk.asks_any(ids):
                     last = total
                     yield {"total": total}
                 await changed.signal.wait()
                 await asyncio.sleep(INBOX_SECONDS)
-                changed.take()
+                ids = changed.take()
 
     async def _workers(self) -> AsyncGenerator[dict[str, Any], None]:
         """Pools and queues, whenever they change."""

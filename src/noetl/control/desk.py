@@ -24,7 +24,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from noetl.control.orchestrator import Orchestrator
     from noetl.store import queue as stored
@@ -37,6 +37,8 @@ SHOWN = 10
 SCHEDULES_LOOKED_AT = 200
 FORMS_LOOKED_AT = 1000
 """Executions that are searched for forms that a caller may answer."""
+CHANGES_LOOKED_AT = 100
+"""Executions that changed together, and of which is asked whether one has a form."""
 COMMANDS_LOOKED_AT = 2000
 """Commands that wait, oldest first, that are told by kind and step."""
 _ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
@@ -90,9 +92,20 @@ class Desk:
                 before = (row.requested_at, row.execution_id)
         return Inbox(
             forms=forms,
-            total=await self._records.count(_ASKS),
+            total=await self.asking(),
             next_cursor=cursor_of(last) if more and last is not None else None,
         )
+
+    async def asking(self) -> int:
+        """In how many executions a form waits."""
+        return await self._records.count(_ASKS)
+
+    async def asks_any(self, ids: Collection[ExecutionId]) -> bool:
+        """Whether a form waits in one of these executions; among too many to look at, perhaps."""
+        if not ids or len(ids) > CHANGES_LOOKED_AT:
+            return bool(ids)
+        named = Term(tuple(Condition("exact_id", one) for one in sorted(ids)))
+        return bool(await self._records.summaries((*_ASKS, named), limit=1))
 
     async def queues(self, now: float) -> QueueList:
         """Commands that wait, by pool: how many, since when, of which kinds."""
