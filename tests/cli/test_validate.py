@@ -189,6 +189,17 @@ REMOVED = GOOD.replace("    tool:", "    when: '{{ workload.x }}'\n    tool:")
 V1 = GOOD.replace("noetl.io/v2", "noetl.io/v1")
 
 
+def test_a_document_of_another_program_is_not_called_an_older_dialect(noetl, write):
+    text = GOOD.replace("noetl.io/v2", "argoproj.io/v1alpha1")
+    write(argo=text)
+
+    ran = noetl("validate", "argo.yaml")
+
+    assert "a document of another program" in ran.out
+    assert "migrate" not in ran.out + ran.err
+    assert noetl("migrate", "argo.yaml").out == text
+
+
 @pytest.mark.parametrize("text", [OLDER, REMOVED, V1], ids=["older form", "removed key", "version"])
 def test_the_first_line_about_an_older_dialect_tells_of_migrate(noetl, write, text):
     write(older=text)

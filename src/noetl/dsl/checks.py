@@ -28,6 +28,9 @@ NOT_FOR_ITERATORS = NOT_FOR_STEPS | frozenset(
 )
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
+_MIGRATE = " `noetl migrate` rewrites a playbook of an older dialect."
+_FOREIGN = " This is a document of another program; docs/tutorial.md shows how a playbook begins."
+
 Check = Callable[[Building, Net], None]
 Named = Step | KeychainEntry | Block | Task
 
@@ -39,8 +42,8 @@ def check_document(building: Building, written: WrittenPlaybook) -> None:
     if written.apiVersion not in (API_VERSION, None):
         add(
             "unsupported-version",
-            f'apiVersion is "{written.apiVersion}"; today it is {API_VERSION}. `noetl migrate`'
-            " rewrites a playbook of an older dialect.",
+            f'apiVersion is "{written.apiVersion}"; today it is {API_VERSION}.'
+            + (_MIGRATE if written.apiVersion.startswith("noetl") else _FOREIGN),
             root.entries["apiVersion"].place,
         )
     kind = written.kind

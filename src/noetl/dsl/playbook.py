@@ -237,6 +237,8 @@ class WrittenPlaybook(
         "steps": "list the steps under `workflow`.",
         "tasks": "list the steps under `workflow`; tasks to call by name stand under `workbook`.",
         "jobs": "list the steps under `workflow`.",
+        **dict.fromkeys(("triggers", "schedule"), "write a document of kind Schedule or Hook."),
+        **dict.fromkeys(("id", "namespace"), "write `metadata: {path: NAMESPACE/NAME}`."),
         "inputs": "types of inputs stand under `executor.spec.inputs`, defaults under `workload`.",
         "spec": "what a playbook asks of its runtime stands under `executor.spec`.",
     },

@@ -254,6 +254,11 @@ class _StepShape(Record):
         }
 
 
+_GUARD = "use `spec.policy.admit.rules`, or a guard on the arc that leads here."
+_BEFORE = "the steps before it name this one: `next: NAME`."
+_EACH = "write `loop: {in: …, iterator: NAME}`."
+
+
 class WrittenStep(
     Placed,
     title="a step",
@@ -263,13 +268,18 @@ class WrittenStep(
         "result": "Write `output` on the step's last task.",
     },
     removed={
-        "when": "use `spec.policy.admit.rules`, or a guard on the arc that leads here.",
+        "when": _GUARD,
         "type": "write `tool: {kind: …}`.",
         "pipe": "`tool` is the pipeline: list the tasks there.",
         "eval": "write `spec.policy.rules` on the task.",
         "expr": "write conditions as `when`.",
         "with": "write `args`; `with` belongs to a task.",
         "run": "list the tasks under `tool`.",
+        "name": "a step's name is `step`.",
+        **dict.fromkeys(("if", "condition"), _GUARD),
+        **dict.fromkeys(("depends_on", "dependsOn", "dependencies", "needs", "upstream"), _BEFORE),
+        **dict.fromkeys(("foreach", "for_each", "with_items", "withItems", "items"), _EACH),
+        "trigger_rule": "when a step with several arcs to it runs is `spec: {join: …}`.",
     },
 ):
     """One step with everything below it."""

@@ -94,7 +94,8 @@ def _migrate_root(work: Work, root: Branch) -> None:
     if merges(root):
         return
     version = root.find("apiVersion")
-    if version is not None and text_in(version.value) not in (API_VERSION, None):
+    written = text_in(version.value) if version is not None else None
+    if version is not None and written != API_VERSION and (written or "").startswith("noetl"):
         version.value = scalar(API_VERSION)
         work.changed(version, f"`apiVersion` is {API_VERSION} today.")
     for name in ("name", "path"):
