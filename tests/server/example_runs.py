@@ -44,13 +44,14 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "object_store": {"store": "file://{folder}/objects"},
     "orders": {"warehouse": "{folder}/o.duckdb", "published": "{folder}/o.db"},
     "pagination": {"database": "{folder}/s.db"},
-    "quantum_sweep": {"database": "{folder}/q.db"},
+    "quantum_sweep": {"database": "{folder}/q.db", "angles": [1.5707963267948966]},
     "report": {"target": "{folder}/report.md"},
     "secret_manager": {"service_url": "{vault}/orders"},
-    "table_files": {"database": "{folder}/readings.db"},
+    "table_files": {"database": "{folder}/readings.db", "readings": 4000},
     "transfer": {"warehouse": "{folder}/stock.duckdb", "target": "{folder}/places.csv"},
 }
-"""What examples write goes to a folder of each run's own; whom they ask is there."""
+"""What examples write goes to a folder of each run's own; whom they ask is there. One angle is one
+worker that imports Qiskit."""
 SECRETS = (DEMO_TOKEN, FLIGHTS_TOKEN, Vault.token, Vault.key)
 """What the examples' services want to be shown, and nobody else may see."""
 ANSWERS = {"approval": ("approval.received", {"approved": "yes", "account": "travel"})}

@@ -174,7 +174,7 @@ def test_places_where_examples_write_are_those_where_git_does_not_look():
     assert [place for place in places if not re.match(r"(\w+:///?)?(/tmp/|\.noetl)", place)] == []
 
 
-RUN_THERE = ("csv_to_sqlite", "orders")
+RUN_THERE = ("csv_to_sqlite",)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_s30_postgres_refuses_a_body_that_is_too_large_for_it(database_url: str)
 
 
 def test_s30_postgres_reads_a_large_body_piece_by_piece(database_url: str):
-    count = 50
+    count = 36
     with (
         temporary_folder() as folder,
         serving(folder, NOETL_DATABASE_URL=database_url) as server,
