@@ -363,11 +363,13 @@ def test_rerun_from_a_step_keeps_the_results_before_it(place, tmp_path):
 
     again = place.json("executions", "rerun", "last", "--from", "times", "--set", "factor=10")
     nowhere = place.run("executions", "rerun", "last", "--from", "tims")
+    lost = place.run("executions", "rerun", "last", "--from", "publish")
 
     assert again["result"] == 210
     assert (tmp_path / "log").read_text() == "start\n"
     assert nowhere.returncode == 1
     assert 'Did you mean "times"?' in nowhere.stderr
+    assert 'no step "publish". Its steps: start, times' in lost.stderr
 
 
 def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):

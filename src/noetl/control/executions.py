@@ -39,7 +39,7 @@ from noetl.model.net import Net
 from noetl.model.outcome import TaskError
 from noetl.model.retrospect import ForkPlanDocument
 from noetl.model.signals import ANY
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import no_such_step
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import TriggerChange
 from noetl.store.base import Store
@@ -419,8 +419,7 @@ class Executions:
         seed = None
         if step is not None:
             if step not in program.steps:
-                hint = did_you_mean(step, program.steps)
-                raise NotFound(f'the playbook has no step "{step}".{hint}')
+                raise NotFound(no_such_step(step, program.steps))
             seed = await forks.before_step(self._store.log, execution_id, old.seal, step)
         payload = merged(old.payload, workload or {})
         # What it reuses may be references that the first one made.

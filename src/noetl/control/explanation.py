@@ -16,7 +16,7 @@ from noetl.model import net as nets
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
 from noetl.model.retrospect import StepWhyDocument
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import no_such_step
 from noetl.model.state import ExecutionState
 from noetl.templates.views import LOOP, ResultView
 
@@ -54,8 +54,7 @@ async def inquiry(
     summary = await row_of(records, execution_id)
     program = await programs.by_digest(summary.digest)
     if step not in program.steps:
-        hint = did_you_mean(step, program.steps) or f" Its steps: {', '.join(program.steps)}."
-        raise NotFound(f'the playbook {summary.path} has no step "{step}".{hint}')
+        raise NotFound(no_such_step(step, program.steps, summary.path))
     witness = Witness(step=step)
     async for number, fact in facts(log, execution_id, upto=seq):
         witness.see(number, fact)

@@ -15,7 +15,7 @@ from noetl.engine.program import Program
 from noetl.engine.scope import common_roots, moment
 from noetl.errors import NotFound
 from noetl.model.ids import ExecutionId
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import no_such_step
 from noetl.model.state import ExecutionState, Run
 from noetl.templates import Scope, compile_value, mask
 
@@ -67,7 +67,7 @@ def _of_step(
     program: Program, state: ExecutionState, step: str, iteration: int | None
 ) -> dict[str, object]:
     if step not in program.steps:
-        raise NotFound(f'the playbook has no step "{step}".{did_you_mean(step, program.steps)}')
+        raise NotFound(no_such_step(step, program.steps))
     run = next((run for run in state.runs.values() if run.step == step), None)
     names: dict[str, object] = {"args": run.args if run is not None else {}}
     if iteration is not None:

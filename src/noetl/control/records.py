@@ -28,7 +28,7 @@ from noetl.model.answers import (
 from noetl.model.events import NAMES
 from noetl.model.execution_query import Wanted
 from noetl.model.ids import ExecutionId
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import did_you_mean, no_such_step
 from noetl.store import records as stored
 from noetl.store.records import Summary
 
@@ -274,5 +274,4 @@ class Records:
             return  # its net is lost, its events are not
         steps = [one.name for one in nets.decode(body).steps]
         if step not in steps:
-            hint = did_you_mean(step, steps)
-            raise NotFound(f'the playbook {row.path} has no step "{step}".{hint}')
+            raise NotFound(no_such_step(step, steps, row.path))

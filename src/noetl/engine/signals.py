@@ -24,7 +24,7 @@ from noetl.model import fields as forms
 from noetl.model.events import ApprovalReceived, MessageReceived, SignalConsidered, SignalReceived
 from noetl.model.facts import Actor
 from noetl.model.signals import APPROVAL, Listening, may_answer
-from noetl.model.spelling import did_you_mean
+from noetl.model.spelling import no_such_step
 from noetl.model.state import ExecutionState, Run, Signal
 from noetl.templates import EventView
 
@@ -91,8 +91,7 @@ def _check_sender(signal: SignalReceived) -> None:
 
 def _check_address(program: Program, state: ExecutionState, signal: SignalReceived) -> None:
     if signal.step and signal.step not in program.steps:
-        hint = did_you_mean(signal.step, program.steps)
-        raise SignalRefused(f'the playbook has no step "{signal.step}".{hint}')
+        raise SignalRefused(no_such_step(signal.step, program.steps))
     somebody = any(_is_for(signal, run) for run in state.runs.values())
     if len(state.signals) >= KEPT_MAX and not somebody:
         raise SignalRefused(

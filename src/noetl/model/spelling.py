@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 WORD_MAX = 64
 KNOWN_MAX = 1000
+STEPS_NAMED = 20
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -16,6 +17,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     near = nearest(word, known)
     return f' Did you mean "{near}"?' if near else ""
+
+
+def no_such_step(step: str, steps: Collection[str], path: str = "") -> str:
+    """Say that a playbook has no such step, and which one may be meant."""
+    few = list(steps)[:STEPS_NAMED]
+    more = ", …" if len(steps) > len(few) else ""
+    hint = did_you_mean(step, steps) or f" Its steps: {', '.join(few)}{more}."
+    return f'{f"the playbook {path}".rstrip()} has no step "{step}".{hint}'
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
