@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.05
 PATIENCE = 240.0
 """How long a test waits for what must happen. Where all is well that costs nothing, and a busy
 machine is no fault; what hangs is ended soon after by pytest, which shows where."""

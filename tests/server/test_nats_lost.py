@@ -27,6 +27,8 @@ from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 LARGE = 400_000
+EACH = 5
+"""Executions that are started each time."""
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/%s}\n"
 STEPS = """workload: {url: none, name: none}
 workflow:
@@ -157,16 +159,16 @@ def test_t12_nats_loses_everything_during_runs_and_nothing_else_is_lost(
         for server in servers:
             wait_for_nats(server, "connected")
         system = installed(servers)
-        names = [f"run-{number}" for number in range(30)]
-        ids = [system.start(name, knocks.url, at=n % 2) for n, name in enumerate(names[:10])]
+        names = [f"run-{number}" for number in range(3 * EACH)]
+        ids = [system.start(name, knocks.url, at=n % 2) for n, name in enumerate(names[:EACH])]
         for server in servers:
             worker = working(tmp_path, server.url, "--slots", "4", NOETL_TOKEN=system.worker_token)
             stack.enter_context(worker)
 
         for round_ in (1, 2):
-            knocks.wait_for(5 * round_)
+            knocks.wait_for(EACH * round_)
             nats.lose_everything()
-            more = names[10 * round_ : 10 * round_ + 10]
+            more = names[EACH * round_ : EACH * round_ + EACH]
             ids += [system.start(name, knocks.url, at=n % 2) for n, name in enumerate(more)]
             assert [signed_in(server, system.session) for server in servers] == ["ada", "ada"]
             for server in servers:
@@ -177,7 +179,7 @@ def test_t12_nats_loses_everything_during_runs_and_nothing_else_is_lost(
                 wait_for_nats(server, "connected")
         ends = [servers[0].ended(execution_id)["status"] for execution_id in ids]
 
-        assert ends == ["COMPLETED"] * 30
+        assert ends == ["COMPLETED"] * len(names)
         assert knocks.heard == knocks.of(*names)
         assert result_of(servers[1], ids[0], "large") == {"text": "x" * LARGE}
         assert [signed_in(server, system.session) for server in servers] == ["ada", "ada"]
