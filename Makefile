@@ -13,7 +13,7 @@ UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNRE
 GET := apt-get install --yes --no-install-recommends
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser units compiled checked suite suite-long test test-long lint house bench clean
+.PHONY: help install demo ui pictures browser units checked suite suite-long test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
@@ -80,22 +80,17 @@ units:
 			echo "$$said"; exit 1; }; \
 		cd ui && npm run --silent check && npm run --silent test
 
-# Test modules are compiled once for all processes that run them.
-compiled: $(DEVELOPED)
-	@$(BIN)/pytest --collect-only -qq >/dev/null || true # What cannot be collected, the tests say.
-
 # What is read and not run: each tool with what it says in one piece.
 checked: $(DEVELOPED)
 	@$(MAKE) --no-print-directory --output-sync=recurse lint units
 
 # More than half of the time tests wait for processes, leases and clocks: five at once, and what is
-# checked beside them, keep two cores busy. Each takes a whole file, so that what a file shares is
-# made once.
-suite: compiled browser
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 15 -m "not long"
+# checked beside them, keep two cores busy.
+suite: $(DEVELOPED) browser
+	$(BIN)/pytest --processes 4 --durations 15 -m "not long"
 
-suite-long: compiled browser
-	EFFORT=long $(BIN)/pytest -n 5 --dist worksteal --durations 15
+suite-long: $(DEVELOPED) browser
+	EFFORT=long $(BIN)/pytest --processes 5 --durations 15
 
 test: $(DEVELOPED)
 	@$(MAKE) --no-print-directory --jobs 3 suite checked

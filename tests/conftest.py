@@ -16,6 +16,7 @@ import pytest
 from tests.servers import empty_database, postgres_running, unused_database, url_of
 from tests.tools.services import nats_server
 
+pytest_plugins = ["tests.processes"]
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
     *("ui", "faults", "server", "tools", "documents", "cli", "control", "field", "dsl"),

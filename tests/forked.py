@@ -305,7 +305,7 @@ def become(told: dict[str, Any], given: list[int], numbers: list[int], asked: in
     except BaseException:  # noqa: BLE001 - the interpreter shows it, whatever it is
         sys.excepthook(*sys.exc_info())
         code = 1
-    _end(code)
+    end(code)
 
 
 async def _child(source: socket.socket, *words: str, **options: Any) -> Any:
@@ -370,7 +370,7 @@ def _run(words: list[str], cwd: str) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def _end(code: int) -> NoReturn:
+def end(code: int) -> NoReturn:
     """As an interpreter ends, except that it does not take every imported module apart."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

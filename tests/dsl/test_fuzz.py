@@ -172,7 +172,7 @@ entries = st.dictionaries(st.sampled_from(WORDS), trees, max_size=6)
 
 def written(data: Any) -> str:
     """Aliases are left in: data used twice becomes an anchor."""
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    return str(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True))
 
 
 @short

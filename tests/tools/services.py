@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import socket
@@ -66,15 +67,16 @@ def answering(*routes: tuple[str, str, Handler]) -> Iterator[str]:
         thread.join(START_SECONDS)
 
 
-_ports = itertools.cycle(range(20_000, 32_000))
-for _ in range(100 * (os.getpid() % 120)):
-    next(_ports)
+@functools.cache
+def _ports() -> Iterator[int]:
+    first = 100 * (os.getpid() * 29 % 120)
+    return itertools.islice(itertools.cycle(range(20_000, 32_000)), first, None)
 
 
 def free_port() -> int:
     """A port on which nobody listens, and which nobody else is given before it is used: it is below
     those that the system chooses, and each process of a test run begins elsewhere."""
-    for port in _ports:
+    for port in _ports():
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", port))
             return port
