@@ -400,9 +400,10 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as asked:
         asked.set_inheritable(False)
+        gc.disable()  # None of what is imported is garbage.
         import_all()
-        gc.collect()
         gc.freeze()
+        gc.enable()
         wanted = serve(asked)
         asked.detach()
     become(wanted.told, wanted.given, wanted.numbers, wanted.source.detach())

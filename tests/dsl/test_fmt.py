@@ -381,7 +381,7 @@ def neighbours(text: str) -> dict[str, bool]:
     return found
 
 
-@generated(150)
+@generated(75)
 @given(documents())
 def test_any_document_keeps_its_meaning_and_every_comment_its_place(text: str) -> None:
     formatted = format_text(text)
