@@ -139,6 +139,41 @@ def test_a_failed_execution_exits_with_1_and_shows_the_error_and_what_was_printe
     assert "Traceback (most recent call last)" not in ran.stderr
 
 
+RULES = (
+    HEAD
+    + """\
+metadata: {name: rules, path: tests/rules}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: [ice, stock]
+  - step: ice
+    case: [{when: "{{ event.name == 'step.enter' }}", then: {skip: "out of {{ 'season' }}"}}]
+  - step: stock
+    tool: {kind: noop, result: 0}
+    case:
+      - when: "{{ event.name == 'call.done' }}"
+        then: {fail: {message: "{{ result }} in stock", code: E7, shelf: 3}}
+"""
+)
+
+
+def test_what_a_rule_says_of_a_skip_and_a_failure_is_shown_and_recorded(place):
+    place.write("rules.yaml", RULES)
+    ran = place.run("run", "rules.yaml")
+
+    assert ran.returncode == 1
+    assert "ice: skipped (out of season)" in ran.stderr
+    assert "0 in stock" in ran.stderr
+    [(execution_id, _)] = place.executions()
+    said = place.json("executions", "show", execution_id)["error"]
+    assert (said["message"], said["code"], said["details"]["shelf"]) == ("0 in stock", "E7", 3)
+    why = place.run("executions", "why", execution_id, "--step", "ice").stdout
+    assert "then it was skipped: out of season" in why
+    [skipped] = place.events(execution_id, "step.skipped")
+    assert skipped["reason"] == "out of season"
+
+
 def test_what_is_undone_after_a_failure_is_told_as_such(place):
     place.write("saga.yaml", SAGA)
 

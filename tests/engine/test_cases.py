@@ -17,12 +17,15 @@ from noetl.model.events import (
     CaseProcessed,
     CtxPatched,
     NextEvaluated,
+    StepFailed,
     StepPatched,
     StepSkipped,
     TaskDone,
     TimerSet,
     TokenCreated,
+    decode,
 )
+from noetl.model.net import encode
 from noetl.model.outcome import ok
 from noetl.templates import Scope
 from tests.engine.playing import Play, error, play, program_of
@@ -223,6 +226,52 @@ def test_skip_ends_the_run_and_takes_no_arc():
     assert played.status == "COMPLETED"
     assert [event.step for event in played.events(StepSkipped)] == ["start"]
     assert tokens(played) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("true", "a rule skipped it"),
+        ('""', "a rule skipped it"),
+        ("out of season", "out of season"),
+        ('"{{ event.name }} came"', "step.enter came"),
+        ("{reason: out of season}", "out of season"),
+        ("{}", "a rule skipped it"),
+    ],
+)
+def test_the_reason_of_a_skip_is_recorded(written, reason):
+    played = play(one_step(rule("step.enter", f"{{skip: {written}}}")))
+
+    assert [event.reason for event in played.events(StepSkipped)] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "code"),
+    [
+        ("no stock", "no stock", "failed_by_rule"),
+        ("{message: no stock}", "no stock", "failed_by_rule"),
+        ("{message: no stock, code: E7}", "no stock", "E7"),
+        ('{message: "no {{ event.name }}", code: 7}', "no step.enter", 7),
+        ("{error: no stock, code: E7}", "no stock", "E7"),
+        ("{error: {message: no stock, code: E7}}", "no stock", "E7"),
+        ("{message: no stock, code: true}", "no stock", "True"),
+        ("{message: no stock, shelf: 3}", "no stock", "failed_by_rule"),
+    ],
+)
+def test_the_message_and_the_code_of_a_fail_are_recorded(written, message, code):
+    played = play(one_step(rule("step.enter", f"{{fail: {written}}}")))
+
+    [failed] = played.events(StepFailed)
+    assert (failed.error.message, failed.error.code) == (message, code)
+    assert decode(msgspec.json.encode(failed)) == failed
+
+
+def test_nets_without_reasons_and_codes_have_the_bytes_of_before():
+    skips = encode(program_of(one_step(rule("step.enter", "{skip: true}"))).net)
+    fails = encode(program_of(one_step(rule("step.enter", "{fail: {message: no stock}}"))).net)
+
+    assert b'"actions":[{"do":"skip"}]' in skips
+    assert b'"actions":[{"do":"fail","error":"no stock"}]' in fails
 
 
 def test_a_worker_that_decided_on_a_step_that_is_none_fails_the_step():

@@ -12,6 +12,7 @@ from noetl.dsl.grammar import (
     WHOLE,
     Also,
     Anything,
+    AsWritten,
     Defined,
     Either,
     Field,
@@ -95,7 +96,7 @@ class _Result(Placed, title="a `result`"):
 
 
 class _Skip(Placed, title="a `skip`"):
-    reason: str | None = field(Text())
+    reason: Node | None = field(AsWritten(Text()), "Why the step is skipped.")
 
 
 ACTIONS: dict[str, Field] = {
@@ -113,7 +114,7 @@ ACTIONS: dict[str, Field] = {
     "skip": Field(
         Either(
             "true or a reason",
-            (is_text, Text()),
+            (is_text, AsWritten(Text())),
             (is_scalar, Flag()),
             (is_mapping, _Skip.shape),
         ),
@@ -302,7 +303,7 @@ def _action(building: Building, written: WrittenAction, label: str, frame: Frame
         case "next":
             return route(building, content, home)
         case "skip":
-            return Skip()
+            return Skip(reason=_reason(building, content, home))
         case "fail":
             return Fail(error=_error(building, content, home))
     return Run(task=_named_task(building, written, frame))
@@ -318,10 +319,25 @@ def _result(building: Building, written: _Result, home: Home) -> object:
     return template
 
 
+def _reason(building: Building, written: Node | _Skip | bool, home: Home) -> str | None:
+    if isinstance(written, bool):
+        return None
+    node = written.reason if isinstance(written, _Skip) else written
+    return building.value(node, Where.CASE, home) or None
+
+
 def _error(building: Building, node: Node | None, home: Home) -> object:
+    """The message, if that is all that is said; else a mapping with `message`."""
     if isinstance(node, nodes.Scalar) and isinstance(node.value, bool):
         return None
-    return building.value(nodes.field(node, "error", "message") or node, Where.CASE, home)
+    said = building.value(node, Where.CASE, home)
+    key = next((key for key in ("error", "message") if nodes.field(node, key)), None)
+    if key is None:
+        return said
+    message = said.pop(key)
+    if not said:
+        return message
+    return said | (message if isinstance(message, dict) else {"message": message})
 
 
 def _named_task(building: Building, written: WrittenAction, frame: Frame) -> Task:

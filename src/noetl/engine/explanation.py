@@ -64,6 +64,8 @@ class Entered(msgspec.Struct, kw_only=True):
     """Each with the event that placed it."""
     sources: dict[TokenId, Ended | None]
     state: ExecutionState
+    skipped: str | None = None
+    """Why a rule ended the run as skipped."""
 
 
 class Witness(msgspec.Struct, kw_only=True):
@@ -105,8 +107,11 @@ class Witness(msgspec.Struct, kw_only=True):
 
     def _enter(self, seq: int, fact: StepScheduled | StepSkipped) -> None:
         tokens = self._taken.get(fact.step_run_id, [])
-        if not tokens and isinstance(fact, StepSkipped):
-            return  # a rule ended a run that is known already
+        if isinstance(fact, StepSkipped) and fact.step_run_id in self.state.runs:
+            # A rule ended a run that is known already.
+            if self.entered is not None and self.entered.fact.step_run_id == fact.step_run_id:
+                self.entered.skipped = fact.reason
+            return
         sources: dict[TokenId, Ended | None] = {}
         for _, token in tokens:
             sent = self._placed[token.token_id][1]
@@ -206,6 +211,9 @@ class _Inquiry(NamedTuple):
         if fact.step_run_id in state.runs:
             outcome = "running"
         verb = "runs" if outcome == "running" else "ran"
+        if entered.skipped is not None:
+            outcome, verb = "skipped", "began"
+            reasons.append(f"then it was skipped: {entered.skipped}")
         number = f" (run {fact.number})" if fact.number > 1 else ""
         return self._document(
             outcome,

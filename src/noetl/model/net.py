@@ -149,8 +149,14 @@ class Route(Action, frozen=True, kw_only=True, tag="next"):
     delay: Amount | None = None
 
 
-class Skip(Action, frozen=True, kw_only=True, tag="skip"):
-    """End the step as skipped."""
+class Skip(Action, frozen=True, kw_only=True, tag="skip", omit_defaults=True):
+    """End the step as skipped.
+
+    A reason that is not written is not in the bytes: older nets, which knew none, keep their
+    digests.
+    """
+
+    reason: str | None = None
 
 
 AnyAction = (

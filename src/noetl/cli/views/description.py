@@ -342,7 +342,7 @@ def describe_action(action: AnyAction) -> str:
             delay = f" after {seconds(action.delay)}" if action.delay is not None else ""
             return f"go to {targets}{delay}"
         case Skip():
-            return "skip"
+            return "skip" if action.reason is None else f"skip: {brief(action.reason)}"
         case _:
             assert_never(action)
 

@@ -181,6 +181,7 @@ class FailProgram:
         self._otherwise = (
             "a policy rule failed the task" if of_task else f"rule {label} failed the step"
         )
+        self._code = None if of_task else _FAILED_BY_RULE
         self._error = compile_value(action.error)
         self.reads = self._error.reads
 
@@ -192,16 +193,35 @@ class FailProgram:
         if not isinstance(said, dict):
             return _failed_by_rule(str(said))
         message = str(said.get("message", said))
-        return TaskError(kind="client_error", code=said.get("code"), message=message, details=said)
+        code = _code(said.get("code", self._code))
+        return TaskError(kind="client_error", code=code, message=message, details=said)
+
+
+_FAILED_BY_RULE = "failed_by_rule"
 
 
 def _failed_by_rule(message: str) -> TaskError:
-    return TaskError(kind="client_error", code="failed_by_rule", message=message)
+    return TaskError(kind="client_error", code=_FAILED_BY_RULE, message=message)
+
+
+def _code(said: Any) -> str | int | None:
+    """A code as events hold it; a template may yield anything."""
+    if said is None or (isinstance(said, str | int) and not isinstance(said, bool)):
+        return said
+    return str(said)
 
 
 class SkipProgram:
     is_plain = True
-    reads = NO_PATHS
+
+    def __init__(self, action: Skip, label: str) -> None:
+        self._place = f"skip of {label}"
+        self._reason = compile_value(action.reason)
+        self.reads = self._reason.reads
+
+    def reason(self, scope: Scope) -> str:
+        said = self._reason.render(scope, self._place)
+        return "a rule skipped it" if said is None or said == "" else str(said)
 
 
 class MoveProgram:
@@ -367,7 +387,7 @@ def program_of(action: AnyAction, label: str, place: str, *, of_task: bool = Fal
         case Fail():
             return FailProgram(action, label, of_task=of_task)
         case Skip():
-            return SkipProgram()
+            return SkipProgram(action, label)
         case Call():
             return CallProgram(action, label)
         case Retry():
@@ -400,7 +420,7 @@ def perform(action: PlainProgram, chain: Chain, writing: Writing, default: NextP
             chain.error = action.error(scope, cause)
             return "stop"
         case SkipProgram():
-            chain.skipped = "a rule skipped it"
+            chain.skipped = action.reason(scope)
             return "stop"
         case _:
             raise AssertionError(f"{type(action).__name__} is not for a chain to perform")
