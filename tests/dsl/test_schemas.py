@@ -125,6 +125,14 @@ def test_we_agree_with_an_independent_validator(schema: Any, leaf: Any, value: A
     assert fits == Draft202012Validator(schema).is_valid(value), (schema, value)
 
 
+def test_what_others_add_to_a_schema_is_no_bound() -> None:
+    added = {"x--Items": 1, "x--Length": "long", "x--Properties": 0}
+
+    assert list(schemas.problems(added)) == []
+    for value in ([1, 2], "long", {"a": 1}):
+        assert schemas.Schema(added).wrong(value) is None
+
+
 def test_a_schema_that_never_ends_or_a_value_that_is_too_much_is_an_answer_and_no_hang() -> None:
     endless = schemas.Schema({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}})
     wide = {"anyOf": [{"$ref": "#"}] * 8, "type": "object"}

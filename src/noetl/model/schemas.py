@@ -255,7 +255,7 @@ class Schema:
                 return self._reference(given)
         if key in _NUMBERS:
             return partial(_bound, key, given)
-        return partial(_size, key, given) if key[3:] in _AMOUNTS else None
+        return partial(_size, key, given) if key in _AMOUNTS else None
 
     def _reference(self, reference: str) -> Check:
         def check(value: Any, at: Path, looks: _Looks) -> Wrong | None:
@@ -475,14 +475,14 @@ def _unique(value: Any, at: Path, looks: _Looks) -> Wrong | None:
 
 
 _AMOUNTS: dict[str, tuple[type[Sized], str]] = {
-    "Length": (str, "characters"),
-    "Items": (list, "elements"),
-    "Properties": (dict, "keys"),
+    **dict.fromkeys(("minLength", "maxLength"), (str, "characters")),
+    **dict.fromkeys(("minItems", "maxItems"), (list, "elements")),
+    **dict.fromkeys(("minProperties", "maxProperties"), (dict, "keys")),
 }
 
 
 def _size(key: str, bound: Any, value: Any, at: Path, looks: _Looks) -> Wrong | None:
-    kind, what = _AMOUNTS[key[3:]]
+    kind, what = _AMOUNTS[key]
     if not isinstance(value, kind):
         return None
     amount, is_least = len(value), key.startswith("min")
