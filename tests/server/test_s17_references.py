@@ -229,15 +229,30 @@ READ_BY_THE_SERVER = """
 """
 
 
-def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
-    """Somebody has removed it from the database: the execution ends, and says why."""
+PROMISED = """
+- step: start
+  tool: { kind: noop }
+  next: [end, wait]
+- step: end
+  loop: { in: [1, 2], iterator: n }
+  tool: { kind: python, code: "result = {'n': 7, 'rows': ['x' * 100_000]}" }
+- step: wait
+  spec: { eval_mode: on_event }
+  case: [{ when: "{{ event.name == 'go' }}", then: { skip: true } }]
+"""
+RESULT = "spec: { result: { schema: { properties: { results: { maxItems: 1 } } } } }"
+
+
+def error_without_bodies(text: str, steps: int) -> Any:
+    """Somebody has removed the results from the database when so many steps had ended or waited."""
 
     async def begun(settings: Settings) -> str:
         async with wiring.embedded(settings) as system:
             bench = Bench(system, settings, folder)
-            execution_id = await bench.start(playbook(READ_BY_THE_SERVER))
+            execution_id = await bench.start(text)
+            awaited = ["step.waiting", "step.done"]
             async with asyncio.timeout(PATIENCE):
-                while not (await system.store.log.events(execution_id, types=["step.waiting"])):
+                while len(await system.store.log.events(execution_id, types=awaited)) < steps:
                     await asyncio.sleep(0.02)
             return execution_id
 
@@ -254,8 +269,17 @@ def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
         execution_id = asyncio.run(begun(settings))
         with closing(sqlite3.connect(database)) as db, db:
             assert db.execute("DELETE FROM noetl_result").rowcount
-        error = asyncio.run(gone_on(settings, execution_id)).error
+        return asyncio.run(gone_on(settings, execution_id)).error
 
+
+def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
+    assert "has no result" in error_without_bodies(playbook(READ_BY_THE_SERVER), 2)["message"]
+
+
+def test_s17_an_execution_whose_result_is_gone_does_not_keep_its_promise():
+    error = error_without_bodies(playbook(PROMISED, executor=RESULT), 3)
+
+    assert error["message"].startswith("the result of the execution cannot be checked: ")
     assert "has no result" in error["message"]
 
 

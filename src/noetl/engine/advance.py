@@ -85,6 +85,7 @@ from noetl.model.inputs import (
 )
 from noetl.model.outcome import TaskError, error_from
 from noetl.model.state import TERMINAL, ExecutionState, Run, TimerState
+from noetl.templates import LostView
 
 Ended = tuple[tuple[StepDone | StepFailed, Run], ...]
 DELIVERIES_MAX = 20
@@ -542,11 +543,13 @@ def _broken_promise(turn: Turn) -> TaskError | None:
     schema = turn.program.result
     assert schema is not None
     found = turn.state.results.get(_last(turn.state))
-    value = found.value if found is not None else None
-    wrong = schema.wrong(at_hand(turn.program, value, turn.state.seal))
-    if wrong is None:
+    value = at_hand(turn.program, found.value if found is not None else None, turn.state.seal)
+    if isinstance(value, LostView):
+        message = f"the result of the execution cannot be checked: {value.why}"
+    elif wrong := schema.wrong(value):
+        message = f"the result of the execution breaks its schema: {wrong}"
+    else:
         return None
-    message = f"the result of the execution breaks its schema: {wrong}"
     return TaskError(kind="schema", code="result", message=message)
 
 

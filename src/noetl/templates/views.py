@@ -324,17 +324,17 @@ def at_path(value: object, path: str) -> object:
 class LostView(View):
     """A result whose body cannot be read: reading it fails and says why."""
 
-    __slots__ = ("_why",)
+    __slots__ = ("why",)
 
     def __init__(self, why: str) -> None:
-        self._why = why
+        self.why = why
 
     @property
     def plain(self) -> object:
-        raise EvaluationFailed(self._why)
+        raise EvaluationFailed(self.why)
 
     def get(self, key: object) -> object:
-        raise EvaluationFailed(self._why)
+        raise EvaluationFailed(self.why)
 
 
 class Group(tuple[object, list[object]]):
