@@ -23,7 +23,7 @@ TOOLS = tools()
 DOCS = (HERE.parents[1] / "docs" / "problems.md").read_text()
 NOT_SHOWN = {"yaml-too-large"}
 """An example of these would be as large as the problem."""
-OF_TRIGGERS = {"bad-cron", "unknown-timezone", "time-in-gap"}
+OF_TRIGGERS = {"bad-cron", "unknown-timezone", "time-in-gap", "playbook-is-a-file"}
 """No playbook causes these."""
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: example}\n"
 

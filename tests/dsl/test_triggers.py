@@ -76,6 +76,9 @@ WARNED = {
     "  cron: 30 2 * * *\n  timezone: Europe/Berlin\n": "6:9 time-in-gap",
     "  cron: 15 2 * * *\n  timezone: Australia/Lord_Howe\n": "6:9 time-in-gap",
     "  cron: 0 0 * * *\n  offset: 5m\n": "7:3 hint-ignored",
+    "  every: 1h\n  offset: 2h\n": "7:3 limit-applied",
+    "  every: 1h\n  offset: 1h\n": "7:3 limit-applied",
+    "  every: 1h\n  jitter: 2h\n": "7:3 limit-applied",
 }
 
 
@@ -96,6 +99,33 @@ def test_what_is_probably_not_meant_is_a_warning(spec: str):
 )
 def test_a_time_that_no_gap_touches_is_no_warning(spec: str):
     assert problems(spec) == []
+
+
+@pytest.mark.parametrize("spec", ["offset: 59m", "jitter: 1h", "offset: 1m\n  jitter: 5m"])
+def test_an_offset_and_a_jitter_within_the_interval_are_no_warning(spec: str):
+    assert problems(f"  every: 1h\n  {spec}\n") == []
+
+
+STARTS = {
+    "Schedule": "  playbook: %s\n  every: 1h\n",
+    "Hook": "  verify: none\n  target: {playbook: %s}\n",
+    "Consumer": "  source: {files: {url: 'file:///x'}}\n  target: {playbook: %s}\n",
+    "Notification": "  on: failed\n  target: {playbook: {path: %s}}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("Schedule", "5:13"), ("Hook", "6:22"), ("Consumer", "6:22"), ("Notification", "6:29")],
+)
+def test_what_starts_a_playbook_names_it_by_its_path(kind: str, place: str):
+    text = f"apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{name: s, path: t/s}}\nspec:\n"
+    text += STARTS[kind]
+
+    assert problems(text % "t/p") == []
+    assert problems(text % "t/s") == [f"{place} bad-value"]
+    assert problems(text % "t/a.yaml") == [f"{place} playbook-is-a-file"]
+    assert compiled(text % "t/a.yaml").is_valid
 
 
 def test_all_problems_are_reported_at_once_with_what_was_probably_meant():
@@ -210,6 +240,7 @@ BAD_HOOKS = {
     f"{SIGNED} '{{id}}{{body}}'}}}}\n{TO}": "5:49 missing-key",
     f"  verify: {{hmac: {{secret: s, header: X, timestamp: T}}}}\n{TO}": "5:18 bad-value",
     "  verify: none\n": "5:3 missing-key",
+    "  verify: none\n  playbook: t/p\n": "6:3 unknown-key",
     "  verify: none\n  target: {}\n": "6:11 missing-key",
     "  verify: none\n  target: {signal: go, wokload: {}}\n": "6:24 unknown-key",
     f"  verify: none\n{TO}  wait: soon\n": "7:9 bad-value",

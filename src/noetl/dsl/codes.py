@@ -33,7 +33,7 @@ WARNINGS = (
     *("unreachable-step", "shadowed-arc", "endless-cycle", "join-never-completes"),
     *("guarded-name", "unknown-name", "undefined-key", "error-falls-through"),
     *("undeclared-keychain", "limit-applied", "wait-never-ends", "not-waiting", "sugar-unbounded"),
-    "time-in-gap",
+    *("time-in-gap", "playbook-is-a-file"),
 )
 CODES: dict[str, Severity] = {
     **dict.fromkeys(ERRORS, "error"),

@@ -226,6 +226,10 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
                 "`mode` of the loop and of its `spec` are the same thing. Keep one of them.",
                 max(node.keys["mode"], spec.keys["mode"]),
             )
+        for key in ("mode", "max_in_flight"):
+            if nodes.field(spec, key) or nodes.field(node, key):
+                why = f"beside `{key}` of the loop or its `spec`, which wins. Keep one of them."
+                warn_unused(policy, (key,), why, look)
         self._check_mode(look)
         if "backpressure" in policy.entries and "cursor" not in node.entries:
             look.report.add(

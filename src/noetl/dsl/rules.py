@@ -53,7 +53,13 @@ from noetl.dsl.policies import (
     retry,
     retry_rules,
 )
-from noetl.dsl.routing import NEXT_ACTION, WrittenTarget, route
+from noetl.dsl.routing import (
+    NEXT_ACTION,
+    WrittenNextAction,
+    WrittenTarget,
+    WrittenTargets,
+    route,
+)
 from noetl.dsl.tasks import Frame, WrittenTask, nothing, sink_task, task
 from noetl.model.net import (
     AnyAction,
@@ -206,6 +212,17 @@ _THEN = define(
         "Write `{next: …}`.",
     ),
 )
+
+
+def next_actions(rules: tuple[WrittenRule, ...]) -> list[WrittenNextAction | WrittenTargets]:
+    """Every `next` of these rules."""
+    return [
+        action.content
+        for rule in rules
+        if isinstance(rule.then, WrittenChain)
+        for action in rule.then.actions
+        if action.name == "next"
+    ]
 
 
 class _RuleSpec(Placed, title="a case rule's `spec`"):

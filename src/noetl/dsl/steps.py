@@ -65,8 +65,8 @@ from noetl.dsl.policies import (
     default_retry,
     retry_rules,
 )
-from noetl.dsl.routing import NEXT, WrittenRouter, WrittenTargets, router
-from noetl.dsl.rules import CASE, case_settings, event_rules
+from noetl.dsl.routing import NEXT, WrittenNextAction, WrittenRouter, WrittenTargets, router
+from noetl.dsl.rules import CASE, case_settings, event_rules, next_actions
 from noetl.dsl.schemas import WrittenResult, result_schema
 from noetl.dsl.tasks import Frame, WrittenTask, WrittenTasks, pipeline, sink_task
 from noetl.dsl.walk import all_tasks
@@ -318,6 +318,7 @@ class WrittenStep(
             for rule in [one for one in self.case if one.priority]:
                 why = "without `spec: {branch_order: priority}`: rules are tried as written."
                 warn_unused(rule.node, ("priority",), why, look)
+        self._check_next_priorities(look)
         if "step" in keys and not {"tool", "next", "case"} & keys and self.step != "end":
             look.report.add(
                 "empty-step",
@@ -325,6 +326,17 @@ class WrittenStep(
                 " A place to end is `tool: {kind: noop}`.",
                 self.place,
             )
+
+    def _check_next_priorities(self, look: Inspection) -> None:
+        """A `next` has a priority among others only where one of them is deferred."""
+        written = [
+            one for one in next_actions(self.case or ()) if isinstance(one, WrittenNextAction)
+        ]
+        policies = {self.spec.next_policy, *(one.policy for one in written)}
+        if "defer" not in policies:
+            why = "without `policy: defer`: the first `next` that is reached wins."
+            for one in written:
+                warn_unused(one.node, ("priority",), why, look)
 
 
 _OF_CASE = ("case_mode", "branch_order", "next_policy")

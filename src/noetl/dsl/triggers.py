@@ -334,6 +334,10 @@ _TARGET = Either(
     (has_key("signal"), _SIGNAL_TARGET),
     (is_mapping, _START_TARGET),
 )
+_BELONGS_TO_TARGET = {
+    key: ("unknown-key", f"write `target: {{{key}: …}}`.")
+    for key in ("playbook", "workload", "signal", "match", "data")
+}
 HOOK_SPEC = Record(
     "a hook's `spec`",
     {
@@ -362,6 +366,7 @@ HOOK_SPEC = Record(
             "Deliveries that follow each other closely become one start.",
         ),
     },
+    astray=_BELONGS_TO_TARGET,
     makes=dict,
 )
 _HOOK_NAMES: dict[str, tuple[str, ...]] = {
@@ -454,6 +459,7 @@ CONSUMER_SPEC = Record(
             "How many of its executions may run at once. Default 100.",
         ),
     },
+    astray=_BELONGS_TO_TARGET,
     makes=dict,
 )
 _CONSUMER_NAMES: dict[str, tuple[str, ...]] = {
@@ -476,6 +482,7 @@ NOTIFICATION_SPEC = Record(
         "window": Field(Span(), "One message per path and kind of error in this time. Default 1h."),
         "target": Field(_START_TARGET, "The playbook that sends the message.", required=True),
     },
+    astray={key: _BELONGS_TO_TARGET[key] for key in ("playbook", "workload")},
     makes=dict,
 )
 _NOTIFICATION_NAMES: dict[str, tuple[str, ...]] = {
@@ -540,6 +547,7 @@ def compile_document(
     if isinstance(spec, nodes.Mapping):
         given = document["spec"]
         kind.rules(Look(report, zones or OnlyUtc()), spec, given)
+        _check_started(report, spec, given, path)
         if not report.has_errors:
             about = metadata.description or ""
             trigger = kind.makes(name=name, path=path, description=about, **given)
@@ -574,6 +582,32 @@ def _check_head(
             "missing-key", f"{title} needs `metadata.name` or `metadata.path`.", metadata.place
         )
     return names_of(metadata.name, metadata.path)
+
+
+def _check_started(
+    report: Report, spec: nodes.Mapping, given: dict[str, Any], own_path: str
+) -> None:
+    """A document starts another one, which it names by its path in the catalog."""
+    target = given.get("target")
+    started = target.playbook if isinstance(target, StartTarget) else given.get("playbook")
+    if not isinstance(started, PlaybookRef):
+        return
+    written = field(spec, "playbook") or field(field(spec, "target"), "playbook")
+    place = (field(written, "path") or written or spec).place
+    if started.path == own_path:
+        report.add(
+            "bad-value",
+            f'"{own_path[:60]}" is the path of this document itself, so no playbook can have it:'
+            " the catalog keeps one document under a path. Name the playbook to start.",
+            place,
+        )
+    elif started.path.endswith((".yaml", ".yml")):
+        report.add(
+            "playbook-is-a-file",
+            f'"{started.path[:60]}" is the name of a file; playbooks are started by their path in'
+            " the catalog. Write what the file has under `metadata.path`.",
+            place,
+        )
 
 
 def _check_templates(
@@ -642,8 +676,27 @@ def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
         report.add("bad-value", "`end` is not after `start`.", spec.keys["end"])
     _check_templates(report, spec, _SCHEDULE_NAMES)
     every = given.get("every")
+    if every:
+        _check_within(report, spec, given, every)
     given["offset"] = given.get("offset", 0.0) % every if every else 0.0
     _default_to_zero(given, "jitter")
+
+
+def _check_within(report: Report, spec: nodes.Mapping, given: dict[str, Any], every: float) -> None:
+    """`offset` and `jitter` move a start by less than the time between two starts."""
+    if given.get("offset", 0.0) >= every:
+        report.add(
+            "limit-applied",
+            "`offset` is less than `every`; of a longer one only what exceeds whole intervals"
+            f" counts, here {given['offset'] % every:g}s.",
+            spec.keys["offset"],
+        )
+    if given.get("jitter", 0.0) > every:
+        report.add(
+            "limit-applied",
+            "`jitter` is at most `every`: no start is as late as the next one.",
+            spec.keys["jitter"],
+        )
 
 
 def _default_to_zero(given: dict[str, Any], key: str) -> None:
