@@ -17,6 +17,7 @@ from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.model.net import Net, decode, digest, encode
 from noetl.tools.registry import tools
+from tests.dsl.compiling import found
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "good").glob("*.yaml"))
@@ -220,3 +221,16 @@ workflow:
 def test_there_are_many_good_files():
     assert len(FILES) >= FILES_MIN
     assert len(PAIRS) >= FILES_MIN
+
+
+EMPTY = {
+    "to of a rule without do": "tool: {a: {kind: noop, spec: {policy: {rules: [{else: {then: "
+    "{set_ctx: {a: 1}, to: }}}]}}}}",
+    "a longest wait without a wait": "tool: {kind: noop}, retry: {max_attempts: 3, max_delay: }",
+    "kinds beside a condition": "tool: {kind: noop}, retry: {on: , when: '{{ error.retryable }}'}",
+}
+
+
+@pytest.mark.parametrize("written", EMPTY.values(), ids=EMPTY)
+def test_a_key_without_a_value_counts_as_not_written(written):
+    assert found(f"- {{step: start, {written}}}") == []

@@ -812,7 +812,7 @@ def refuse_both(
 def warn_unused(node: nodes.Mapping, keys: Iterable[str], why: str, look: Inspection) -> None:
     """Report the keys of a mapping that others in it leave without effect."""
     for key in keys:
-        if key in node.entries:
+        if not nodes.is_null(node.entries.get(key)):
             look.report.add("unused-key", f"`{key}` has no effect {why}", node.keys[key])
 
 

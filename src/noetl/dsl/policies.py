@@ -145,11 +145,12 @@ class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
 
     def check(self, look: Inspection) -> None:
         """What belongs to one action stands beside that action."""
+        entries = self.node.entries
         for action, keys in _OF_ACTION.items():
-            written = [key for key in keys if key in self.node.entries]
+            written = [key for key in keys if not nodes.is_null(entries.get(key))]
             if not written or self.do == action:
                 continue
-            if "do" not in self.node.entries:
+            if nodes.is_null(entries.get("do")):
                 look.report.add(
                     "missing-key",
                     f"`{written[0]}` belongs to `do: {action}`, and this rule has no `do`: it would"
@@ -160,7 +161,7 @@ class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
                 why = f"beside `do: {self.do}`: it belongs to `do: {action}`."
                 warn_unused(self.node, written, why, look)
         if self.do == "retry":
-            has_wait = bool({"delay", "backoff"} & self.node.entries.keys())
+            has_wait = bool({"delay", "backoff"} & entries.keys())
             _check_waits(self.node, self.backoff, has_wait, look)
 
 
