@@ -243,10 +243,11 @@ PROMISED = """
 RESULT = "spec: { result: { schema: { properties: { results: { maxItems: 1 } } } } }"
 
 
-def error_without_bodies(text: str, steps: int) -> Any:
-    """Somebody has removed the results from the database when so many steps had ended or waited."""
+def gone_on(text: str, steps: int, *, without_bodies: bool = False) -> Run:
+    """An execution that goes on in another process when so many steps had ended or waited; perhaps
+    somebody has removed its results from the database."""
 
-    async def begun(settings: Settings) -> str:
+    async def begun() -> str:
         async with wiring.embedded(settings) as system:
             bench = Bench(system, settings, folder)
             execution_id = await bench.start(text)
@@ -256,7 +257,7 @@ def error_without_bodies(text: str, steps: int) -> Any:
                     await asyncio.sleep(0.02)
             return execution_id
 
-    async def gone_on(settings: Settings, execution_id: str) -> Run:
+    async def ended(execution_id: str) -> Run:
         async with wiring.embedded(settings) as system:
             await system.executions.signal(execution_id, "go", {})
             return await Bench(system, settings, folder).ended(execution_id)
@@ -266,21 +267,31 @@ def error_without_bodies(text: str, steps: int) -> Any:
         settings = msgspec.structs.replace(
             Settings.from_environment({}), database_url=f"sqlite:///{database}"
         )
-        execution_id = asyncio.run(begun(settings))
-        with closing(sqlite3.connect(database)) as db, db:
-            assert db.execute("DELETE FROM noetl_result").rowcount
-        return asyncio.run(gone_on(settings, execution_id)).error
+        execution_id = asyncio.run(begun())
+        if without_bodies:
+            with closing(sqlite3.connect(database)) as db, db:
+                assert db.execute("DELETE FROM noetl_result").rowcount
+        return asyncio.run(ended(execution_id))
 
 
 def test_s17_a_body_that_is_gone_fails_the_step_that_reads_it():
-    assert "has no result" in error_without_bodies(playbook(READ_BY_THE_SERVER), 2)["message"]
+    done = gone_on(playbook(READ_BY_THE_SERVER), 2, without_bodies=True)
+
+    assert "has no result" in done.error["message"]
 
 
 def test_s17_an_execution_whose_result_is_gone_does_not_keep_its_promise():
-    error = error_without_bodies(playbook(PROMISED, executor=RESULT), 3)
+    message = gone_on(playbook(PROMISED, executor=RESULT), 3, without_bodies=True).error["message"]
 
-    assert error["message"].startswith("the result of the execution cannot be checked: ")
-    assert "has no result" in error["message"]
+    assert message.startswith("the result of the execution cannot be checked: ")
+    assert "has no result" in message
+
+
+def test_a_large_result_is_checked_against_its_schema_also_by_another_process():
+    text = PROMISED.replace("end", "last").replace("  loop: { in: [1, 2], iterator: n }\n", "")
+    promise = "spec: { result: { schema: { type: object, required: [n] } } }"
+
+    assert gone_on(playbook(text, executor=promise), 3).document["status"] == "COMPLETED"
 
 
 # --- Executions of older date ------------------------------------------------------------------

@@ -17,6 +17,7 @@ import msgspec
 
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
+from noetl.engine.advance import result_step
 from noetl.engine.evolve import evolve
 from noetl.engine.program import Program
 from noetl.engine.scope import local_names
@@ -297,7 +298,7 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
     is_read = reads & (OWN_RESULT | busy) or "steps" in reads or program.result is not None
     wanted = [*coming] if is_read else []
-    named = reads | {"end"} if program.result is not None else reads
+    named = reads | {result_step(state)} if program.result is not None else reads
     for name in state.results if "steps" in reads else named & state.results.keys():
         result = state.results[name]
         wanted += [result.value, *result.tasks.values()]

@@ -517,7 +517,7 @@ def finish_if_over(turn: Turn) -> bool:
         if broken is None:
             finish(turn, "COMPLETED")
         else:
-            turn.record(WorkflowFailing(at=turn.at, error=broken, step=_last(state)))
+            turn.record(WorkflowFailing(at=turn.at, error=broken, step=result_step(state)))
         return True
     ends_by = "cancel" if state.cancelling else "failure"
     undoes = bool(state.undo) and ends_by in turn.program.net.executor.compensate_on
@@ -533,7 +533,7 @@ def finish_if_over(turn: Turn) -> bool:
     return True
 
 
-def _last(state: ExecutionState) -> str:
+def result_step(state: ExecutionState) -> str:
     """The step whose result is that of the execution."""
     return END if END in state.results else state.last_step
 
@@ -542,7 +542,7 @@ def _broken_promise(turn: Turn) -> TaskError | None:
     """Why the result is not what the playbook promises (`executor.spec.result`)."""
     schema = turn.program.result
     assert schema is not None
-    found = turn.state.results.get(_last(turn.state))
+    found = turn.state.results.get(result_step(turn.state))
     value = at_hand(turn.program, found.value if found is not None else None, turn.state.seal)
     if isinstance(value, LostView):
         message = f"the result of the execution cannot be checked: {value.why}"
@@ -556,7 +556,7 @@ def _broken_promise(turn: Turn) -> TaskError | None:
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:
     """End it, once and for all."""
     state = turn.state
-    found = state.results.get(_last(state))
+    found = state.results.get(result_step(state))
     result = found.value if found is not None and status == "COMPLETED" else None
     turn.record(WorkflowFinished(at=turn.at, status=status, result=result, error=error))
     turn.record(ExecutionProcessed(at=turn.at, status=status))
