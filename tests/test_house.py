@@ -6,6 +6,7 @@ import-linter's; tools, settings and their pages have tests of their own.
 
 import ast
 import inspect
+import itertools
 import re
 import subprocess
 from collections import Counter
@@ -480,3 +481,63 @@ def test_what_might_be_simplified_is_found(monkeypatch: pytest.MonkeyPatch):
         ["noetl.control.b:3 Wide: 16"],
         ["noetl.errors:1 loose"],
     ]
+
+
+SECRET_FIELD = re.compile(
+    r"(^|_)(password|passphrase|login|secrets?|token|private_key|access_key|api_key)$"
+)
+NO_SECRETS = {
+    ("Lease", "token"): "The fence of a lease, which follows from the id of its command.",
+    ("LeaseTerms", "token"): "The same, over the API.",
+    ("Report", "token"): "The same, from a worker.",
+    ("Verify", "secrets"): "Names of credentials.",
+}
+PLAIN = re.compile(r"\b(str|bytes|dict|Mapping|Any)\b")
+PRINTED = {"Struct", "NamedTuple"}
+
+
+def test_what_holds_secrets_does_not_print_them():
+    """Structs and tuples print their fields, so a log line or traceback would show them."""
+    classes = {
+        node.name: node
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def lineage(node: ast.ClassDef) -> Iterator[ast.ClassDef | str]:
+        yield node
+        for base in node.bases:
+            name = ast.unparse(base).split("[")[0].split(".")[-1]
+            if name in classes and classes[name] is not node:
+                yield from lineage(classes[name])
+            else:
+                yield name
+
+    shown = []
+    for path in SOURCES:
+        for node in nodes_of(path):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            above = list(lineage(node))
+            names = {name for name in above if isinstance(name, str)}
+            bodies = [one.body for one in above if isinstance(one, ast.ClassDef)]
+            if not names & PRINTED or any(map(prints_itself, itertools.chain(*bodies))):
+                continue
+            shown += [
+                f"{name_of(path)}:{field.lineno}: {node.name}.{field.target.id}"
+                for field in node.body
+                if isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and SECRET_FIELD.search(field.target.id)
+                and PLAIN.search(ast.unparse(field.annotation))
+                and (node.name, field.target.id) not in NO_SECRETS
+            ]
+
+    assert shown == [], "write `__repr__ = without_values`"
+
+
+def prints_itself(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.FunctionDef):
+        return statement.name == "__repr__"
+    return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__repr__"

@@ -16,6 +16,7 @@ import msgspec
 
 from noetl.cli.output import as_text, one_line, printable, say
 from noetl.errors import BadSetting
+from noetl.model.secrets import without_values
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -174,6 +175,8 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     url: str
     token: str | None = None
+
+    __repr__ = without_values
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

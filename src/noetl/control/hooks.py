@@ -47,6 +47,7 @@ from noetl.errors import (
     UndefinedValue,
 )
 from noetl.model.ids import ExecutionId
+from noetl.model.secrets import without_values
 from noetl.model.triggers import (
     Hook,
     PlaybookRef,
@@ -96,6 +97,9 @@ class Known(NamedTuple):
     missing: tuple[str, ...]
     """Credentials that are not there, or not for this hook."""
 
+    def __repr__(self) -> str:
+        return without_values(self)
+
 
 class Delivery(NamedTuple):
     """A request to a hook. Names of headers are in lower case."""
@@ -103,6 +107,9 @@ class Delivery(NamedTuple):
     headers: Mapping[str, str]
     query: Mapping[str, str]
     body: bytes
+
+    def __repr__(self) -> str:
+        return without_values(self)
 
 
 class Taken(NamedTuple):

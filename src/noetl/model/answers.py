@@ -16,6 +16,7 @@ from noetl.model.commands import Command
 from noetl.model.facts import Source
 from noetl.model.ids import CommandId
 from noetl.model.problems import Problem
+from noetl.model.secrets import without_values
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -610,6 +611,8 @@ class ApiTokenCreated(Document, frozen=True, kw_only=True):
     roles: tuple[str, ...]
     token: str
 
+    __repr__ = without_values
+
 
 class AuditDocument(Document, frozen=True, kw_only=True):
     """An entry of the audit log: who read or changed what."""
@@ -650,6 +653,8 @@ class SignedIn(Document, frozen=True, kw_only=True):
     token: str
     expires_at: str | None
     user: Account
+
+    __repr__ = without_values
 
 
 class SignedOut(Document, frozen=True, kw_only=True):
@@ -801,6 +806,8 @@ class CachedToken(Document, frozen=True, kw_only=True):
 
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=30 * 24 * 3600.0)]
+
+    __repr__ = without_values
 
 
 class Moment(Document, frozen=True, kw_only=True):

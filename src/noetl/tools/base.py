@@ -10,6 +10,7 @@ import msgspec
 
 from noetl.model.older_forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
+from noetl.model.secrets import without_values
 from noetl.model.toolshape import ToolShape as ToolShape  # plug-ins import it from here
 
 if TYPE_CHECKING:
@@ -175,9 +176,13 @@ def about(help_text: str) -> msgspec.Meta:
 class ToolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every tool's config: what a playbook writes beside `kind`, after rendering."""
 
+    __repr__ = without_values
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the structured values inside a config."""
+
+    __repr__ = without_values
 
 
 # --- Values that several kinds take ------------------------------------------------------------

@@ -20,6 +20,7 @@ from noetl.model.answers import (
     UserKept,
     UserList,
 )
+from noetl.model.secrets import without_values
 
 Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -31,6 +32,8 @@ class NewUser(Body, frozen=True, kw_only=True):
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
     roles: tuple[str, ...]
     email: str = ""
+
+    __repr__ = without_values
 
 
 class NewToken(Body, frozen=True, kw_only=True):

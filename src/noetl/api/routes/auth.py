@@ -22,6 +22,7 @@ from noetl.model.answers import (
     SignedIn,
     SignedOut,
 )
+from noetl.model.secrets import without_values
 from noetl.store.access import SESSION_SECONDS
 
 _FORWARDED_PROTO = re.compile(r'(?i)\bproto\s*=\s*"?(\w+)')
@@ -37,6 +38,8 @@ class Login(Body, frozen=True, kw_only=True):
 
     user: Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
     password: Annotated[str, msgspec.Meta(max_length=PASSWORD_MAX)]
+
+    __repr__ = without_values
 
 
 async def login(services: Services, caller: Caller, *, body: Login) -> Reply[SignedIn]:

@@ -15,6 +15,7 @@ import msgspec
 import psycopg
 
 from noetl.model.outcome import ErrorKind
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.duckdb import Attach
 from noetl.tools.failures import Failed, failed_with
@@ -46,6 +47,8 @@ class Attached(msgspec.Struct, frozen=True):
     password: str = ""
     login: dict[str, str] = {}
     """How to reach the same PostgreSQL without DuckDB."""
+
+    __repr__ = without_values
 
     @property
     def on_server(self) -> bool:

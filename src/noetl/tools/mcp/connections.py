@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from noetl.model.outcome import ErrorKind
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import bearer, fields_of
 from noetl.tools.failures import Failed
@@ -84,6 +85,8 @@ class HttpConnection(msgspec.Struct):
     headers: dict[str, str]
     session: str | None = None
     number: int = 0
+
+    __repr__ = without_values
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self.number += 1

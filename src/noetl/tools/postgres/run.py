@@ -12,6 +12,7 @@ import psycopg
 from psycopg.errors import Diagnostic
 
 from noetl.model.outcome import Outcome, ok
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
 from noetl.tools.files.objects import is_object, parts_of, stored
@@ -109,6 +110,8 @@ class Task(msgspec.Struct):
     connection: psycopg.AsyncConnection[Any] = None  # type: ignore[assignment]  # while it runs
     marks: str = ""
     """The table of effects that have happened, with its schema."""
+
+    __repr__ = without_values
 
     async def run(self, total: float | None) -> Outcome:
         async with asyncio.timeout(total):

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import needed, text_field
 from noetl.tools.failures import Failed
@@ -42,6 +43,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     project: str | None = None
     fields: Mapping[str, Any] = {}
     """The fields of the credential for the secret manager."""
+
+    __repr__ = without_values
 
 
 Manager = Callable[[Wanted, ToolContext], Awaitable[dict[str, Any]]]

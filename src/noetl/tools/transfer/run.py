@@ -16,6 +16,7 @@ import psycopg
 
 from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, failed_with, guarded, known_failure
 from noetl.tools.files.formats import form_of
@@ -86,6 +87,8 @@ class Prepared(msgspec.Struct, frozen=True):
     login: dict[str, str] = {}
     path: Path | None = None
     form: str = ""
+
+    __repr__ = without_values
 
 
 async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Prepared:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import keep_token, known_token
 from noetl.tools.failures import Failed
@@ -25,6 +26,9 @@ class Proof(NamedTuple):
     params: dict[str, str] = {}
     token_key: str = ""
     """The cache key of the token, if it came from there."""
+
+    def __repr__(self) -> str:
+        return without_values(self)
 
 
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]

@@ -22,6 +22,7 @@ from yarl import URL
 
 from noetl.errors import BadRequest, NotFound
 from noetl.model.outcome import Outcome, TaskError
+from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused, failed_with
@@ -146,6 +147,9 @@ class Prepared(NamedTuple):
     proof: Proof
     timeout: aiohttp.ClientTimeout
     tls: ssl.SSLContext | bool
+
+    def __repr__(self) -> str:
+        return without_values(self)
 
 
 async def run(config: Request, context: ToolContext) -> Outcome:
