@@ -29,8 +29,7 @@ OF_RUN = "noetl-run-"
 
 
 def pytest_configure() -> None:
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # The others have what the first one chose.
-        _choose_places()
+    _choose_places()
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
     # Thousands of tests are made here, and none of them is garbage: see below.
