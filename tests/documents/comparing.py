@@ -33,6 +33,7 @@ OF_ANY_RUN = {
     "command_id": "under which command it was done; see OF_THE_HANDING_OUT",
     "report": "in which of its reports the worker told it, which is a matter of time",
     "settled": "whether that report brought the end of a call",
+    "told": "how much of the output of a call was in task.log before its end",
 }
 """Fields that differ between any two runs of the same text."""
 OF_THE_HANDING_OUT = {
