@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
+from nats.errors import NoRespondersError
+
+from noetl.store.nats import connection
+from noetl.store.nats.connection import NatsConnection
 from tests.servers import nats_running
 from tests.stopwatch import PATIENCE
 from tests.store.test_sessions import connected
@@ -22,3 +27,56 @@ async def test_a_lost_connection_is_noticed_though_the_library_does_not_tell(tmp
             async with asyncio.timeout(PATIENCE):
                 while line.is_connected:
                     await asyncio.sleep(0.05)
+
+
+class Refusing:
+    """As the library's client: before Python 3.12, a cancellation that comes together with an error
+    is lost in its `asyncio.wait_for`, and the error is raised.
+    """
+
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def connect(self, *_: object, **__: object) -> None:
+        return
+
+    async def request(self) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        raise NoRespondersError
+
+    async def close(self) -> None:
+        return
+
+
+async def test_a_request_that_is_cancelled_as_it_fails_is_cancelled(monkeypatch):
+    client = Refusing()
+    monkeypatch.setattr(connection, "Client", lambda: client)
+    async with connected("nats://nowhere") as line:
+
+        async def ask() -> None:
+            async with line.asking():
+                await client.request()
+
+        asking = asyncio.create_task(ask())
+        await client.asked.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+
+        assert asking.cancelled()
+
+
+async def test_who_is_told_to_stop_connecting_as_it_fails_stops(monkeypatch):
+    client = Refusing()
+    monkeypatch.setattr(client, "connect", lambda *_, **__: client.request())
+    monkeypatch.setattr(connection, "Client", lambda: client)
+    connecting = asyncio.create_task(NatsConnection(["nats://nowhere"]).run())
+    await client.asked.wait()
+    connecting.cancel()
+    await asyncio.wait([connecting], timeout=PATIENCE)
+
+    assert connecting.cancelled()

@@ -71,6 +71,7 @@ class NatsConnection:
                 self._client = None
                 self._connected.clear()
                 await _close(client)
+            heed_cancellation()
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def wait_for_connection(self) -> None:
@@ -89,6 +90,7 @@ class NatsConnection:
             async with asyncio.timeout(seconds):
                 yield client
         except FORESEEN as error:
+            heed_cancellation()
             self.failures += 1
             raise self.away(str(error) or type(error).__name__) from error
         heed_cancellation()
@@ -105,7 +107,7 @@ def heed_cancellation() -> None:
     """Re-raise a cancellation that the library may have lost.
 
     Before Python 3.12 its `asyncio.wait_for` drops a cancellation that coincides with the awaited
-    result, and an endless loop of requests would never end.
+    result or error, and an endless loop of requests would never end.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
