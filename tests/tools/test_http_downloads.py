@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from noetl.settings import Settings
-from noetl.tools.files.results import in_memory
+from noetl.tools.files.results import Files, in_memory
 from noetl.tools.rules import Rules
 from noetl.wiring import tool_rules
 from tests.tools.running import SEAL, elsewhere, failure, on_bench, ran
@@ -82,3 +82,12 @@ def test_s14_the_egress_policy_is_the_operators(web):
     assert failure(outcome)[0] == "client_error"
     assert "egress policy" in failure(outcome)[1]
     assert web.seen == []
+
+
+def test_a_download_to_a_file_needs_no_directory_besides(web, tmp_path, monkeypatch):
+    monkeypatch.setattr(Files, "folder", property(lambda _: 1 / 0))
+    place = tmp_path / "f.txt"
+
+    ran("http", {"url": f"{web.url}/large?size=7", "download": str(place)})
+
+    assert place.read_text() == "x" * 7

@@ -549,8 +549,8 @@ async def saved(
 ) -> dict[str, Any]:
     """Save the body. Returns a reference, or the path of the file."""
     media = answer.headers.get("Content-Type", "")
-    path = context.files.folder / "download"
     if config.download is True:
+        path = context.files.folder / "download"
         await _written(answer, path, context)
         form = config.decode if config.decode != "auto" else form_of_media(media)
         if form == "bytes":
@@ -559,6 +559,7 @@ async def saved(
     address = str(config.download)
     if is_object(address):
         url_of_store, key = parts_of(address)
+        path = context.files.folder / "download"
         size, checksum = await _written(answer, path, context)
         await stored(path, url_of_store, key, config.store_auth, context)
     else:
