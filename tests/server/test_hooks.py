@@ -259,6 +259,25 @@ def test_a_delivery_that_does_not_fit_is_a_422_that_says_no_more(hooks: Server):
     assert "hook.body" not in answer.raw.decode()
 
 
+@pytest.mark.parametrize("body", [b'{"a": ', b"\xff\xfe", b""])
+def test_a_body_that_is_said_to_be_json_and_is_not_is_the_reason_that_is_told(
+    hooks: Server, body: bytes
+):
+    spec = "{verify: none, target: {playbook: hooks/echo, workload: {said: '{{ hook.body.a }}'}}}"
+    name = f"torn{len(body)}"
+    hooks.post("/api/catalog/register", {"content": hook(name, spec)})
+    answer = call(hooks, name, body, {"Content-Type": "application/json"})
+
+    def reasons() -> list[str]:
+        shown = hooks.get(f"/api/hooks/hooks/{name}?deliveries=10")["deliveries"]
+        return [one["reason"] for one in shown]
+
+    assert answer.status == 422
+    until(reasons, "the delivery is noted")
+    [reason] = reasons()
+    assert reason.startswith("its body is said to be application/json and is not: ")
+
+
 def test_what_is_no_hook_is_not_found(hooks: Server):
     assert call(hooks, "nothing", {}).status == 404
     assert hooks.ask("GET", "/hooks/hooks/github").status == 405

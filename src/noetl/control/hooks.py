@@ -74,6 +74,7 @@ SECRET_FIELDS = ("secret", "signing_secret", "webhook_secret", "token", "passwor
 HIDDEN = frozenset({"authorization", "cookie", "proxy-authorization"})
 """Headers that no playbook is shown, beside the one with the signature."""
 FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -367,6 +368,18 @@ def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:
         "headers": {name: value for name, value in headers.items() if name not in hidden},
         "query": dict(delivery.query),
     }
+
+
+def broken_json(delivery: Delivery) -> str:
+    """What is wrong with a body that is said to be JSON; empty if nothing is."""
+    media = delivery.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != JSON and not media.endswith("+json"):
+        return ""
+    try:
+        msgspec.json.decode(delivery.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"its body is said to be {media} and is not: {error}"
+    return ""
 
 
 def _id_of(hook: Hook, headers: Mapping[str, str], body: Any) -> str:

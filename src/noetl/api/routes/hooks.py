@@ -14,7 +14,7 @@ import msgspec
 from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services
 from noetl.api.routes.trigger_documents import Documents, target_words
 from noetl.control import documents
-from noetl.control.hooks import Delivery, Known, Taken
+from noetl.control.hooks import Delivery, Known, Taken, broken_json
 from noetl.control.trigger_documents import TriggerState
 from noetl.errors import (
     BadRequest,
@@ -70,7 +70,7 @@ async def deliver(
     except StoreError:
         raise
     except NoetlError as error:
-        return await _failed(services, path, error)
+        return _failed(services, path, delivery, error)
     services.metrics.deliveries.inc(taken.status)
     hooks.deliveries.note(path, taken.status, *taken.execution_ids[:1])
     return await _answer(services, known, taken)
@@ -83,11 +83,14 @@ async def _refused(services: Services, caller: Caller, path: str) -> Unauthentic
     return Unauthenticated("this delivery is not accepted.")
 
 
-async def _failed(services: Services, path: str, error: NoetlError) -> Reply[DeliveryAnswer]:
+def _failed(
+    services: Services, path: str, delivery: Delivery, error: NoetlError
+) -> Reply[DeliveryAnswer]:
     """The sender learns only whether to try again; the log has the reason."""
     services.metrics.deliveries.inc("failed")
-    services.hooks.deliveries.note(path, "failed", reason=str(error))
-    logger.error('a delivery to hook "%s" cannot be accepted: %s', path, error)
+    reason = "; ".join(filter(None, (broken_json(delivery), str(error))))
+    services.hooks.deliveries.note(path, "failed", reason=reason)
+    logger.error('a delivery to hook "%s" cannot be accepted: %s', path, reason)
     fits = not isinstance(error, BadRequest | EvaluationFailed)
     message = "this delivery cannot be accepted now." if fits else "this delivery does not fit."
     said = ErrorAnswer(error=Error(code="hook_failed", message=message))
