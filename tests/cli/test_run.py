@@ -342,6 +342,34 @@ def test_ctrl_c_cancels_the_execution_and_the_process_ends_with_130(place):
     assert place.query("SELECT * FROM noetl_command") == []
 
 
+INTERRUPTED_EARLY = """\
+import sys
+from noetl.cli import main
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "noetl.cli.commands":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_loads_is_quiet(tmp_path):
+    ran = subprocess.run(
+        [COMMAND[0], "-c", INTERRUPTED_EARLY],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 def test_an_execution_that_died_is_resumed_and_goes_on_where_it_was(place):
     process = place.start("run", "slow.yaml", "--set", "seconds=1")
     wait_for(process, "wait: started")

@@ -22,8 +22,11 @@ def main() -> NoReturn:
     # when the interpreter ends is needed: libraries such as DuckDB report objects that it does not
     # free as leaked.
     gc.set_threshold(200_000, 20, 20)
-    from noetl.cli.commands import noetl
-    from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected
+    try:
+        from noetl.cli.commands import noetl
+        from noetl.errors import BadRequest, BadSetting, NoetlError, PlaybookRejected
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)  # nothing has begun
 
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot encode must not end the command.
