@@ -424,9 +424,12 @@ async def worker_of(
     control: Control,
     settings: Settings,
     *,
+    worker_id: str,
+    pool: str,
     slots: int,
+    now: Callable[[], float],
+    spans: Spans | None,
     added: Sequence[Tool] = (),
-    **about: Any,
 ) -> AsyncIterator[Worker]:
     """A worker for a control plane, here or elsewhere, with what its tools share."""
     from noetl.tools.registry import tools
@@ -434,7 +437,17 @@ async def worker_of(
 
     resources, sources = for_worker(settings, slots)
     try:
-        yield Worker(control, tools(added), resources, slots=slots, sources=sources, **about)
+        yield Worker(
+            control,
+            tools(added),
+            resources,
+            worker_id=worker_id,
+            pool=pool,
+            slots=slots,
+            now=now,
+            sources=sources,
+            spans=spans,
+        )
     finally:
         await resources.close()
 

@@ -31,7 +31,7 @@ workflow:
       - when: "{{ event.name == 'approval.received' }}"
         then: {result: {value: "{{ event.data.number }}"}}
 """
-BASE = 400
+BASE = 1000
 """Executions that are there before anything is measured: caches are full then."""
 IDLE_SECONDS = 3.0
 """Longer than anything takes that is looked at while executions wait."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.effort import IS_LONG
 from tests.faults.cluster import Served, playbook, start_many, until
 from tests.faults.runs import is_running
 
@@ -186,7 +185,7 @@ def damage(served: Served, execution_id: str) -> None:
 
 # --- T37 ---------------------------------------------------------------------------------------
 
-SUBMITS = 500 if IS_LONG else 150
+SUBMITS = 500
 IN_FLIGHT = 2
 SLOTS = 8
 LIMITED = playbook(
@@ -203,7 +202,7 @@ LIMITED = playbook(
 )
 
 
-def test_t37_limits_hold_under_many_submits_at_once(served: Served):
+def test_t37_limits_hold_under_hundreds_of_submits_at_once(served: Served):
     server, effects = served.server, served.effects
     effects.seconds = 0.01
     before = effects.total

@@ -1,4 +1,4 @@
-"""T34: thousands of executions that wait cost no task, no query, and next to no memory."""
+"""T34: ten thousand executions that wait cost no task, no query, and next to no memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import subprocess
 import sys
 
 from tests.cli.conftest import clean_environment
-from tests.effort import IS_LONG
 from tests.examples.system import ROOT, temporary_folder
 
-WAITING = 10_000 if IS_LONG else 4_000
+WAITING = 10_000
 BYTES_MAX = 5 * 1024
 SECONDS_MAX = 300
 
 
-def test_t34_thousands_of_waiting_executions_cost_next_to_nothing():
+def test_t34_ten_thousand_waiting_executions_cost_next_to_nothing():
     with temporary_folder() as folder:
         ran = subprocess.run(
             [sys.executable, "-m", "tests.faults.many_waiting", str(folder), str(WAITING)],
