@@ -99,7 +99,9 @@ def test_noetl_run_starts_nothing_by_itself(noetl, tmp_path: Path):
 def test_a_schedule_that_is_wrong_is_not_kept_and_the_others_are(noetl, tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLAYBOOK)
     (tmp_path / "s.yaml").write_text(SCHEDULE.replace("every", "evry"))
-    (tmp_path / "t.yaml").write_text(SCHEDULE.replace("web/s", "web/p"))
+    (tmp_path / "t.yaml").write_text(
+        SCHEDULE.replace("web/p", "web/other").replace("web/s", "web/p")
+    )
     ran = noetl("register", ".")
 
     assert ran.code == 2

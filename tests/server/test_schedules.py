@@ -68,9 +68,8 @@ def test_the_catalog_lists_documents_by_kind_and_no_path_has_two(dev: Server):
     register(dev, SCHEDULE.replace("web/s", "web/kinds").replace("1s", "1h"))
     entries = dev.post("/api/catalog/list", {"resource_type": "schedule"})["entries"]
     assert {entry["kind"] for entry in entries} == {"Schedule"}
-    taken = dev.ask(
-        "POST", "/api/catalog/register", {"content": SCHEDULE.replace("web/s", "web/p")}
-    )
+    text = SCHEDULE.replace("web/p", "web/other").replace("web/s", "web/p")
+    taken = dev.ask("POST", "/api/catalog/register", {"content": text})
     assert (taken.status, taken.code) == (409, "conflict")
     mistaken = {"content": PLAYBOOK, "resource_type": "Schedule"}
     assert dev.ask("POST", "/api/catalog/register", mistaken).status == 400
