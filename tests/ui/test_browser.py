@@ -81,6 +81,28 @@ def test_a_failure_is_one_click_from_the_list(tab: Tab, stage: Stage):
     page.locator(".attempts button", has_text="try 3").wait_for()
 
 
+def test_keys_open_no_row_of_the_query_before(tab: Tab):
+    page = tab.go("/executions")
+    tab.says("ops/invoice")
+    held: list[Any] = []
+    page.route("**/api/executions?*", lambda route: held.append(route))
+    page.keyboard.press("/")
+    page.keyboard.type("status:waiting")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/executions?q=status%3Awaiting")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    assert page.url.endswith("/executions?q=status%3Awaiting")
+
+    assert held
+    page.unroute("**/api/executions?*")  # What was held goes on.
+    tab.says("1 hit")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    tab.says("waits for approval.received")
+
+
 def test_the_list_is_walked_by_keys_and_its_query_stands_in_the_address(tab: Tab):
     page = tab.go("/executions")
     tab.says("ops/invoice")

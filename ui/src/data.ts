@@ -4,6 +4,8 @@ import { Problem } from "./api/client";
 
 export interface Loaded<T> {
   value: T | undefined;
+  /** The value is of this key, and not of the one before. */
+  isOwn: boolean;
   error: Problem | undefined;
   /** What is shown is being asked for again, or could not be. */
   stale: boolean;
@@ -69,6 +71,7 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
   return {
     value: state.value,
     error: own ? state.error : undefined,
+    isOwn: own && state.value !== undefined,
     stale: !own || (state.error !== undefined && state.value !== undefined),
     reload: () => again.current(),
   };

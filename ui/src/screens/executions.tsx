@@ -49,7 +49,7 @@ function useRows(query: string, fields: string[]) {
       .then((page) => setMore((old) => ({ key, rows: [...(old && old.key === key ? old.rows : (first.value?.rows ?? [])), ...page.rows], cursor: page.cursor })), tellProblem)
       .finally(() => (loading.current = false));
   };
-  return { rows, next, error: first.error, stale: first.stale, isKnown: first.value !== undefined, reload: first.reload };
+  return { rows, next, error: first.error, stale: first.stale, isOwn: first.isOwn, isKnown: first.value !== undefined, reload: first.reload };
 }
 
 const BARS_MIN = 40;
@@ -103,8 +103,11 @@ function reason(one: ExecutionSummary): string {
 export function Executions() {
   const query = asked("q");
   const fields = asked("columns").split(",").map((one) => one.trim()).filter(Boolean);
-  const { rows, next, error, stale, isKnown, reload } = useRows(query, fields);
-  const total = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), 15_000).value?.count;
+  const { rows, next, error, stale, isOwn, isKnown, reload } = useRows(query, fields);
+  const counted = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), 15_000);
+  const total = counted.value?.count;
+  // Rows of the query before are shown until those of this one are there; keys do not act on them.
+  const reached = isOwn ? rows : [];
   const playbooks = useLoaded("paths", () => call("POST /api/catalog/list", { body: {} })).value?.entries.map((one) => one.path) ?? [];
   const [at, setAt] = useState(-1);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
@@ -122,12 +125,12 @@ export function Executions() {
   };
   useKeys([
     { key: "/", says: "write a query", run: () => document.getElementById("query")?.focus() },
-    { key: "j", says: "next row", run: () => setAt(Math.min(at + 1, rows.length - 1)) },
+    { key: "j", says: "next row", run: () => setAt(Math.min(at + 1, reached.length - 1)) },
     { key: "k", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
-    { key: "ArrowDown", says: "next row", run: () => setAt(Math.min(at + 1, rows.length - 1)) },
+    { key: "ArrowDown", says: "next row", run: () => setAt(Math.min(at + 1, reached.length - 1)) },
     { key: "ArrowUp", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
-    { key: "Enter", says: "open", run: () => rows[at] && go(path("executions", rows[at]!.execution_id)) },
-    { key: "x", says: "select", run: () => rows[at] && toggle(rows[at]!.execution_id) },
+    { key: "Enter", says: "open", run: () => reached[at] && go(path("executions", reached[at]!.execution_id)) },
+    { key: "x", says: "select", run: () => reached[at] && toggle(reached[at]!.execution_id) },
     { key: "Escape", says: "select nothing", run: () => { setChosen(new Set()); setAll(false); } },
   ]);
   const row = (index: number) => {
@@ -166,7 +169,7 @@ export function Executions() {
         <QueryBar value={query} onChange={(text) => ask({ q: text }, { push: true })} paths={playbooks} />
         <Views query={query} columns={fields} />
         <button type="button" onClick={() => showDialog("Columns", (close) => <Columns close={close} fields={fields} />)}>Columns</button>
-        <span class="quiet num" aria-live="polite">{total === undefined ? "" : `${count(total)} ${total === 1 ? "hit" : "hits"}`}</span>
+        <span class="quiet num" aria-live="polite">{total === undefined || !isOwn || !counted.isOwn ? "" : `${count(total)} ${total === 1 ? "hit" : "hits"}`}</span>
       </div>
       {error && <div class="query"><Trouble problem={error} /></div>}
       {!error && <Charts query={query} rows={rows} />}
