@@ -165,6 +165,7 @@ def test_what_a_rule_says_of_a_skip_and_a_failure_is_shown_and_recorded(place):
     assert ran.returncode == 1
     assert "ice: skipped (out of season)" in ran.stderr
     assert "0 in stock" in ran.stderr
+    assert "its code is E7" in ran.stderr
     [(execution_id, _)] = place.executions()
     said = place.json("executions", "show", execution_id)["error"]
     assert (said["message"], said["code"], said["details"]["shelf"]) == ("0 in stock", "E7", 3)
@@ -172,6 +173,15 @@ def test_what_a_rule_says_of_a_skip_and_a_failure_is_shown_and_recorded(place):
     assert "then it was skipped: out of season" in why
     [skipped] = place.events(execution_id, "step.skipped")
     assert skipped["reason"] == "out of season"
+
+
+def test_a_rule_that_gives_a_failure_only_a_code_gets_a_sentence(place):
+    only_a_code = "then: {fail: {code: E7}}"
+    place.write("rules.yaml", re.sub(r"then: {fail: .*", only_a_code, RULES))
+    ran = place.run("run", "rules.yaml", "--json")
+
+    said = json.loads(ran.stdout)["error"]
+    assert (said["message"], said["code"]) == ("rule case_0 failed the step", "E7")
 
 
 def test_what_is_undone_after_a_failure_is_told_as_such(place):

@@ -50,13 +50,16 @@ MORE_MAX = 200
 
 
 def more_about(error: dict[str, Any] | None) -> list[str]:
-    """The details of an error beside its message, in a line or two: the body of an answer, the
-    place in a statement, the last output of a command, the execution that failed.
+    """The details of an error beside its message, in a line or two: the code that a rule gave it,
+    the body of an answer, the place in a statement, the last output of a command, the execution
+    that failed.
     """
     details = (error or {}).get("details")
     if not isinstance(details, dict):
         return []
     lines: list[str] = []
+    if isinstance(code := details.get("code"), str | int):
+        lines.append(f"its code is {_shortened(str(code))}")
     if isinstance(body := details.get("body"), str) and body.strip():
         lines.append(f"it answered: {_shortened(body)}")
     if isinstance(sql := details.get("sql"), str):

@@ -192,7 +192,7 @@ class FailProgram:
             return cause or _failed_by_rule(self._otherwise)
         if not isinstance(said, dict):
             return _failed_by_rule(str(said))
-        message = str(said.get("message", said))
+        message = str(said.get("message") or self._otherwise)
         code = _code(said.get("code", self._code))
         return TaskError(kind="client_error", code=code, message=message, details=said)
 
