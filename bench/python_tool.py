@@ -38,7 +38,7 @@ async def round_of(resources: ToolResources) -> float:
                 log=TaskLog(),
                 resources=resources,
                 read_result=no_credential,
-                files=resources.files("1", "a", *in_memory({})),
+                open_files=lambda: resources.files("1", "1", "a", *in_memory({})),
             )
             assert TOOL.run is not None
             outcome = await TOOL.run(config, context)

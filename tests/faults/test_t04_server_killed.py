@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
+from tests.effort import IS_LONG
 from tests.faults.cluster import MARKS, WORKING, Cluster, Effects, check_ended, start_many
 
-EXECUTIONS = 24
+EXECUTIONS = 60 if IS_LONG else 24
 KILLS = 2
 
 

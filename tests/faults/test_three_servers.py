@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.effort import IS_LONG
 from tests.faults.cluster import (
     MARKS,
     WORKING,
@@ -20,7 +21,7 @@ from tests.faults.cluster import (
     start_many,
 )
 
-EXECUTIONS = 8
+EXECUTIONS = 20 if IS_LONG else 8
 HEARD = 10
 HEARING = playbook(
     "faults/hearing",

@@ -21,13 +21,14 @@ from aiohttp import web
 
 from tests import forked
 from tests.cli.conftest import COMMAND, clean_environment
+from tests.effort import IS_LONG
 from tests.server.processes import SECRET_KEY, Server, serving, working
 from tests.servers import NatsServer, nats_running, url_of
 from tests.stopwatch import PATIENCE
 from tests.tools.services import answering
 
 LARGE = 400_000
-EACH = 5
+EACH = 10 if IS_LONG else 5
 """Executions that are started each time."""
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: tests/%s}\n"
 STEPS = """workload: {url: none, name: none}

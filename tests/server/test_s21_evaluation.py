@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import IS_LONG
 from tests.server.conftest import Guarded, guarding
 from tests.server.processes import Server
 from tests.stopwatch import PATIENCE, meanwhile
@@ -77,7 +78,7 @@ def test_s21_a_template_is_rendered_as_before(guarded: Guarded, execution: str):
 def test_s21_a_long_text_is_compiled_off_the_loop(guarded: Guarded):
     server = guarded.server
     with others(server, guarded.tokens["operator"]) as waits:
-        body = {"content": steps(3000)}
+        body = {"content": steps(6000 if IS_LONG else 3000)}
         reply = server.ask("POST", "/api/catalog/validate", body, token=guarded.tokens["viewer"])
 
     assert reply.status in (200, 422)
@@ -88,7 +89,7 @@ def test_s21_few_at_a_time_of_one_caller_and_others_have_their_turn(
     guarded: Guarded, execution: str
 ):
     server, viewer = guarded.server, guarded.tokens["viewer"]
-    body = {"execution_id": execution, "object": [SORT] * 3}
+    body = {"execution_id": execution, "object": [SORT] * (8 if IS_LONG else 3)}
     small = {"execution_id": execution, "template": "{{ 1 + 1 }}"}
     with ThreadPoolExecutor(12) as threads:
         asked = [

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import IS_LONG
 from tests.server.processes import Server, serving, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: %s}\nworkflow:\n"
 SLEEP = "tool: {kind: python, code: 'import time; time.sleep(.02)'}\n"
 SMALL = HEAD % "s28/small" + "- step: start\n  tool: {kind: noop}\n"
 CHILD = HEAD % "s28/child" + "- step: start\n  " + SLEEP
+WIDE = 1500 if IS_LONG else 600
 LOOP = (
     "- step: start\n"
-    "  loop: {in: '{{ range(600) | list }}', iterator: n,"
-    " spec: {mode: parallel, max_in_flight: 600, batch_size: 1}}\n"
+    f"  loop: {{in: '{{{{ range({WIDE}) | list }}}}', iterator: n,"
+    f" spec: {{mode: parallel, max_in_flight: {WIDE}, batch_size: 1}}}}\n"
 )
 FANS = {
     "iterations": (HEAD % "s28/fan" + LOOP + "  " + SLEEP, "task.started"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from noetl.store.postgres.bodies import BODY_MAX
+from tests.effort import IS_LONG
 from tests.examples.system import temporary_folder
 from tests.faults.cluster import until
 from tests.server.processes import Server, serving
@@ -167,7 +168,7 @@ def test_s30_postgres_refuses_a_body_that_is_too_large_for_it(database_url: str)
 
 
 def test_s30_postgres_reads_a_large_body_piece_by_piece(database_url: str):
-    count = 36
+    count = 50 if IS_LONG else 36
     with (
         temporary_folder() as folder,
         serving(folder, NOETL_DATABASE_URL=database_url) as server,
