@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def pytest_configure() -> None:
     _choose_places()
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+    # What is told to hang up hangs up, also where `nohup` began the tests.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Thousands of tests are made here, and none of them is garbage: see below.
     gc.disable()
 

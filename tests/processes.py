@@ -207,7 +207,7 @@ def _ended_early(fork: Fork) -> pytest.TestReport:
         location=location,
         keywords={},
         outcome="failed",
-        longrepr=f"The process ended ({fork.wait()}) after it had begun this test. "
-        "The tests that follow it in its file were not run.",
+        longrepr=f"The process ended ({fork.wait()}). This is the test that it began last; what it "
+        "said of its end is printed above. The tests that follow in the file were not run.",
         when="call",
     )

@@ -72,7 +72,7 @@ def test_a_process_that_ends_is_a_failure_of_what_it_ran(tmp_path):
     code, said = run(tmp_path, "--processes", "2", one=DIES, two=SHARED)
 
     assert code == 1
-    assert "The process ended (3) after it had begun this test" in said
+    assert "The process ended (3). This is the test that it began last" in said
     assert re.search(r"test_one.py::test_it_ends_its_process.*1 failed, 21 passed", said, re.DOTALL)
 
 
