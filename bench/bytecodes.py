@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -79,15 +79,14 @@ def main() -> None:
     asyncio.run(count(options.workload))
     units = WORKLOADS[options.workload][2]
     weights = {code: (executed[code] + CALL * called[code]) / units for code in called}
-    rooms: Counter[str] = Counter()
+    rooms: dict[str, float] = defaultdict(float)
     for code, weight in weights.items():
         path = code.co_filename
-        rooms[path.removeprefix(HOUSE).split("/")[0] if path.startswith(HOUSE) else "others"] += (
-            weight
-        )
+        room = path.removeprefix(HOUSE).split("/")[0] if path.startswith(HOUSE) else "others"
+        rooms[room] += weight
     bytecodes, calls = sum(executed.values()) / units, sum(called.values()) / units
     print(f"{bytecodes + CALL * calls:.0f} per unit: {bytecodes:.0f} bytecodes, {calls:.0f} calls")
-    for room, weight in rooms.most_common():
+    for room, weight in sorted(rooms.items(), key=lambda one: -one[1]):
         print(f"{weight:8.0f}  {room}")
     for code in sorted(weights, key=lambda one: -weights[one])[: options.functions]:
         place = code.co_filename.removeprefix(HOUSE)

