@@ -103,6 +103,23 @@ async def test_a_changed_event_is_not_served_and_the_events_before_it_are(path: 
     await store.close()
 
 
+async def test_an_error_that_is_kept_holds_no_reader_at_its_moment(path: Path):
+    await filled(path)
+    flip(path, b"precious event 5")
+    store = await SqliteStore.open(str(path))
+    kept = []
+    for _ in range(8):  # every reader meets it
+        with pytest.raises(Corrupted) as raised:
+            await store.log.load(ONE)
+        kept.append(raised)
+
+    assert await store.log.commit([more(7, TWO)]) == []
+    ends = [await store.log.heads([TWO]) for _ in range(8)]
+
+    assert {found[TWO] for found in ends} == {8}
+    await store.close()
+
+
 async def test_a_text_that_is_no_text_any_more_is_noticed(path: Path):
     store = await SqliteStore.open(str(path))
     odd = [event(1), event(2, step="peculiar")]

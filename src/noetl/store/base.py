@@ -16,9 +16,12 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from noetl.errors import StoreError
 from noetl.store.access import Access, DatabaseSessions, Sessions
 from noetl.store.bodies import Bodies
 from noetl.store.catalog import Catalog
+from noetl.store.check import problems
+from noetl.store.checksums import first_sentence
 from noetl.store.credentials import Credentials
 from noetl.store.database import Database, columns_of
 from noetl.store.limits import Limits
@@ -125,6 +128,14 @@ class Store(ABC):
     async def close(self) -> None:
         """Finish writes under way, then close the database."""
 
-    @abstractmethod
     async def check(self) -> list[str]:
         """All damage, one sentence each; reads everything."""
+        try:
+            found = await self._own_problems()
+        except StoreError as error:
+            found = [f"The database itself cannot be checked: {first_sentence(error)}"]
+        return found + await problems(self._database, self.bodies)
+
+    @abstractmethod
+    async def _own_problems(self) -> list[str]:
+        """Damage that only this kind of database knows of."""

@@ -53,6 +53,9 @@ class Bodies(Protocol):
     async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
         """The body, verified against its checksum. Raises Corrupted if it does not match."""
 
+    async def verify(self, execution_id: ExecutionId, key: str) -> None:
+        """Raise Corrupted if the body in the database does not match its checksum."""
+
     async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
         """Like `get`, in chunks. It is verified before the first one is yielded."""
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from noetl.errors import Corrupted
+from noetl.errors import Corrupted, StoreError
 from noetl.model.commands import Command
 from noetl.model.ids import CommandId, ExecutionId
 
@@ -97,6 +97,6 @@ def verified_result(body: bytes, digest: str, execution_id: ExecutionId, key: st
     return body
 
 
-def first_sentence(error: Corrupted) -> str:
+def first_sentence(error: StoreError) -> str:
     """The fault, without the remedy."""
     return str(error).split(". ")[0]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from importlib.resources import files
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+Rows = AsyncIterator[dict[str, Any]]
 
 
 class Statements(ABC):
@@ -62,6 +63,14 @@ class Database(Statements):
     @abstractmethod
     async def composed(self, statement: str, values: dict[str, Any]) -> list[Any]:
         """The answer to a statement that was put together from named ones, as tuples."""
+
+    @abstractmethod
+    async def scan(
+        self, query: str, job: Callable[[Rows], Coroutine[Any, Any, T]], /, **values: Any
+    ) -> T:
+        """Run a job over the rows of the answer, of which only a few are in memory at a time. It
+        waits for nothing but the next row, and may run again from the first one.
+        """
 
     @abstractmethod
     async def together(self, job: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:

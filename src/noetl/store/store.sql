@@ -26,8 +26,22 @@ DELETE FROM noetl.runtime WHERE name = :name
 -- check_snapshots --
 SELECT execution_id, body, checksum FROM noetl.snapshot ORDER BY execution_id
 
+-- check_heads --
+SELECT execution_id, seq, checksum FROM noetl.execution
+ WHERE execution_id > :execution_id
+ ORDER BY execution_id
+ LIMIT :rows
+
+-- check_log --
+SELECT seq, events, checksum FROM noetl.log
+ WHERE execution_id = :execution_id
+ ORDER BY seq
+
 -- check_results --
-SELECT execution_id, key FROM noetl.result ORDER BY execution_id, key
+SELECT execution_id, key FROM noetl.result
+ WHERE (execution_id, key) > (:execution_id, :key)
+ ORDER BY execution_id, key
+ LIMIT :rows
 
 -- check_nets --
 SELECT digest, body FROM noetl.net ORDER BY digest

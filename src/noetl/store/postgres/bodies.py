@@ -56,10 +56,13 @@ class PostgresBodies:
             body = await self.get(execution_id, key)
             assert body is not None, "it was there, and results are never removed"
             return Pieces(size, one_piece(body))
-        whole = await self._database.one("result_is_whole", **chosen)
-        if whole is None or not whole["is_whole"]:
-            raise damaged_result(execution_id, key, row["sha256"])
+        await self.verify(execution_id, key)
         return Pieces(size, self._read_on(chosen, size))
+
+    async def verify(self, execution_id: ExecutionId, key: str) -> None:
+        found = await self._database.one("result_is_whole", execution_id=execution_id, key=key)
+        if found is not None and not found["is_whole"]:
+            raise damaged_result(execution_id, key, found["sha256"])
 
     async def _read_on(self, chosen: dict[str, str], size: int) -> AsyncIterator[bytes]:
         for first in range(0, size, PIECE):

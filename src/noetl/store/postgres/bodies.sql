@@ -12,7 +12,7 @@ SELECT sha256, size FROM noetl.result WHERE execution_id = :execution_id AND key
 SELECT sha256, body FROM noetl.result WHERE execution_id = :execution_id AND key = :key
 
 -- result_is_whole --
-SELECT encode(sha256(body), 'hex') = sha256 AS is_whole
+SELECT sha256, encode(sha256(body), 'hex') = sha256 AS is_whole
   FROM noetl.result WHERE execution_id = :execution_id AND key = :key
 
 -- result_piece --

@@ -19,7 +19,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noetl.errors import NoetlError, StoreBusy, StoreError, StoreFull
-from noetl.store.database import PARAMETER, Database, Transaction, fields_of, read_queries
+from noetl.store.database import PARAMETER, Database, Rows, Transaction, fields_of, read_queries
 from noetl.store.postgres.commit_connection import (
     CONNECT_SECONDS,
     STATEMENT_SECONDS,
@@ -64,6 +64,8 @@ SECONDS = dict.fromkeys(
     BODY_SECONDS,
 ) | {name: TABLE_SECONDS for name in QUERIES if name.startswith("check_")}
 """Statements that may take longer than the others."""
+SCANNED_AT_ONCE = 20
+"""Rows that are in memory together while a table is read. Each may be large."""
 CHECK_SECONDS = 2.0
 """Timeout of the check of a pooled connection."""
 CLOSE_SECONDS = 3.0
@@ -313,6 +315,17 @@ class PostgresDatabase(Database):
             return await cursor.fetchall()
 
         return await self.run(ask)
+
+    async def scan(
+        self, query: str, job: Callable[[Rows], Coroutine[Any, Any, T]], /, **values: Any
+    ) -> T:
+        async def whole(db: Connection) -> T:
+            async with db.transaction(), db.cursor("scan") as cursor:
+                cursor.itersize = SCANNED_AT_ONCE
+                await cursor.execute(QUERIES[query], values, binary=True)
+                return await job(aiter(cursor))
+
+        return await self.run(whole, _seconds(query))
 
     async def together(
         self,

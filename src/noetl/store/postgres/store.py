@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from noetl.store.base import Channel, Store
 from noetl.store.migrations import require_none_missing
-from noetl.store.postgres import check
 from noetl.store.postgres.bodies import PostgresBodies
 from noetl.store.postgres.channel import PostgresChannel
 from noetl.store.postgres.commit_connection import STATEMENT_SECONDS, limited
@@ -67,5 +66,6 @@ class PostgresStore(Store):
         await self._database.close()
         await self._channel.close()
 
-    async def check(self) -> list[str]:
-        return await check.problems(self._database)
+    async def _own_problems(self) -> list[str]:
+        strays = await self._database.column("check_strays")
+        return [f"Events belong to execution {stray}, which is not there" for stray in strays]

@@ -3,9 +3,6 @@
 -- time --
 SELECT extract(epoch FROM clock_timestamp())::double precision AS now
 
--- check_heads --
-SELECT execution_id FROM noetl.execution ORDER BY execution_id
-
 -- check_commands --
 SELECT execution_id, command_id, body, checksum FROM noetl.queue ORDER BY position
 

@@ -124,6 +124,17 @@ class SqliteBodies:
         files = self._body_files()
         return await self._database.on_disk(lambda: files.read(digest, execution_id, key))
 
+    async def verify(self, execution_id: ExecutionId, key: str) -> None:
+        row = await self._row(execution_id, key)
+        if row is None:
+            return
+        digest, _, body = row
+        if body is not None:
+            verified_result(body, digest, execution_id, key)
+            return
+        files = self._body_files()
+        await self._database.on_disk(lambda: files.verified(digest, execution_id, key).close())
+
     async def _row(
         self, execution_id: ExecutionId, key: str
     ) -> tuple[str, int, bytes | None] | None:

@@ -17,16 +17,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import perf_counter
+from traceback import clear_frames
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from noetl.errors import StoreError
-from noetl.store.database import Database, Transaction, fields_of, read_queries
+from noetl.store.database import Database, Rows, Transaction, fields_of, read_queries
 from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
 
@@ -77,6 +78,11 @@ def reading(db: sqlite3.Connection, job: Job[T]) -> T:
     db.execute("BEGIN")
     try:
         return job(db)
+    except BaseException as error:
+        # Whoever keeps the error keeps the frames it passed, and with them a cursor half-way, which
+        # would hold this connection at the state of now.
+        clear_frames(error.__traceback__)
+        raise
     finally:
         # Nothing to commit; and after damaged pages SQLite refuses to.
         if db.in_transaction:
@@ -371,6 +377,16 @@ class SqliteDatabase(Database):
     async def composed(self, statement: str, values: dict[str, Any]) -> list[Any]:
         return await self.read(lambda db: db.execute(statement, sent(values)).fetchall())
 
+    async def scan(
+        self, query: str, job: Callable[[Rows], Coroutine[Any, Any, T]], /, **values: Any
+    ) -> T:
+        def whole(db: sqlite3.Connection) -> T:
+            # A job may end early: left open, the cursor would keep the connection at its state.
+            with closing(db.execute(QUERIES[query], sent(values))) as cursor:
+                return finished(job(_streamed(cursor)))
+
+        return await self.read(whole)
+
     async def together(self, job: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         return await self.write(lambda db: finished(job(SqliteTransaction(db))))
 
@@ -415,6 +431,12 @@ def rows(
     cursor = db.execute(QUERIES[query], sent(values))
     names = [column[0] for column in cursor.description]
     return [kind(**fields_of(dict(zip(names, row, strict=True)))) for row in cursor]
+
+
+async def _streamed(cursor: sqlite3.Cursor) -> Rows:
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))
 
 
 def change(db: sqlite3.Connection, query: str, values: dict[str, Any]) -> int:

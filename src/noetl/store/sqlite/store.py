@@ -7,11 +7,9 @@ import shutil
 import time
 from pathlib import Path
 
-from noetl.errors import Corrupted, StoreError
+from noetl.errors import StoreError
 from noetl.store.base import Store
-from noetl.store.checksums import first_sentence
 from noetl.store.migrations import require_none_missing
-from noetl.store.sqlite import check
 from noetl.store.sqlite.bodies import BodyFiles, SqliteBodies
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
 from noetl.store.sqlite.database import Inline, Lane, Readers, SqliteDatabase, Writer
@@ -131,14 +129,16 @@ class SqliteStore(Store):
             await self._database.on_disk(lambda: _require_room(path))
         await self._database.change("probe")  # Writes an existing value again.
 
-    async def check(self) -> list[str]:
-        found = await self._database.read(check.row_problems)
-        for execution_id, key in await self._database.tuples("check_results"):
-            try:
-                await self.bodies.get(execution_id, key)
-            except Corrupted as error:
-                found.append(first_sentence(error))
-        return found
+    async def _own_problems(self) -> list[str]:
+        findings = await self._database.column("check_structure")
+        strays = await self._database.tuples("check_references")
+        return [
+            *(f"The file itself: {finding}" for finding in findings if finding != "ok"),
+            *(
+                f"A row of {table} belongs to a row of {parent} that is not there"
+                for table, _, parent, _ in strays
+            ),
+        ]
 
 
 def _require_room(path: Path) -> None:

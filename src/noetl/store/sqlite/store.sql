@@ -9,9 +9,6 @@ PRAGMA quick_check(20)
 -- check_references --
 PRAGMA foreign_key_check
 
--- check_heads --
-SELECT execution_id, seq, checksum FROM noetl_execution ORDER BY execution_id
-
 -- check_commands --
 SELECT execution_id, command_id, body, checksum FROM noetl_lease
 UNION ALL

@@ -1,0 +1,148 @@
+"""Reads everything and reports damage, for `noetl db check`.
+
+What a database has to say about itself comes from its own store. All else is here, over rows that
+the database hands out a few at a time: memory does not grow with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from noetl.errors import Corrupted, StoreError
+from noetl.model.ids import ExecutionId
+from noetl.store.bodies import Bodies
+from noetl.store.catalog import entry_of, verified_entry, verified_net
+from noetl.store.checksums import (
+    Head,
+    agrees,
+    chain_start,
+    continues,
+    damaged_log,
+    first_sentence,
+    verified_command,
+)
+from noetl.store.database import Database, Rows, fields_of
+
+PAGE = 1000
+"""Keys that are read together."""
+READS_MAX = 5
+"""A log that grows is read so often before it counts as whole."""
+
+
+async def problems(database: Database, bodies: Bodies) -> list[str]:
+    """All findings; a part that cannot be read is itself a finding."""
+    parts: dict[str, Callable[[], Coroutine[Any, Any, list[str]]]] = {
+        "logs": lambda: _logs(database),
+        "snapshots": lambda: database.scan("check_snapshots", _snapshots),
+        "commands": lambda: database.scan("check_commands", _commands),
+        "results": lambda: _results(database, bodies),
+        "compiled playbooks": lambda: database.scan("check_nets", _nets),
+        "entries of the catalog": lambda: database.scan("check_catalog", _catalog),
+    }
+    found: list[str] = []
+    for what, part in parts.items():
+        try:
+            found += await part()
+        except StoreError as error:
+            found.append(f"The {what} cannot be read to their end: {first_sentence(error)}")
+    return found
+
+
+async def _logs(database: Database) -> list[str]:
+    """Logs with events that are missing, changed or out of order, with or without snapshots."""
+    found: list[str] = []
+    async for execution_id, *end in _keys(database, "check_heads", execution_id=""):
+        found += await _log_problems(database, execution_id, Head(*end))
+    return found
+
+
+async def _log_problems(database: Database, execution_id: ExecutionId, end: Head) -> list[str]:
+    for _ in range(READS_MAX):
+        try:
+            problem = await _log_problem(database, execution_id, end)
+        except StoreError as error:
+            problem = f"The log of execution {execution_id} cannot be read: {first_sentence(error)}"
+        if problem is None:
+            return []
+        heads = await database.tuples("heads", executions=[execution_id])
+        if not heads:
+            return []  # It was deleted while we read.
+        [(_, *now)] = heads
+        if end == Head(*now):
+            return [problem]
+        end = Head(*now)  # A server is at work on it.
+    return []
+
+
+async def _log_problem(database: Database, execution_id: ExecutionId, end: Head) -> str | None:
+    """What is wrong with the log, if it is to end there."""
+
+    async def follow(rows: Rows) -> str | None:
+        seq, checksum = 0, chain_start(execution_id)
+        async for row in rows:
+            if not continues(checksum, **row):
+                broken = damaged_log(execution_id, f"event {row['seq']}, or one before it")
+                return first_sentence(broken)
+            seq, checksum = row["seq"], row["checksum"]
+        if (seq, checksum) == end:
+            return None
+        told = f"its log ends at event {seq} instead of {end.seq}"
+        return first_sentence(damaged_log(execution_id, told))
+
+    return await database.scan("check_log", follow, execution_id=execution_id)
+
+
+async def _snapshots(rows: Rows) -> list[str]:
+    return [
+        f"The snapshot of execution {row['execution_id']} is not what was written"
+        async for row in rows
+        if not agrees(row["body"], row["checksum"])
+    ]
+
+
+async def _commands(rows: Rows) -> list[str]:
+    return [
+        f"Command {row['command_id']} of execution {row['execution_id']} is not what was written,"
+        " or not readable for this version of NoETL"
+        async for row in rows
+        if verified_command(row["body"], row["checksum"]) is None
+    ]
+
+
+async def _results(database: Database, bodies: Bodies) -> list[str]:
+    found: list[str] = []
+    async for execution_id, key in _keys(database, "check_results", execution_id="", key=""):
+        try:
+            await bodies.verify(execution_id, key)
+        except Corrupted as error:
+            found.append(first_sentence(error))
+    return found
+
+
+async def _nets(rows: Rows) -> list[str]:
+    found: list[str] = []
+    async for row in rows:
+        try:
+            verified_net(row["body"], row["digest"])
+        except Corrupted as error:
+            found.append(first_sentence(error))
+    return found
+
+
+async def _catalog(rows: Rows) -> list[str]:
+    found: list[str] = []
+    async for row in rows:
+        try:
+            verified_entry(*entry_of(**fields_of(row)))
+        except Corrupted as error:
+            found.append(first_sentence(error))
+    return found
+
+
+async def _keys(database: Database, query: str, **after: str) -> AsyncIterator[Any]:
+    """The rows of a statement that answers in pages, each after the key that ended the last."""
+    while page := await database.tuples(query, **after, rows=PAGE):
+        for row in page:
+            yield row
+        after = dict(zip(after, page[-1], strict=False))
