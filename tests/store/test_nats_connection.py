@@ -80,3 +80,28 @@ async def test_who_is_told_to_stop_connecting_as_it_fails_stops(monkeypatch):
     await asyncio.wait([connecting], timeout=PATIENCE)
 
     assert connecting.cancelled()
+
+
+async def test_a_task_that_was_cancelled_may_still_ask_while_it_ends(monkeypatch):
+    client = Refusing()
+    monkeypatch.setattr(connection, "Client", lambda: client)
+    has_asked = False
+    async with connected("nats://nowhere") as line:
+
+        async def serve() -> None:
+            nonlocal has_asked
+            try:
+                client.asked.set()
+                await asyncio.Event().wait()
+            finally:
+                async with line.asking():
+                    await asyncio.sleep(0)
+                has_asked = True
+
+        serving = asyncio.create_task(serve())
+        await client.asked.wait()
+        serving.cancel()
+        await asyncio.wait([serving])
+
+        assert has_asked
+        assert serving.cancelled()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import suppress
 from typing import Any
 
 import nats
 import pytest
+from nats.errors import NoRespondersError
 
+from noetl.tools.nats import run
 from tests.stopwatch import PATIENCE
 from tests.tools.running import KEY, Bench, failure, kept, on_bench, ran
 from tests.tools.services import free_port, nats_server
@@ -286,3 +289,40 @@ def test_s14_a_metadata_address_is_refused():
 
     assert failure(outcome)[0] == "auth"
     assert "egress" in failure(outcome)[1]
+
+
+class Refusing:
+    """As the library's client: before Python 3.12, a cancellation that comes together with an error
+    is lost in its `asyncio.wait_for`, and the error is raised.
+    """
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def connect(self, *_: object, **__: object) -> None:
+        return
+
+    async def request(self, *_: object, **__: object) -> None:
+        self.asked.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        raise NoRespondersError
+
+    async def close(self) -> None:
+        return
+
+
+def test_a_call_that_is_cancelled_as_it_fails_is_cancelled(monkeypatch):
+    async def work(bench: Bench) -> bool:
+        client = Refusing()
+        monkeypatch.setattr(run, "Client", lambda: client)
+        config = {"url": "nats://nowhere", "op": "request", "subject": "orders", "value": 1}
+        calling = asyncio.create_task(bench.run("nats", config))
+        await client.asked.wait()
+        calling.cancel()
+        await asyncio.wait([calling], timeout=PATIENCE)
+        return calling.cancelled()
+
+    assert on_bench(work)

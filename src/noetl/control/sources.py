@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from noetl.cancellation import heeded
 from noetl.control.identity import new_id
 from noetl.errors import BadRequest
 from noetl.model.ids import derive
@@ -82,7 +83,9 @@ async def opened(consumer: Consumer, around: Surroundings) -> AsyncIterator[Sour
     async with AsyncExitStack() as stack:
         match source:
             case NatsSource():
-                made: Source = await _nats(source, consumer.path, await fields(), around, stack)
+                known = await fields()
+                with heeded():
+                    made: Source = await _nats(source, consumer.path, known, around, stack)
             case PostgresSource():
                 made = await _postgres(source, await fields(), around, stack)
             case FilesSource():
@@ -179,24 +182,17 @@ class Stream:
             if not self._client.is_connected:
                 raise ConnectionError("the connection to NATS is lost")
             found: list[Any] = []
-            with suppress(TimeoutError):  # there is none just now
+            with heeded(), suppress(TimeoutError):  # there is none just now
                 found = await self._found.fetch(most, timeout=FETCH_SECONDS)
-            _heed_cancellation()
             if found:
                 return [_of_nats(one, self._name, 0.0) for one in found]
 
     async def done(self, messages: Sequence[Message]) -> None:
-        for one in messages:
-            await one.handle.ack()
-        await self._client.flush()
         # Who is full waits next, for as long as it takes: a cancellation must not be lost here.
-        _heed_cancellation()
-
-
-def _heed_cancellation() -> None:
-    from noetl.store.nats.connection import heed_cancellation
-
-    heed_cancellation()
+        with heeded():
+            for one in messages:
+                await one.handle.ack()
+            await self._client.flush()
 
 
 def _of_nats(found: Any, stream: str, now: float) -> Message:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import nats.errors
 from nats.aio.client import Client
 
+from noetl.cancellation import heeded
 from noetl.errors import StoreBusy
 
 RECONNECT_SECONDS = 1.0
@@ -56,23 +57,27 @@ class NatsConnection:
     async def run(self) -> None:
         """Connect, and again whenever the connection is lost, for ever."""
         for url in itertools.cycle(self._urls):
-            lost = asyncio.Event()
-            client = Client()
-            try:
-                await _connect(client, url, lost)
-                heed_cancellation()
-                self._client = client
-                self._connected.set()
-                self.connects += 1
-                await _until_lost(client, lost)
-            except FORESEEN as error:
-                self._trouble = str(error) or type(error).__name__
-            finally:
-                self._client = None
-                self._connected.clear()
-                await _close(client)
-            heed_cancellation()
+            with heeded():
+                await self._serve(url)
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _serve(self, url: str) -> None:
+        """Connect, and stay until the connection is lost."""
+        lost = asyncio.Event()
+        client = Client()
+        try:
+            with heeded():
+                await _connect(client, url, lost)
+            self._client = client
+            self._connected.set()
+            self.connects += 1
+            await _until_lost(client, lost)
+        except FORESEEN as error:
+            self._trouble = str(error) or type(error).__name__
+        finally:
+            self._client = None
+            self._connected.clear()
+            await _close(client)
 
     async def wait_for_connection(self) -> None:
         """Wait briefly for a connection that may be under way. There may be none afterwards."""
@@ -87,13 +92,12 @@ class NatsConnection:
         if client is None:
             raise self.away()
         try:
-            async with asyncio.timeout(seconds):
-                yield client
+            with heeded():
+                async with asyncio.timeout(seconds):
+                    yield client
         except FORESEEN as error:
-            heed_cancellation()
             self.failures += 1
             raise self.away(str(error) or type(error).__name__) from error
-        heed_cancellation()
 
     def away(self, trouble: str | None = None) -> StoreBusy:
         """The error for a failed request to NATS."""
@@ -101,17 +105,6 @@ class NatsConnection:
             f"{self._place} is out of reach: {trouble or self._trouble}. Nothing is lost, it only"
             " makes things sooner. Check that it runs, and NOETL_NATS_URL."
         )
-
-
-def heed_cancellation() -> None:
-    """Re-raise a cancellation that the library may have lost.
-
-    Before Python 3.12 its `asyncio.wait_for` drops a cancellation that coincides with the awaited
-    result or error, and an endless loop of requests would never end.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 async def _connect(client: Client, url: str, lost: asyncio.Event) -> None:

@@ -17,6 +17,7 @@ from nats.js import errors as js
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.kv import VALID_KEY_RE
 
+from noetl.cancellation import heeded
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
@@ -92,10 +93,11 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
         raise Failed("client_error", "`decode: reference` is for `op: object_get`.")
     limit = shortest(config.timeout, context.timeout)
     try:
-        async with within(limit, "The NATS server did not answer within", who="nats"):
-            client = await _client(config, context)
-            names = (config.bucket or "", config.key or "", config.subject or "")
-            return ok(await operation(Call(client, config, context, *names)))
+        with heeded():
+            async with within(limit, "The NATS server did not answer within", who="nats"):
+                client = await _client(config, context)
+                names = (config.bucket or "", config.key or "", config.subject or "")
+                return ok(await operation(Call(client, config, context, *names)))
     except (msgspec.DecodeError, UnicodeDecodeError, NotPlain) as error:
         said = f"What came back is not what `decode: {config.decode}` says: {error}."
         raise Failed("parse", said) from None
