@@ -34,6 +34,7 @@ Every error a caller of this package can meet:
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -235,3 +236,15 @@ class Unreachable(NoetlError):
     """No server answers. It may or may not have done the request; repeating it is safe."""
 
     code = "unreachable"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, in its own words. asyncio puts others into `strerror`, with the
+    address and without the reason.
+    """
+    import ssl
+
+    number = error.errno or 0
+    if number > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(number).lower()
+    return error.strerror or str(error) or type(error).__name__

@@ -459,7 +459,7 @@ def test_no_connection_is_a_connection_error():
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         outcome = ran("http", {"url": url})
-    assert failure(outcome)[0] == "connection"
+    assert failure(outcome) == ("connection", f"GET {url} failed: connection refused.")
     assert outcome.error.retryable
     assert failure(ran("http", {"url": "http://no-such-host.invalid/"}))[0] == "connection"
 

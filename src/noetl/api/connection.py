@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -24,7 +23,14 @@ import httptools
 import msgspec
 from aiohappyeyeballs import start_connection
 
-from noetl.errors import BadInputs, NoetlError, PlaybookRejected, StoreError, Unreachable
+from noetl.errors import (
+    BadInputs,
+    NoetlError,
+    PlaybookRejected,
+    StoreError,
+    Unreachable,
+    reason_of,
+)
 from noetl.model.problems import Problem
 from noetl.settings import without_password
 from noetl.version import __version__
@@ -472,12 +478,7 @@ def _target(path: str) -> str:
 
 def _cause_of(failure: OSError | None) -> str:
     """Why no server answered, in a few words."""
-    if failure is None:
-        return "none is named"
-    number = failure.errno or 0
-    if number > 0 and not isinstance(failure, ssl.SSLError):
-        return os.strerror(number).lower()
-    return failure.strerror or str(failure) or type(failure).__name__
+    return "none is named" if failure is None else reason_of(failure)
 
 
 def error_of(status: int, body: bytes) -> NoetlError:

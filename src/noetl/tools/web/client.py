@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from noetl.errors import BadRequest, NotFound
+from noetl.errors import BadRequest, NotFound, reason_of
 from noetl.model.outcome import Outcome, TaskError
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
@@ -531,7 +531,7 @@ def _shown(url: str) -> str:
 
 def _cause(error: BaseException) -> str:
     inner = getattr(error, "os_error", None) or error
-    text = getattr(inner, "strerror", None) or str(inner)
+    text = reason_of(inner) if isinstance(inner, OSError) else str(inner)
     return text.rstrip(".") or type(error).__name__
 
 
