@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.dsl.analysis import strongly_connected
+from noetl.model.graph import strongly_connected
 from tests.dsl.compiling import codes, found, messages
 
 NOOP = "tool: {kind: noop}"

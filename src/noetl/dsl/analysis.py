@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from noetl.dsl.building import Building
-from noetl.dsl.checks import Graph, sources, step_graph
+from noetl.dsl.checks import step_graph
+from noetl.model.graph import Graph, reachable, sources, strongly_connected
 from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
@@ -33,18 +34,6 @@ def steps_are_reachable(building: Building, net: Net) -> None:
                 f'no token can reach step "{step.name}". Lead an arc to it, or delete it.',
                 building.at(step, "name"),
             )
-
-
-def reachable(graph: Graph, start: str, closed: Set[str] = frozenset()) -> set[str]:
-    """The steps that a token at `start` can reach without passing those that are closed."""
-    seen: set[str] = set()
-    stack = [start]
-    while stack:
-        name = stack.pop()
-        if name in graph and name not in seen and name not in closed:
-            seen.add(name)
-            stack += graph[name]
-    return seen
 
 
 def arcs_can_fire(building: Building, net: Net) -> None:
@@ -103,37 +92,6 @@ def _always_stays(step: Step, inside: set[str]) -> bool:
     if step.admit or step.rules or any(arc.step not in inside for arc in step.router.arcs):
         return False
     return any(arc.when is None or arc.when is True for arc in step.router.arcs)
-
-
-def strongly_connected(graph: Graph) -> list[set[str]]:
-    """Kosaraju's algorithm: from the step that is finished last, walk the arcs backwards."""
-    backwards, taken, found = sources(graph), set[str](), []
-    for name in reversed(_finished(graph)):
-        if name not in taken:
-            found.append(reachable(backwards, name, taken))
-            taken |= found[-1]
-    return found
-
-
-def _finished(graph: Graph) -> list[str]:
-    """Each step after those that it leads to, cycles aside; without recursion: a chain may have
-    thousands of steps.
-    """
-    seen: set[str] = set()
-    finished: list[str] = []
-    for root in graph:
-        stack = [(root, iter(graph[root]))] if root not in seen else []
-        seen.add(root)
-        while stack:
-            name, following = stack[-1]
-            target = next((one for one in following if one in graph and one not in seen), None)
-            if target is None:
-                finished.append(name)
-                stack.pop()
-            else:
-                seen.add(target)
-                stack.append((target, iter(graph[target])))
-    return finished
 
 
 def joins_complete(building: Building, net: Net) -> None:

@@ -12,6 +12,7 @@ from noetl.dsl.nodes import Mapping
 from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
 from noetl.dsl.walk import bodies
 from noetl.model import fields, labels
+from noetl.model.graph import Graph, sources
 from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Jump, KeychainEntry, Net, Step, Task, Values
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
@@ -251,10 +252,6 @@ def partitions_run_token_by_token(building: Building, net: Net) -> None:
             )
 
 
-Graph = dict[str, list[str]]
-"""Step → the steps that it sends tokens to."""
-
-
 def step_graph(building: Building, net: Net) -> Graph | None:
     """The arcs between steps; None if a template decides a target at run time."""
     graph: Graph = {step.name: [] for step in net.steps}
@@ -264,16 +261,6 @@ def step_graph(building: Building, net: Net) -> Graph | None:
             return None
         graph[step.name] += targets
     return graph
-
-
-def sources(graph: Graph) -> Graph:
-    """For each step the steps that send tokens to it."""
-    found: Graph = {name: [] for name in graph}
-    for name, targets in graph.items():
-        for target in targets:
-            if target in found:
-                found[target].append(name)
-    return found
 
 
 def parallel_writes_combine(building: Building, net: Net) -> None:

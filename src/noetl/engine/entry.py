@@ -168,7 +168,7 @@ def _release_oldest(turn: Turn, waiting: dict[str, list[Token]], live: int) -> b
     for step, tokens in waiting.items():
         awaited = turn.program.reaching(live, step)
         ready = all(token.ready_at is None for token in tokens)
-        if ready and not awaited & (moving | ~turn.program.mutual[step]):
+        if ready and not awaited & (moving | ~turn.program.reach.mutual[step]):
             stuck += tokens
     oldest = min(stuck, key=lambda token: token.order, default=None)
     if oldest is None:

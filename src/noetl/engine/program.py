@@ -15,6 +15,7 @@ from noetl.engine.pipeline.actions import RouteProgram
 from noetl.engine.pipeline.rules import CaseProgram, TaskProgram
 from noetl.model import labels, schemas
 from noetl.model.commands import placed
+from noetl.model.graph import strongly_connected
 from noetl.model.net import (
     Arc,
     Block,
@@ -82,9 +83,9 @@ class AdmitProgram(NamedTuple):
 class StepProgram:
     """A step with the templates that the server evaluates compiled."""
 
-    def __init__(self, step: Step, bit: int, pool: str) -> None:
+    def __init__(self, step: Step, index: int, pool: str) -> None:
         self.step = step
-        self.bit = bit
+        self._index = index
         self.pool = pool
         """Whose workers run it."""
         self.arcs = tuple(
@@ -190,6 +191,11 @@ class StepProgram:
         return self.step.name in collected.union(*(patch.local for patch in patches))
 
     @cached_property
+    def bit(self) -> int:
+        """Stands for it in masks of steps."""
+        return 1 << self._index
+
+    @cached_property
     def ways(self) -> tuple[tuple[str, str | None], ...]:
         """Every way out, by arc or by rule: its label, and the step unless a template names it."""
         arcs = [(arc.label, arc.arc.step if arc.step.is_literal else None) for arc in self.arcs]
@@ -284,10 +290,14 @@ class ReadsAhead(dict[str, frozenset[str]]):
         seen: set[str] = set()
         ahead: set[str] = set()
         stack = [name]
+        leads_anywhere = False
         while stack:
             step = steps[stack.pop()]
             ahead |= step.reads
             for _, way in step.ways:
+                if way is None and leads_anywhere:
+                    continue
+                leads_anywhere = leads_anywhere or way is None
                 targets = {way} if way is not None else set(steps)
                 for target in targets - seen:
                     seen.add(target)
@@ -330,7 +340,7 @@ class Program:
         self.on_failure = executor.on_failure
         """The step that runs once when one of them fails."""
         self.steps = {
-            step.name: StepProgram(step, 1 << index, _queue(executor, step))
+            step.name: StepProgram(step, index, _queue(executor, step))
             for index, step in enumerate(net.steps)
         }
         self.reads_ahead = ReadsAhead(self.steps)
@@ -353,19 +363,22 @@ class Program:
         self.has_partitions = any(
             arc.partition is not None for step in net.steps for arc in step.router.arcs
         )
-        self.ancestors = _ancestors(self)
-        """For each step a mask of the steps from which a token could get there."""
-        self.mutual = _mutual(self)
-        """For each step a mask of the steps that it can reach and that can reach it."""
 
     @cached_property
     def span_attributes(self) -> dict[str, Compiled]:
         """What the spans of its executions say, by name."""
         return _attributes(self.net.executor.tracing)
 
+    @cached_property
+    def reach(self) -> Reach:
+        """Made when somebody asks: its size grows with the square of the steps, and where one token
+        is alive at a time nobody does.
+        """
+        return Reach(self.steps)
+
     def reaching(self, live: int, step: str) -> int:
         """Those of the live steps, other than this one, from which a token could come here."""
-        return live & self.ancestors[step] & ~self.steps[step].bit
+        return live & self.reach.ancestors[step] & ~self.steps[step].bit
 
 
 def _queue(executor: Executor, step: Step) -> str:
@@ -375,46 +388,45 @@ def _queue(executor: Executor, step: Step) -> str:
 
 
 def _incoming(program: Program) -> dict[str, tuple[str, ...]]:
-    """For each step the labels of the arcs that lead to it."""
-    found: dict[str, list[str]] = {name: [] for name in program.steps}
+    """For each step that waits for all of them, the labels of the arcs that lead to it."""
+    found: dict[str, list[str]] = {
+        name: [] for name, step in program.steps.items() if step.step.join.kind == "all"
+    }
     for step in program.steps.values():
         for label, way in step.ways:
             for name in [way] if way is not None else found:
-                found[name].append(label)
+                if name in found:
+                    found[name].append(label)
     return {name: tuple(labels) for name, labels in found.items()}
 
 
-def _ancestors(program: Program) -> dict[str, int]:
-    """Masks of who can reach whom, by propagation over the arcs until nothing is new."""
-    sources: dict[str, list[str]] = {name: [] for name in program.steps}
-    targets: dict[str, list[str]] = {name: [] for name in program.steps}
-    for name, step in program.steps.items():
-        for _, way in step.ways:
-            for target in [way] if way is not None else program.steps:
-                sources[target].append(name)
-                targets[name].append(target)
-    masks = dict.fromkeys(program.steps, 0)
-    # Dict as an ordered set: each step is looked at again only when something before it grew.
-    pending = dict.fromkeys(program.steps)
-    while pending:
-        name = next(iter(pending))
-        del pending[name]
-        mask = 0
-        for source in sources[name]:
-            mask |= masks[source] | program.steps[source].bit
-        if mask != masks[name]:
-            masks[name] = mask
-            pending |= dict.fromkeys(targets[name])
-    return masks
+ANYWHERE = ""
+"""Stands in the graph for an arc whose target a template names: it may lead to every step."""
 
 
-def _mutual(program: Program) -> dict[str, int]:
-    """Steps on a common cycle have the same ancestors, themselves included, and only they do."""
-    together: dict[int, int] = {}
-    for name, mask in program.ancestors.items():
-        if mask & program.steps[name].bit:
-            together[mask] = together.get(mask, 0) | program.steps[name].bit
-    return {
-        name: together.get(mask, 0) & mask if mask & program.steps[name].bit else 0
-        for name, mask in program.ancestors.items()
-    }
+class Reach:
+    """Which steps a token could come from, as masks: a step's bit stands for it."""
+
+    def __init__(self, steps: Mapping[str, StepProgram]) -> None:
+        self.ancestors: dict[str, int] = {}
+        """For each step those from which a token could get there."""
+        self.mutual: dict[str, int] = {}
+        """For each step those that it can reach and that can reach it."""
+        graph = {
+            name: [ANYWHERE if way is None else way for _, way in step.ways]
+            for name, step in steps.items()
+        }
+        graph[ANYWHERE] = list(steps)
+        came = dict.fromkeys(graph, 0)
+        for together in strongly_connected(graph):
+            before = inside = 0
+            for name in together:
+                before |= came.pop(name)
+                inside |= steps[name].bit if name in steps else 0
+            passed = before | inside
+            is_cycle = len(together) > 1 or any(name in graph[name] for name in together)
+            for name in together:
+                self.ancestors[name] = passed if is_cycle else before
+                self.mutual[name] = inside if is_cycle else 0
+                for target in came.keys() & graph[name]:
+                    came[target] |= passed
