@@ -359,6 +359,35 @@ def test_a_paused_consumer_no_longer_says_that_its_source_is_being_reached(tmp_p
     run(story)
 
 
+def test_the_log_says_once_that_a_source_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(consumers, "PAUSE_SECONDS", 0.05)
+    callers = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal callers
+        callers += 1
+        writer.close()
+
+    async def called() -> bool:
+        return callers >= 4
+
+    async def story() -> None:
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with embedded(tmp_path) as system:
+                await register(system, PLAYBOOK)
+                source = {"nats": {"url": url, "stream": "NONE", "subject": "NONE.>"}}
+                await register(system, document(source))
+                await until(called)
+
+    run(story)
+
+    said = [one for one in caplog.records if "cannot read its source" in one.getMessage()]
+    assert len(said) == 1
+
+
 def test_another_server_takes_over_and_two_that_read_start_nothing_twice(
     database_url: str, nats_url: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -237,6 +237,30 @@ def test_a_playbook_that_is_not_there_is_said_for_each_time(tmp_path: Path):
     run(story)
 
 
+def test_the_log_says_once_that_a_playbook_is_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async def missed(system: Services, name: str, count: int) -> None:
+        await until(lambda: some(system, name, count))
+
+    async def some(system: Services, name: str, count: int) -> bool:
+        return len([one for one in await times(system, "missed") if name in one.reason]) >= count
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, document())
+            await missed(system, "t/waiting", 3)
+            await register(system, document(playbook="t/other"))
+            await missed(system, "t/other", 2)
+
+    run(story)
+
+    said = [one.getMessage() for one in caplog.records if "starts nothing" in one.getMessage()]
+    assert len(said) == 2
+    assert "t/waiting" in said[0]
+    assert "t/other" in said[1]
+
+
 def test_a_workload_that_cannot_be_rendered_is_said_for_each_time(tmp_path: Path):
     async def story() -> None:
         async with embedded(tmp_path) as system:

@@ -228,10 +228,11 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                     held.running = await self._open(consumer)
                     await self._take_all(consumer, held, source)
             except Exception as error:  # noqa: BLE001  it is said, and tried again
-                logger.warning(
-                    "a consumer cannot read its source: %s", error, extra={"path": consumer.path}
-                )
-                self._say(held, f"its source cannot be read: {error or type(error).__name__}")
+                said = str(error) or type(error).__name__
+                if self._say(held, f"its source cannot be read: {said}"):
+                    logger.warning(
+                        "a consumer cannot read its source: %s", said, extra={"path": consumer.path}
+                    )
             await self._clock.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX)
 
@@ -287,8 +288,8 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                 if problem is not None:
                     raise problem
         except NoetlError as error:
-            logger.warning("a consumer cannot go on: %s", error, extra={"path": consumer.path})
-            self._say(held, f"messages wait: {error}")
+            if self._say(held, f"messages wait: {error}"):
+                logger.warning("a consumer cannot go on: %s", error, extra={"path": consumer.path})
             return False
         self._say(held, "")
         return True
@@ -382,10 +383,13 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             execution_id=execution_id,
         )
 
-    def _say(self, held: Held, problem: str) -> None:
-        if held.problem != problem[:REASON_MAX]:
+    def _say(self, held: Held, problem: str) -> bool:
+        """Whether it is news."""
+        is_new = held.problem != problem[:REASON_MAX]
+        if is_new:
             held.problem = problem[:REASON_MAX]
             held.changed.set()
+        return is_new
 
     # --- What people do with consumers ---
 

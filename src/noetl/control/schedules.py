@@ -302,8 +302,11 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             missed = msgspec.structs.replace(
                 what, outcome="missed", reason=reason, decided_at=self._clock.now()
             )
+            before = await self._rows.times(row.path, before=what.time, limit=1)
+            is_known = [(one.outcome, one.reason) for one in before] == [("missed", reason)]
             if await self._rows.change(self._change(schedule, row, turn.state, turn, missed)):
-                logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
+                if not is_known:  # once, not at every time
+                    logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
                 self._count_all((*turn.times, missed))
             return None
         self._count_all(turn.times)
