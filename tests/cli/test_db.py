@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psycopg
@@ -21,9 +24,11 @@ workflow: [{step: start, tool: {kind: noop, result: hello}}]
 """
 
 
-def noetl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def noetl(
+    folder: Path, *arguments: str, within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     return forked.run(
-        [*COMMAND, *arguments],
+        [*within, *COMMAND, *arguments],
         cwd=folder,
         env=clean_environment(),
         capture_output=True,
@@ -69,3 +74,38 @@ def test_a_database_is_made_used_checked_and_its_damage_named(url: str, tmp_path
     bad = noetl(tmp_path, "db", "check", "--db", url)
     assert bad.returncode == 1
     assert "or one before it" in bad.stdout
+
+
+def forbid(folder: Path) -> list[str]:
+    """Nobody may write there; how to run a command that heeds that also as root."""
+    folder.chmod(0o555)
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("root may write everywhere")
+    return [setpriv, "--bounding-set=-dac_override", "--inh-caps=-all"]
+
+
+def put_a_file_there(folder: Path) -> list[str]:
+    (folder / ".noetl").write_text("")
+    return []
+
+
+@pytest.mark.parametrize("spoil", [forbid, put_a_file_there])
+def test_who_cannot_write_here_is_told_to_name_a_database_elsewhere(
+    tmp_path: Path, spoil: Callable[[Path], list[str]]
+):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    (here / "hello.yaml").write_text(HELLO)
+    within = spoil(here)
+
+    refused = noetl(here, "run", "hello.yaml", within=within)
+    assert refused.returncode == 1
+    assert "cannot be written here" in refused.stderr
+    assert "--db" in refused.stderr
+
+    ran = noetl(here, "run", "hello.yaml", "--db", f"{elsewhere}/noetl.db", within=within)
+    assert ran.returncode == 0, ran.stderr

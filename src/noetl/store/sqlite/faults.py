@@ -12,6 +12,10 @@ from noetl.errors import Corrupted, NoetlError, StoreBusy, StoreError, StoreFull
 FORESEEN = (sqlite3.Error, OSError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError)
 """Everything that a statement, its parameters or a file can raise."""
 
+_FORBIDDEN = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _DISK = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
@@ -24,6 +28,8 @@ def fault(error: Exception, place: str) -> NoetlError:
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
             return full(place, str(error))
+        if error.errno in _FORBIDDEN:
+            return _unwritable(place, error.strerror or str(error))
         return StoreError(
             f"{place}: {error.strerror or error}. Nothing of this was kept."
             " Check free space and permissions, then do it again."
@@ -31,6 +37,14 @@ def fault(error: Exception, place: str) -> NoetlError:
     return StoreError(
         f"{place}: a value cannot be stored, or was stored by another version of NoETL: {error}."
         " Nothing was changed."
+    )
+
+
+def _unwritable(place: str, said: str) -> StoreError:
+    return StoreError(
+        f"{place}: the database cannot be written here ({said}). Check that its file and directory"
+        " belong to you and are writable, or name one elsewhere with --db, for example"
+        " --db ~/noetl.db."
     )
 
 
@@ -57,14 +71,12 @@ def _database_fault(error: sqlite3.Error, place: str) -> NoetlError:
             " Run `noetl db check` to see what is affected, and restore that from a backup."
         )
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(
-            f"{place}: the database cannot be written ({error})."
-            " Check that its file and directory belong to you and are writable."
-        )
+        return _unwritable(place, str(error))
     if code in _DISK:
         return StoreError(
             f"{place}: the disk refused ({error}). Nothing of this was written."
-            " Check that the directory exists, is writable and has free space, then do it again."
+            " Check that the directory exists, is writable and has free space, then do it again;"
+            " or name a database elsewhere with --db."
         )
     if code == sqlite3.SQLITE_CONSTRAINT:
         return StoreError(
