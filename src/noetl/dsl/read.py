@@ -112,17 +112,25 @@ class _Reader:
                         )
                 case yaml.ScalarEvent():
                     root = self._place_into(open_nodes, self._scalar(event)) or root
+                    if self._report.is_full:  # Whatever else is wrong, nobody would be told.
+                        break
                 case yaml.AliasEvent():
                     root = self._place_into(open_nodes, self._alias(event, len(open_nodes))) or root
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                     open_nodes.append(self._open(event, len(open_nodes)))
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
-                    done = open_nodes.pop()
-                    node = done.finish()
-                    if done.anchor is not None:
-                        self._anchors[done.anchor] = node
-                    root = self._place_into(open_nodes, node) or root
+                    root = self._close(open_nodes) or root
+        while open_nodes:
+            root = self._close(open_nodes) or root
         return root
+
+    def _close(self, open_nodes: list[_Open]) -> Node | None:
+        """Finish the innermost list or mapping; returns the root when that is it."""
+        done = open_nodes.pop()
+        node = done.finish()
+        if done.anchor is not None:
+            self._anchors[done.anchor] = node
+        return self._place_into(open_nodes, node)
 
     def _place_into(self, open_nodes: list[_Open], node: Node) -> Node | None:
         """Hand a finished node to its parent; a node without parent is the root."""

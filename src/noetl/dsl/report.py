@@ -27,12 +27,14 @@ class Report:
         self._suggestions = 0
         self._paths: dict[Place, str] = {}
         self.has_errors = False
+        self.is_full = False
 
     def add(self, code: str, message: str, place: Place) -> None:
         if self._severity(code) == "error":
             self.has_errors = True
-        if len(self._found) < PROBLEMS_MAX:
+        if not self.is_full:
             self._found.setdefault((place, code, message))
+            self.is_full = len(self._found) >= PROBLEMS_MAX
 
     def _severity(self, code: str) -> Severity:
         return "error" if code in self._refused else CODES[code]
