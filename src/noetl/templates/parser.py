@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
+from jinja2.lexer import TokenStream
 from jinja2.parser import Parser
 
 from noetl.model.spelling import did_you_mean
@@ -56,8 +57,7 @@ def parse(source: str) -> nodes.Template:
             "Move the text into a file or a python task.",
         )
     try:
-        _check_nesting(source)
-        tree = Parser(SYNTAX, source).parse()
+        tree = _parser_of(source).parse()
     except TemplateSyntaxError as error:
         raise TemplateRefused((_syntax_problem(error),)) from None
     except RecursionError:
@@ -108,19 +108,41 @@ def _too_deep() -> TemplateRefused:
     )
 
 
-def _check_nesting(source: str) -> None:
+def _parser_of(source: str) -> Parser:
+    """A parser of text that does not make it recurse too deeply; other text is refused."""
+    if len(source) <= SMALL_MAX and sum(map(source.count, OPENING)) <= SMALL_BRACKETS_MAX:
+        return Parser(SYNTAX, source)
+    tokens: list[Token] = []
+    _check_nesting(_kept(SYNTAX.lexer.tokeniter(source, None), tokens))
+    parser = Parser(SYNTAX, "")
+    # Finding the tokens takes longer than what is done with them: it is done once.
+    parser.stream = TokenStream(SYNTAX.lexer.wrap(tokens), None, None)
+    return parser
+
+
+Token = tuple[int, str, str]
+"""Line, kind and text."""
+
+
+def _kept(tokens: Iterator[Token], kept: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        kept.append(token)
+        yield token
+
+
+def _check_nesting(tokens: Iterator[Token]) -> None:
     """Refuse text that would make the parser recurse too deeply.
 
     Counts stack frames as the parser uses them: brackets and tags while open, signs and `not` until
     their operand, `else` of a conditional expression until the end of its bracket or tag.
     """
-    if len(source) <= SMALL_MAX and sum(map(source.count, OPENING)) <= SMALL_BRACKETS_MAX:
-        return
     open_frames: list[int] = []
     frames = tags = signs = 0
     in_set = False
     previous = ""
-    for kind, value in _tokens(source):
+    for _, kind, value in tokens:
+        if kind == "whitespace":
+            continue
         if kind in ("variable_begin", "block_begin", "variable_end", "block_end"):
             tags += in_set  # `set` without `=` spans everything up to its endset
             in_set = False
@@ -147,12 +169,6 @@ def _check_nesting(source: str) -> None:
         if frames + signs + tags * FRAMES_PER_TAG > FRAMES_MAX:
             raise _too_deep()
         previous = kind
-
-
-def _tokens(source: str) -> Iterator[tuple[str, str]]:
-    for _, kind, value in SYNTAX.lexer.tokeniter(source, None):
-        if kind != "whitespace":
-            yield kind, value
 
 
 def _check_depth(tree: nodes.Node) -> None:
