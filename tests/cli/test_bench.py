@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,9 @@ def test_the_table_has_the_machine_and_the_chosen_figures_and_leaves_nothing_beh
 
     assert ran.code == 0, ran.err
     about, empty, *lines = ran.out.splitlines()
-    assert "Python" in about
+    assert f"Python {platform.python_version()}" in about
+    is_slow = "--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    assert ("built without optimizations" in about) == is_slow
     assert "SQLite" in about
     assert empty == ""
     assert {line.split()[0] for line in lines} == ALWAYS | {"w4_p50_ms", "w4_p95_ms"}

@@ -14,6 +14,7 @@ import sqlite3
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -285,6 +286,12 @@ def machine() -> dict[str, str | int]:
         "system": platform.platform(terse=True),
         "processor": platform.machine(),
         "cores": os.cpu_count() or 0,
-        "python": platform.python_version(),
+        "python": platform.python_version() + _built(),
         "sqlite": sqlite3.sqlite_version,
     }
+
+
+def _built() -> str:
+    """What is slow about this interpreter itself, if anything is."""
+    written = sysconfig.get_config_var("CONFIG_ARGS") or "--enable-optimizations"
+    return "" if "--enable-optimizations" in written else ", built without optimizations"
