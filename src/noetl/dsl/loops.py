@@ -273,10 +273,10 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
                 " `sequential` or `parallel`.",
                 next(one.keys["mode"] for one, mode in written if mode == "cursor"),
             )
-        elif not modes:
+        elif not modes or modes[0] == "sequential":
             for one in (spec, policy):
                 keys = [key for key in _OF_PARALLEL if _is_more_than_one(one.entries.get(key))]
-                why = "in a sequential loop: write `mode: parallel` beside it."
+                why = "in a sequential loop: write `mode: parallel`, or leave it out."
                 warn_unused(one, keys, why, look)
 
 

@@ -106,6 +106,9 @@ def _check_waits(node: Mapping, shape: Backoff | None, has_wait: bool, look: Ins
     if not has_wait:
         why = "without a wait: write `delay`, or how it grows with `backoff`."
         warn_unused(node, (*_GROWTH, *_OTHER_WAITS), why, look)
+    elif shape == "none":
+        why = "beside `backoff: none`, which does not wait. Keep one of them."
+        warn_unused(node, (*_FIRST_WAIT, *_GROWTH, *_OTHER_WAITS), why, look)
     elif shape in ("fixed", "linear"):
         why = f"beside `backoff: {shape}`: only an exponential wait grows by it."
         warn_unused(node, _GROWTH, why, look)
