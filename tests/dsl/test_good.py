@@ -17,7 +17,7 @@ from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.model.net import Net, decode, digest, encode
 from noetl.tools.registry import tools
-from tests.dsl.compiling import found
+from tests.dsl.compiling import found, playbook
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "good").glob("*.yaml"))
@@ -153,6 +153,40 @@ def test_what_is_empty_around_a_named_task_is_empty_in_it():
     assert net_of(text.replace(store, emptied)) == net_of(
         text.replace(store, "{tool: {kind: noop}}")
     )
+
+
+LOOP = "- step: start\n  loop: {%s, iterator: n}\n  tool: {kind: noop}"
+TIMER = """\
+- step: start
+  spec: {eval_mode: on_event, timers: [{id: late, %s}]}
+  case: [{when: "{{ event.name == 'timer' }}", then: {result: {value: 1}}}]
+"""
+RESULT = """\
+- step: start
+  spec: {eval_mode: on_event}
+  case: [{when: "{{ event.name == 'go' }}", then: {result: {%s}}}]
+"""
+CURSOR = "cursor: {kind: sqlite, database: a.db, claim: SELECT 1}"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "full", "empty"),
+    [
+        (LOOP, "in: [1, 2]", "cursor: "),
+        (LOOP, CURSOR, "in: "),
+        (TIMER, "after: 5m", "at: "),
+        (TIMER, "at: '2030-01-31T12:00:00Z'", "after: "),
+        (RESULT, "value: 1", "from: "),
+        (RESULT, "from: workload", "value: "),
+    ],
+)
+def test_an_empty_key_beside_one_that_says_the_same_is_not_written(
+    workflow: str, full: str, empty: str
+):
+    alone = net_of(playbook(workflow % full))
+
+    assert net_of(playbook(workflow % f"{full}, {empty}")) == alone
+    assert net_of(playbook(workflow % f"{empty}, {full}")) == alone
 
 
 def test_good_playbooks_all_mean_something_different():

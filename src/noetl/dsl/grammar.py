@@ -799,9 +799,10 @@ def refuse_both(
     node: nodes.Mapping, one: tuple[str, ...], other: tuple[str, ...], what: str, look: Inspection
 ) -> None:
     """Report a mapping with keys of both groups, which say the same thing."""
-    written = [[key for key in keys if key in node.entries] for keys in (one, other)]
-    if all(written):
-        first, second = sorted((written[0][0], written[1][0]), key=lambda key: node.keys[key])
+    written = nodes.written(node)
+    both = [[key for key in keys if key in written] for keys in (one, other)]
+    if all(both):
+        first, second = sorted((both[0][0], both[1][0]), key=lambda key: node.keys[key])
         look.report.add(
             "conflicting-keys",
             f"`{first}` and `{second}` both say {what}. Keep one of them.",

@@ -215,7 +215,8 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
     def check(self, look: Inspection) -> None:
         """A loop needs something to go over and a name for the element."""
         node, spec, policy = self.node, self.spec.node, self.spec.policy.node
-        if not {"in", "collection", "cursor"} & node.entries.keys():
+        given = nodes.written(node)
+        if not {"in", "collection", "cursor"} & given:
             look.report.add(
                 "loop-incomplete", "a loop needs a collection: `in`, or a `cursor`.", node.place
             )
@@ -231,7 +232,7 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
                 why = f"beside `{key}` of the loop or its `spec`, which wins. Keep one of them."
                 warn_unused(policy, (key,), why, look)
         self._check_mode(look)
-        if "backpressure" in policy.entries and "cursor" not in node.entries:
+        if "backpressure" in policy.entries and "cursor" not in given:
             look.report.add(
                 "policy-out-of-place",
                 "`backpressure` bounds what a `cursor` claims. A loop over a collection is bounded"
@@ -240,14 +241,14 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
             )
         if "partition" in policy.entries:
             modes = (self.mode, self.spec.mode, self.spec.policy.mode)
-            if "parallel" not in modes or "cursor" in node.entries:
+            if "parallel" not in modes or "cursor" in given:
                 look.report.add(
                     "policy-out-of-place",
                     "`partition` orders iterations of a loop with `mode: parallel` over a"
                     " collection; one that is sequential has its order, and a cursor has none.",
                     policy.keys["partition"],
                 )
-        if not {"iterator", "element"} & node.entries.keys():
+        if not {"iterator", "element"} & given:
             look.report.add(
                 "loop-incomplete",
                 "a loop needs `iterator`: the name of the current element.",
@@ -259,7 +260,7 @@ class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_L
         node, spec, policy = self.node, self.spec.node, self.spec.policy.node
         written = [(one, mode) for one in (node, spec, policy) if (mode := _text(one, "mode"))]
         modes = [mode for _, mode in written]
-        if "cursor" in node.entries:
+        if not nodes.is_null(node.entries.get("cursor")):
             for one, mode in written:
                 if mode == "sequential":
                     why = "with a `cursor`: write `max_in_flight: 1` for one claim at a time."
@@ -323,7 +324,7 @@ def loop(building: Building, written: WrittenLoop | None, home: Home) -> Loop | 
 
 
 def _mode(written: WrittenLoop) -> Any:
-    if "cursor" in written.node.entries:
+    if not nodes.is_null(written.node.entries.get("cursor")):
         # A cursor claims rows by up to `max_in_flight` frames at once.
         return "parallel"
     mode = written.mode or written.spec.mode or written.spec.policy.mode

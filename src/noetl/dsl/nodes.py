@@ -74,6 +74,11 @@ def is_null(node: Node | None) -> bool:
     return node is None or (isinstance(node, Scalar) and node.value is None)
 
 
+def written(node: Mapping) -> set[str]:
+    """The keys that have a value: an empty one counts as not written."""
+    return {key for key, value in node.entries.items() if not is_null(value)}
+
+
 def plain(node: Node | None) -> Any:
     """The data without places. Mappings come out sorted, as they stand in canonical bytes."""
     match node:

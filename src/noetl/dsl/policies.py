@@ -164,7 +164,7 @@ class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
                 why = f"beside `do: {self.do}`: it belongs to `do: {action}`."
                 warn_unused(self.node, written, why, look)
         if self.do == "retry":
-            has_wait = bool({"delay", "backoff"} & entries.keys())
+            has_wait = bool({"delay", "backoff"} & nodes.written(self.node))
             _check_waits(self.node, self.backoff, has_wait, look)
 
 
@@ -388,7 +388,7 @@ class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
         backoff = self.backoff
         detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
         shape = detail.type if detail else backoff if isinstance(backoff, str) else None
-        has_wait = bool({*_FIRST_WAIT, "backoff"} & self.node.entries.keys())
+        has_wait = bool({*_FIRST_WAIT, "backoff"} & nodes.written(self.node))
         _check_waits(self.node, shape, has_wait, look)
         if detail:
             _check_waits(detail.node, shape, True, look)

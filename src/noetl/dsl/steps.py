@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.grammar import (
     COUNT,
@@ -189,7 +190,7 @@ class _Timer(Placed, title="a timer"):
 
     def check(self, look: Inspection) -> None:
         refuse_both(self.node, ("after",), ("at",), "when a timer fires", look)
-        if not {"after", "at"} & self.node.entries.keys():
+        if not {"after", "at"} & nodes.written(self.node):
             look.report.add("missing-key", "a timer needs `after` or `at`.", self.place)
 
 
