@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import AsyncIterator
 
 from rich.console import Console
 
+from noetl.api.routes.executions import EVENTS, LOGS
 from noetl.cli.views.live import show_live
 from noetl.model.answers import EventPage, Logs
 
@@ -38,11 +40,14 @@ class Ending:
     async def why(self, execution_id: str) -> list:
         return []
 
-    async def page(self, execution_id: str, **_) -> EventPage:
-        return EventPage(events=[], next_after=0, more=False)
-
-    async def call(self, route, **_) -> Logs:
-        return Logs(execution_id="1", status="RUNNING", entries=[], next_after=0, more=False)
+    async def pages(self, route, query, execution_id: str) -> AsyncIterator[EventPage | Logs]:
+        if route is EVENTS:
+            yield EventPage(events=[], next_after=0, more=False)
+        else:
+            assert route is LOGS
+            yield Logs(
+                execution_id=execution_id, status="RUNNING", entries=[], next_after=0, more=False
+            )
 
 
 def test_the_last_frame_shows_how_it_ended():

@@ -27,6 +27,7 @@ from noetl.cli.options import (
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
+    from noetl.api.route import A, B, Q, Route
     from noetl.api.services import Services
     from noetl.model.answers import EventPage, WaitDocument
     from noetl.settings import Settings
@@ -126,6 +127,14 @@ class Api:
 
         return (await self.call(WHY, execution_id=execution_id)).waits_for
 
+    async def pages(self, route: Route[Q, B, A], query: Q, **parameters: Any) -> AsyncIterator[A]:
+        """A list that comes in pages: from the one that the query names to the last."""
+        following: Any = query
+        while following is not None:
+            page = await self.call(route, query=following, **parameters)
+            yield page
+            following = _following(following, page)
+
     async def page(
         self,
         execution_id: str,
@@ -144,14 +153,13 @@ class Api:
 
     async def events(self, execution_id: str, *, types: tuple[str, ...]) -> AsyncIterator[EventRow]:
         """All events of these types so far."""
+        from noetl.api.routes.executions import EVENTS, WhichEvents
         from noetl.control.documents import restored
 
-        after, more = 0, True
-        while more:
-            page = await self.page(execution_id, after=after, types=types)
+        query = WhichEvents(limit=PAGE, type=types)
+        async for page in self.pages(EVENTS, query, execution_id=execution_id):
             for event in page.events:
                 yield restored(event)
-            after, more = page.next_after, page.more
 
     async def left_to_do(self, execution_id: str) -> str:
         """The command that people must run for the execution to continue, if any."""
@@ -163,6 +171,19 @@ class Api:
         if status.end_time is None and not self.is_run():
             return f"; no process runs it: `noetl executions resume {execution_id}` continues it"
         return ""
+
+
+def _following(query: Any, page: Any) -> Any:
+    """The query for the next page; None after the last one."""
+    from msgspec.structs import replace
+
+    match page:
+        case object(next_cursor=cursor):
+            return None if cursor is None else replace(query, cursor=cursor)
+        case object(next_after=after, more=more):
+            return replace(query, after=after) if more else None
+        case _:
+            return None if page.next_after is None else replace(query, after=page.next_after)
 
 
 def user_name() -> str:

@@ -62,12 +62,9 @@ def add_list(
         from noetl.api.routes.trigger_documents import WhichDocuments
 
         found: list[Any] = []
-        after: str | None = ""
-        while after is not None:
-            query = WhichDocuments(prefix=prefix, after=after, limit=PAGE)
-            page = await api.call(_route(plural, "LIST"), query=query)
+        query = WhichDocuments(prefix=prefix, limit=PAGE)
+        async for page in api.pages(_route(plural, "LIST"), query):
             found += getattr(page, plural)
-            after = page.next_after
         print_list(
             plural,
             found,

@@ -195,16 +195,13 @@ async def _resume_all(settings: Settings) -> int:
 
     async with holding(settings) as api:
         chosen: list[ExecutionSummary] = []
-        cursor: str | None = ""
-        while cursor is not None:
-            query = Which(q="status:active parent:none", cursor=cursor or None, limit=PAGE)
-            page = await api.call(LIST, query=query)
+        active = Which(q="status:active parent:none", limit=PAGE)
+        async for page in api.pages(LIST, active):
             for row in page.executions:
                 if row.status == "PAUSED":
                     say(f"execution {row.execution_id} of {row.path} is paused and stays so")
                 else:
                     chosen.append(row)
-            cursor = page.next_cursor
         if not chosen:
             say("no execution was interrupted")
             return OK
@@ -312,16 +309,11 @@ async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: 
 
     loops: dict[str, int] = {}
     has_failed: dict[str, bool] = {}
-    query = WhichRuns(buckets=1)
-    while True:
-        page = await api.call(TIMELINE, execution_id=execution_id, query=query)
+    async for page in api.pages(TIMELINE, WhichRuns(buckets=1), execution_id=execution_id):
         for run in page.runs:
             if run.loop is not None:
                 loops[run.step] = run.seq
                 has_failed[run.step] = run.loop.failed > 0
-        if not page.more:
-            break
-        query = WhichRuns(buckets=1, after=page.next_after)
     if step is not None:
         if step not in loops:
             hint = did_you_mean(step, loops)

@@ -168,12 +168,8 @@ async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
     from noetl.api.routes.retention import ARCHIVED, WhichArchived
 
     found = []
-    after: str | None = ""
-    while after is not None:
-        query = WhichArchived(prefix=prefix, after=after, limit=PAGE)
-        page = await api.call(ARCHIVED, query=query)
+    async for page in api.pages(ARCHIVED, WhichArchived(prefix=prefix, limit=PAGE)):
         found += page.recordings
-        after = page.next_after
     print_list(
         "recordings",
         found,

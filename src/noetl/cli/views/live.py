@@ -15,6 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from noetl.cli.calls import PAGE
 from noetl.cli.output import one_line
 from noetl.cli.views.lines import (
     clock_time,
@@ -112,27 +113,24 @@ class _View:
 
     async def _hear(self, execution_id: str) -> None:
         """Print retries and output of tasks above the view, where they remain."""
-        from noetl.api.routes.executions import LOGS, WhichLogs
+        from noetl.api.routes.executions import EVENTS, LOGS, WhichEvents, WhichLogs
 
         tried, printed = self._heard.get(execution_id, (0, 0))
-        more = True
-        while more:
-            page = await self._api.page(execution_id, after=tried, types=("retry.started",))
+        retries = WhichEvents(after=tried, limit=PAGE, type=("retry.started",))
+        async for page in self._api.pages(EVENTS, retries, execution_id=execution_id):
             for event in page.events:
                 delay = event.payload.get("delay")
                 wait = f", after {delay:.3g} s" if delay else ""
                 tries = self._retries.setdefault(execution_id, {})
                 text = f"try {event.attempt} of {event.payload['task']}{wait}"
                 tries[event.step or ""] = text
-            tried, more = page.next_after, page.more
-        more = True
-        while more:
-            query = WhichLogs(after=printed, limit=LINES_AT_ONCE)
-            logs = await self._api.call(LOGS, execution_id=execution_id, query=query)
+            tried = page.next_after
+        output = WhichLogs(after=printed, limit=LINES_AT_ONCE)
+        async for logs in self._api.pages(LOGS, output, execution_id=execution_id):
             for entry in logs.entries:
                 for line in printed_lines(entry):
                     self._console.print(Text(line), soft_wrap=True)
-            printed, more = logs.next_after, logs.more
+            printed = logs.next_after
         self._heard[execution_id] = (tried, printed)
 
     async def frame(self, *, whole: bool = False) -> RenderableType:
