@@ -41,7 +41,7 @@ def _seconds(written: Any) -> float | None:
     return None if written is None else seconds(written)
 
 
-def bytes_of(size: str) -> int:
+def size_in_bytes(size: str) -> int:
     """The number of bytes in a text like `512Mi`, `1.5 GB` or `512MiB`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B?", size)
     assert found is not None, size  # The types of configs and policies guarantee it.

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from noetl.tools.container import Container
-from noetl.tools.limits import bytes_of
+from noetl.tools.limits import size_in_bytes
 from noetl.tools.rules import ContainerPolicy
 
 
@@ -41,7 +41,7 @@ def job_refusals(policy: ContainerPolicy, config: Container, namespace: str) -> 
         return
     if policy.max_cpu is not None and (asked.cpu or 0) > policy.max_cpu:
         yield f"{asked.cpu:g} processors are more than {policy.max_cpu:g}"
-    if bytes_of(asked.memory or "0") > bytes_of(policy.max_memory or asked.memory or "0"):
+    if size_in_bytes(asked.memory or "0") > size_in_bytes(policy.max_memory or asked.memory or "0"):
         yield f"{asked.memory} of memory is more than {policy.max_memory}"
     if policy.max_gpu is not None and asked.gpu > policy.max_gpu:
         yield f"{asked.gpu} graphics processors are more than {policy.max_gpu}"

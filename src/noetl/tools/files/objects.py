@@ -229,7 +229,7 @@ def is_object(address: str) -> bool:
     return urlsplit(address).scheme in SPELLINGS
 
 
-def parts_of(address: str) -> tuple[str, str]:
+def store_and_key(address: str) -> tuple[str, str]:
     """The store and the key: `s3://bucket` and `a/b.csv`; raises Failed without a key."""
     bucket, _, key = address.partition("://")[2].partition("/")
     if not bucket or not key:
@@ -242,7 +242,7 @@ async def local_file(address: str, auth: Credential | None, context: ToolContext
     """The local file: the worker's own, or a copy of the object. It may not exist."""
     if not is_object(address):
         return context.resources.path(address)
-    return await fetched(*parts_of(address), auth, context)
+    return await fetched(*store_and_key(address), auth, context)
 
 
 async def fetched(url: str | None, key: str, auth: Credential | None, context: ToolContext) -> Path:

@@ -15,7 +15,7 @@ from noetl.model.outcome import Outcome, ok
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import guarded
-from noetl.tools.files.objects import is_object, parts_of, stored
+from noetl.tools.files.objects import is_object, store_and_key, stored
 from noetl.tools.limits import Gathering, part, shortest, to_thread
 from noetl.tools.postgres import Postgres
 from noetl.tools.postgres.connections import Connections
@@ -285,7 +285,7 @@ class Task(msgspec.Struct):
         copied = await copy_out(self.connection, target, how, path)
         if how.target is not None:
             with out_of_reach():
-                place = parts_of(how.target)
+                place = store_and_key(how.target)
                 await stored(path, *place, self.config.store_auth, self.context)
             return copied
         return {**copied, **await self.context.files.keep(path, form=how.format)}

@@ -8,7 +8,7 @@ import msgspec
 from psycopg import postgres
 from psycopg.types.json import Jsonb
 
-from noetl.tools.sql.rows import JsonText, bytes_of
+from noetl.tools.sql.rows import JsonText, decoded_bytes
 
 BYTEA = postgres.types["bytea"].oid
 DOCUMENTS = frozenset([postgres.types["json"].oid, postgres.types["jsonb"].oid])
@@ -34,7 +34,7 @@ def fitted(value: Any, column: str, type_: int) -> Any:
         # A text made by `tojson` is the document itself; the server parses it.
         return str(value) if isinstance(value, JsonText) else document(value)
     if type_ == BYTEA and isinstance(value, str):
-        return bytes_of(value, column)
+        return decoded_bytes(value, column)
     element = _element_of(type_)
     if element is not None and isinstance(value, list | tuple):
         return [_part(part, column, element) for part in value]
@@ -64,6 +64,6 @@ def _part(value: Any, column: str, element: int) -> Any:
     if isinstance(value, list | tuple):
         return [_part(part, column, element) for part in value]
     if element == BYTEA:
-        raw = bytes_of(value, column) if isinstance(value, str) else value
+        raw = decoded_bytes(value, column) if isinstance(value, str) else value
         return f"\\x{bytes(raw).hex()}"
     return str(value)

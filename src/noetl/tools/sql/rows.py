@@ -68,7 +68,7 @@ def quoted_table(written: str) -> str:
     return ".".join(quoted(part) for part in parts)
 
 
-def parts_of(table: str) -> list[str]:
+def names_in(table: str) -> list[str]:
     """The names in a quoted table."""
     return [part.replace('""', '"') for part in table[1:-1].split('"."')]
 
@@ -107,11 +107,11 @@ def with_bytes(batch: Batch, binary: Collection[str]) -> Batch:
     for row in batch.rows:
         for place in places:
             if isinstance(row[place], str):
-                row[place] = bytes_of(row[place], batch.columns[place])
+                row[place] = decoded_bytes(row[place], batch.columns[place])
     return batch
 
 
-def bytes_of(text: str, column: str) -> bytes:
+def decoded_bytes(text: str, column: str) -> bytes:
     """Results show bytes as base64; PostgreSQL itself writes them as hex after `\\x`."""
     try:
         if text.startswith("\\x"):

@@ -23,7 +23,7 @@ from noetl.tools.limits import to_thread
 from noetl.tools.resources import ToolResources
 from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
-from noetl.tools.sql.rows import Batch, Write, on_conflict, parts_of
+from noetl.tools.sql.rows import Batch, Write, names_in, on_conflict
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.sqlite import no_other_files
 from noetl.tools.sql.tasks import (
@@ -232,7 +232,7 @@ class Task(Database, kw_only=True):
         known = dict.fromkeys(found.keys(), False)
         # Databases differ in what they reveal of their tables.
         if self.engine.dialect.name in KNOWS_CONFLICTS:
-            *schema, name = parts_of(table)
+            *schema, name = names_in(table)
             inspector = sqlalchemy.inspect(self.connection)
             for one in inspector.get_columns(name, schema=".".join(schema) or None):
                 known[one["name"]] = bool(_BINARY.search(type(one["type"]).__name__))
@@ -289,7 +289,7 @@ class Task(Database, kw_only=True):
 
     def _named(self, table: str) -> str:
         """A table name, given in double quotes, in the quotes of this database."""
-        return ".".join(map(self._quoted, parts_of(table)))
+        return ".".join(map(self._quoted, names_in(table)))
 
 
 MYSQL = ("mysql", "mariadb")

@@ -15,9 +15,9 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
-from noetl.tools.limits import bytes_of
+from noetl.tools.limits import size_in_bytes
 from noetl.tools.plain_data import plain
-from noetl.tools.sql.rows import Batch, Write, insert, parts_of, quoted
+from noetl.tools.sql.rows import Batch, Write, insert, names_in, quoted
 from noetl.tools.sql.sqlite import connection_to, failure, no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
@@ -86,7 +86,8 @@ class Task(Database, kw_only=True):
     def _prepare(self) -> None:
         execute = self.connection.execute
         if self.config.memory_limit is not None:
-            execute(f"PRAGMA cache_size = -{max(1, bytes_of(self.config.memory_limit) // 1024)}")
+            kibibytes = max(1, size_in_bytes(self.config.memory_limit) // 1024)
+            execute(f"PRAGMA cache_size = -{kibibytes}")
         for name, path in self.attached.items():
             execute(f"ATTACH ? AS {quoted(name)}", (str(path),))
         for name, value in self.config.pragmas.items():
@@ -115,7 +116,7 @@ class Task(Database, kw_only=True):
 
     def columns(self, table: str) -> dict[str, bool]:
         cursor = self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
-        names = parts_of(table)
+        names = names_in(table)
         schema = names[-2] if len(names) > 1 else None
         declared = self.connection.execute(
             "SELECT name FROM pragma_table_info(?, ?) WHERE type LIKE 'blob'", (names[-1], schema)

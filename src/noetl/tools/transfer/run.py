@@ -20,7 +20,7 @@ from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, failed_with, guarded, known_failure
 from noetl.tools.files.formats import form_of
-from noetl.tools.files.objects import fetched, is_object, parts_of, stored
+from noetl.tools.files.objects import fetched, is_object, store_and_key, stored
 from noetl.tools.limits import shortest
 from noetl.tools.sql.duckdb import bounded
 from noetl.tools.sql.duckdb import failure as duckdb_failure
@@ -71,7 +71,7 @@ def _placed(end: Any) -> Any:
     """An end with its path resolved: it may be the address of an object."""
     if not isinstance(end, InFile) or not is_object(end.path):
         return end
-    url, key = parts_of(end.path)
+    url, key = store_and_key(end.path)
     form, header, delimiter = end.format, end.header, end.delimiter
     return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
 

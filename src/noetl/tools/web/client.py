@@ -27,7 +27,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
-from noetl.tools.files.objects import is_object, local_file, parts_of, stored
+from noetl.tools.files.objects import is_object, local_file, store_and_key, stored
 from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
 from noetl.tools.plain_data import NotPlain, as_text, plain
 from noetl.tools.rules import Rules
@@ -558,7 +558,7 @@ async def saved(
         return await context.files.keep(path, form=form, media=media)
     address = str(config.download)
     if is_object(address):
-        url_of_store, key = parts_of(address)
+        url_of_store, key = store_and_key(address)
         path = context.files.folder / "download"
         size, checksum = await _written(answer, path, context)
         await stored(path, url_of_store, key, config.store_auth, context)
