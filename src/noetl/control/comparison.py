@@ -1,4 +1,4 @@
-"""Two executions side by side, and the chain of step runs that decided how long one took."""
+"""Two executions side by side: where they differ, and how long their steps took."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from noetl.model.events import Event, decode
 from noetl.model.ids import ExecutionId, StepRunId
 from noetl.model.retrospect import (
     ComparedDocument,
-    CriticalPath,
-    CriticalRun,
     DiffDocument,
     Difference,
     StepTimes,
 )
 
 if TYPE_CHECKING:
-    from noetl.control.timeline import Run, Timelines
     from noetl.store.log import Log
     from noetl.store.records import Records, Summary
 
@@ -230,71 +227,3 @@ def _named(key: Key) -> str:
     more += [f"iteration {iteration}"] if iteration is not None else []
     more += [f"call {attempt}"] if attempt > 1 else []
     return f"{name} ({', '.join(more)})" if more else name
-
-
-# --- The critical path ---------------------------------------------------------------------------
-
-
-async def critical_path(
-    log: Log, records: Records, timelines: Timelines, execution_id: ExecutionId, now: float
-) -> CriticalPath:
-    """The path from the run that ended last back along the tokens that each run waited for."""
-    summary = await row_of(records, execution_id)
-    runs = (await timelines.lines(execution_id)).runs
-    sources = await _sources(log, execution_id)
-    ends = {key: run.ended_at or now for key, run in runs.items()}
-    path: list[Run] = []
-    current = max(runs, key=lambda key: ends[key], default=None)
-    while current is not None and len(path) <= len(runs):
-        path.append(runs[current])
-        before = [one for one in sources.get(current, ()) if one in runs]
-        current = max(before, key=lambda key: ends[key], default=None)
-    path.reverse()
-    shown: list[CriticalRun] = []
-    last: float | None = None
-    for run in path:
-        begun, ended = run.scheduled_at, ends[run.step_run_id]
-        by_kind: dict[str, float] = {}
-        for kind, since, until in run.spans:
-            seconds = max(0.0, (until or now) - since)
-            by_kind[kind] = round(by_kind.get(kind, 0.0) + seconds, 6)
-        shown.append(
-            documents.of(
-                CriticalRun,
-                run,
-                run=run.number,
-                start=begun,
-                end=run.ended_at,
-                seconds=round(ended - begun, 6),
-                before=round(max(0.0, begun - last), 6) if last is not None else 0.0,
-                by_kind=by_kind,
-            )
-        )
-        last = ended
-    total: dict[str, float] = {}
-    for one in shown:
-        for name, spent in one.by_kind.items():
-            total[name] = round(total.get(name, 0.0) + spent, 6)
-    end = summary.ended_at or now
-    return CriticalPath(
-        execution_id=execution_id,
-        status=summary.status,
-        seconds=round(end - summary.requested_at, 6),
-        by_kind=total,
-        runs=shown,
-    )
-
-
-async def _sources(log: Log, execution_id: ExecutionId) -> dict[StepRunId, list[StepRunId]]:
-    """For each run the runs that sent its tokens."""
-    sent: dict[str, StepRunId] = {}
-    found: dict[StepRunId, list[StepRunId]] = {}
-    async for row in events(log, execution_id, types=("token.created", "token.consumed")):
-        match decode(row.body):
-            case facts.TokenCreated(token_id=token, source=str(source)):
-                sent[token] = source
-            case facts.TokenConsumed(token_id=token, step_run_id=run) if token in sent:
-                found.setdefault(run, []).append(sent[token])
-            case _:
-                pass
-    return found

@@ -1,4 +1,5 @@
-"""What an execution did, when: the line of each step run, and its loops iteration by iteration.
+"""What an execution did, when: the line of each step run, its loops iteration by iteration, and the
+chain of step runs that decided how long it took.
 
 Reading a log takes as long as it is, so it is read once: what was found is kept for the executions
 that were looked at last, and the next look reads only what is new. A loop keeps four numbers for
@@ -20,7 +21,8 @@ from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import events as facts
 from noetl.model.events import ChainRestarted, Event, PollIteration, decode
-from noetl.model.ids import ExecutionId, StepRunId
+from noetl.model.ids import ExecutionId, StepRunId, TokenId
+from noetl.model.retrospect import CriticalPath, CriticalRun
 from noetl.model.state import ExecutionState
 from noetl.model.timeline import (
     IterationDocument,
@@ -252,20 +254,43 @@ class Lines:
     def __init__(self) -> None:
         self.seq = 0
         self.runs: dict[StepRunId, Run] = {}
+        self.senders: dict[StepRunId, list[StepRunId]] = {}
+        """For each run the runs that sent its tokens."""
+        self._sender_of: dict[TokenId, StepRunId] = {}
+        """Of each token that no run has consumed yet."""
         self.lock = asyncio.Lock()
 
     def see(self, seq: int, fact: Event) -> None:
         """Take the next event."""
         self.seq = seq
-        if isinstance(fact, facts.StepScheduled):
-            self.runs[fact.step_run_id] = Run(fact, seq)
-            return
-        if isinstance(fact, facts.ExecutionForked):
-            self._take_over(seq, fact)
-            return
-        run = self.runs.get(getattr(fact, "step_run_id", None) or "")
-        if run is not None:
-            self._see(run, seq, fact)
+        match fact:
+            case facts.StepScheduled():
+                self.runs[fact.step_run_id] = Run(fact, seq)
+            case facts.TokenCreated(source=str(sender)):
+                self._sender_of[fact.token_id] = sender
+            case facts.TokenConsumed():
+                sent_by = self._sender_of.pop(fact.token_id, None)
+                if sent_by is not None:
+                    self.senders.setdefault(fact.step_run_id, []).append(sent_by)
+            case facts.ExecutionForked():
+                self._take_over(seq, fact)
+            case _:
+                run = self.runs.get(getattr(fact, "step_run_id", None) or "")
+                if run is not None:
+                    self._see(run, seq, fact)
+
+    def critical(self, now: float) -> list[Run]:
+        """The runs from the one that ended last back along the tokens that each waited for, in
+        their order.
+        """
+        ends = {key: run.ended_at or now for key, run in self.runs.items()}
+        path: list[Run] = []
+        current = max(self.runs, key=ends.__getitem__, default=None)
+        while current is not None and len(path) <= len(self.runs):
+            path.append(self.runs[current])
+            before = [one for one in self.senders.get(current, ()) if one in self.runs]
+            current = max(before, key=ends.__getitem__, default=None)
+        return path[::-1]
 
     def _take_over(self, seq: int, fact: facts.ExecutionForked) -> None:
         """Loops that go on from another execution: what had ended there ended with this event."""
@@ -352,7 +377,7 @@ class Timelines:
         self, execution_id: ExecutionId, *, after: int, limit: int, buckets: int
     ) -> Timeline:
         """Step runs that were scheduled after an event, in order."""
-        lines = await self.lines(execution_id)
+        lines = await self._lines(execution_id)
         chosen = [run for run in lines.runs.values() if run.seq > after]
         shown = chosen[:limit]
         loops = sum(run.loop is not None for run in shown)
@@ -375,13 +400,50 @@ class Timelines:
         limit: int,
     ) -> IterationPage:
         """Iterations of a loop, by number. Raises NotFound."""
-        run = (await self.lines(execution_id)).runs.get(step_run_id)
+        run = (await self._lines(execution_id)).runs.get(step_run_id)
         if run is None or run.loop is None:
             what = "has no run" if run is None else "has no loop in the run"
             raise NotFound(f"execution {execution_id} {what} {step_run_id}.")
         return run.loop.page(status, after, limit)
 
-    async def lines(self, execution_id: ExecutionId) -> Lines:
+    async def critical_path(self, execution_id: ExecutionId, now: float) -> CriticalPath:
+        """The chain of step runs that decided how long it took, and what the time went to. Raises
+        NotFound.
+        """
+        summary = await row_of(self._records, execution_id)
+        shown: list[CriticalRun] = []
+        total: dict[str, float] = {}
+        last: float | None = None
+        for run in (await self._lines(execution_id)).critical(now):
+            begun, ended = run.scheduled_at, run.ended_at or now
+            by_kind: dict[str, float] = {}
+            for kind, since, until in run.spans:
+                seconds = max(0.0, (until or now) - since)
+                by_kind[kind] = round(by_kind.get(kind, 0.0) + seconds, 6)
+            for name, spent in by_kind.items():
+                total[name] = round(total.get(name, 0.0) + spent, 6)
+            shown.append(
+                documents.of(
+                    CriticalRun,
+                    run,
+                    run=run.number,
+                    start=begun,
+                    end=run.ended_at,
+                    seconds=round(ended - begun, 6),
+                    before=round(max(0.0, begun - last), 6) if last is not None else 0.0,
+                    by_kind=by_kind,
+                )
+            )
+            last = ended
+        return CriticalPath(
+            execution_id=execution_id,
+            status=summary.status,
+            seconds=round((summary.ended_at or now) - summary.requested_at, 6),
+            by_kind=total,
+            runs=shown,
+        )
+
+    async def _lines(self, execution_id: ExecutionId) -> Lines:
         """The lines of an execution, up to its last event. Raises NotFound."""
         lines = self._kept.get(execution_id)
         if lines is None:

@@ -21,10 +21,7 @@ async def diff(services: Services, caller: Caller, *, query: Both) -> DiffDocume
 
 async def critical(services: Services, caller: Caller, *, execution_id: str) -> CriticalPath:
     """The chain of step runs that decided how long an execution took, and what the time went to."""
-    now = services.clock.now()
-    return await comparison.critical_path(
-        services.store.log, services.store.records, services.timelines, execution_id, now
-    )
+    return await services.timelines.critical_path(execution_id, services.clock.now())
 
 
 DIFF = Route("executions.diff", "GET", "/api/executions/diff", "read", diff, query=Both)
