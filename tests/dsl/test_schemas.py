@@ -143,6 +143,13 @@ def test_a_schema_that_never_ends_or_a_value_that_is_too_much_is_an_answer_and_n
     assert schemas.Schema({"pattern": "^(a+)+$"}).wrong("a" * 5000 + "b") is not None
 
 
+def test_a_wrong_pattern_is_told_by_us_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    [(_, told)] = schemas.problems({"pattern": "a(b"})
+
+    assert told.startswith("the pattern cannot be used (RE2): ")
+    assert capfd.readouterr().err == "", "RE2 has a log of its own"
+
+
 BROKEN = [
     ({"properties": {"a": {}}}, {"properties": {}}, "`a` is no longer in the schema."),
     ({"required": ["a"]}, {}, "`a` is no longer required."),

@@ -13,13 +13,13 @@ from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import LogEntry
 from noetl.model.events import LAST_EVENT, SinkProcessed, TaskDone, TaskLogged, decode
+from noetl.model.patterns import BadPattern, compiled_pattern
 from noetl.store.log import EventRow
 
 TYPES = ("task.log", "task.done", "sink.processed")
 NEWS = (*TYPES, LAST_EVENT)
 """Events worth waking for: after the last event nothing more is printed."""
 PATTERN_MAX = 1_000
-PATTERN_MEMORY = 8 * 1024 * 1024
 
 
 def text_of(fact: object) -> str:
@@ -44,17 +44,12 @@ def entry(row: EventRow, matches: Callable[[str], Any] | None) -> LogEntry | Non
 
 
 def pattern(source: str) -> Any:
-    """A pattern of RE2, whose search time grows with the text alone. Raises BadRequest."""
-    import re2  # loaded by the first pattern: most questions have none
-
+    """The compiled pattern. Raises BadRequest."""
     if len(source) > PATTERN_MAX:
         raise BadRequest(f"a pattern may have at most {PATTERN_MAX:,} characters.")
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY
-    options.log_errors = False
     try:
-        return re2.compile(source, options)
-    except (re2.error, ValueError):
+        return compiled_pattern(source)
+    except BadPattern:
         raise BadRequest(
             f'"{source}" is not a regular expression that RE2 knows (it has no look-around and no'
             " back-references)."

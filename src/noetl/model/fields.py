@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noetl.model.net import FieldType, FormField, Values
+from noetl.model.patterns import BadPattern, compiled_pattern
 from noetl.model.spelling import did_you_mean
 
 YES = frozenset({"true", "yes", "on", "1", "y"})
@@ -123,11 +124,10 @@ def _bounded(field: FormField, value: Any) -> None:
         if (measured < limit) if is_low else (measured > limit):
             least = "at least" if is_low else "at most"
             raise Unfit(f"must be {least} {bound}{unit}, not {_shown(measured if unit else value)}")
-    if field.pattern is not None and isinstance(value, str):
-        import re2  # loaded by the first pattern: most playbooks use none
-
-        if re2.fullmatch(field.pattern, value) is None:
-            raise Unfit(f"must match {field.pattern}, which {_shown(value)} does not")
+    if field.pattern is None or not isinstance(value, str):
+        return
+    if compiled_pattern(field.pattern).fullmatch(value) is None:
+        raise Unfit(f"must match {field.pattern}, which {_shown(value)} does not")
 
 
 def wrong_bounds(field: FormField) -> str | None:
@@ -149,11 +149,9 @@ def wrong_bounds(field: FormField) -> str | None:
     if field.pattern is not None:
         if field.type not in ("text", "file"):
             return "`pattern` is for texts."
-        import re2  # loaded by the first pattern: most playbooks use none
-
         try:
-            re2.compile(field.pattern)
-        except re2.error as error:
+            compiled_pattern(field.pattern)
+        except BadPattern as error:
             return f"`pattern` is not a regular expression: {error}."
     return None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.model.patterns import BadPattern, compiled_pattern
 from noetl.model.spelling import did_you_mean
 from noetl.model.toolshape import Each, Yielded
 
@@ -159,11 +160,9 @@ def _wrong_value(key: str, value: Any, root: Any) -> str:
 
 
 def _bad_pattern(pattern: str) -> str:
-    import re2  # loaded by the first pattern: most schemas use none
-
     try:
-        re2.compile(pattern)
-    except re2.error as error:
+        compiled_pattern(pattern)
+    except BadPattern as error:
         return f"the pattern cannot be used (RE2): {error}"
     return ""
 
@@ -221,7 +220,7 @@ class Schema:
             case "enum" | "const":
                 return partial(_one_of, given if key == "enum" else [given])
             case "pattern":
-                return partial(_matches, _pattern(given), given)
+                return partial(_matches, compiled_pattern(given), given)
             case "required":
                 return partial(_has_keys, given)
             case "dependentRequired":
@@ -272,7 +271,7 @@ class Schema:
     def _object(self, schema: Mapping[str, Any]) -> Check:
         known = {name: self._compiled(one) for name, one in schema.get("properties", {}).items()}
         patterns = [
-            (_pattern(name), self._compiled(one))
+            (compiled_pattern(name), self._compiled(one))
             for name, one in schema.get("patternProperties", {}).items()
         ]
         written = schema.get("additionalProperties", True)
@@ -396,12 +395,6 @@ def _one_of(values: list[Any], value: Any, at: Path, looks: _Looks) -> Wrong | N
         return None
     shown = ", ".join(msgspec.json.encode(one).decode()[:40] for one in values[:10])
     return at, f"is not {'one of ' if len(values) > 1 else ''}{shown}."
-
-
-def _pattern(text: str) -> Any:
-    import re2  # loaded by the first pattern: most schemas use none
-
-    return re2.compile(text)
 
 
 def _matches(pattern: Any, written: str, value: Any, at: Path, looks: _Looks) -> Wrong | None:

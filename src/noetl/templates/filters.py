@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 from uuid import UUID
 
+from noetl.model.patterns import BadPattern, compiled_pattern
 from noetl.templates.errors import EvaluationFailed
 from noetl.templates.evaluation import (
     Evaluation,
@@ -54,7 +55,6 @@ WORD = re.compile(r"\w+")
 PRECISION_MAX = 100
 INDENT_MAX = 16
 PATTERN_MAX = 4_096
-PATTERN_MEMORY = 8 * 1024 * 1024
 FORMAT_MAX = 200
 STRFTIME_PART = re.compile(r"%(?![aAbBcdfGHIjmMpSuUVwWxXyYzZ%])")
 REFERENCE = re.compile(r"\\(?:(\d{1,2})|g<(\w{1,64})>|(.))", re.DOTALL)
@@ -739,20 +739,9 @@ def _compiled_pattern(run: Evaluation, text: str, pattern: object) -> Any:
     if len(source) > PATTERN_MAX:
         raise EvaluationFailed(f"a pattern may have at most {PATTERN_MAX:,} characters")
     run.charge(100 + len(text) // 10)
-    return _pattern(source)
-
-
-@lru_cache(maxsize=256)
-def _pattern(source: str) -> Any:
-    """Compiled by RE2, whose search time is linear in the text, whatever the pattern."""
-    import re2  # loaded by the first pattern: most playbooks use none
-
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY
-    options.log_errors = False
     try:
-        return re2.compile(source, options)
-    except (re2.error, ValueError):
+        return compiled_pattern(source)
+    except BadPattern:
         raise EvaluationFailed(
             "the pattern is not one RE2 knows (look-around and back-references are not supported)"
         ) from None
