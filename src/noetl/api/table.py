@@ -9,7 +9,6 @@ from noetl.api.routes import (
     auth,
     catalog,
     commands,
-    comparisons,
     consumers,
     context,
     credentials,
@@ -33,7 +32,7 @@ from noetl.api.routes import (
 )
 
 _MODULES = (
-    *(health, catalog, desk, executions, comparisons, moments, schedules, hooks, consumers),
+    *(health, catalog, desk, executions, moments, schedules, hooks, consumers),
     *(notifications, external, commands, playbooks, credentials, tokens, rates, variables, context),
     *(language, results, retention, whatif, workers, auth, access, openapi),
 )

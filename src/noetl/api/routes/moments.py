@@ -1,4 +1,6 @@
-"""/api/executions/{id} over time: the state at a moment, the timeline, loops and calls."""
+"""/api/executions/{id} over time: the state at a moment, the timeline, what decided how long it
+took, loops and calls; and two executions side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from msgspec import structs
 
 from noetl.api.route import Caller, Query, Route, Services
 from noetl.api.routes.executions import Limit, Seq
-from noetl.control import calls, documents
+from noetl.control import calls, comparison, documents
 from noetl.control.preview import Seen, seen_in
 from noetl.errors import EvaluationFailed, NotFound
+from noetl.model.retrospect import CriticalPath, DiffDocument
 from noetl.model.timeline import (
     CallDocument,
     IterationPage,
@@ -22,6 +25,13 @@ from noetl.model.timeline import (
 )
 
 Buckets = Annotated[int, msgspec.Meta(ge=1, le=2000)]
+
+
+class Both(Query, frozen=True, kw_only=True):
+    """Two executions."""
+
+    a: str
+    b: str
 
 
 class AtSeq(Query, frozen=True, kw_only=True):
@@ -55,6 +65,16 @@ class Nearby(Query, frozen=True, kw_only=True):
     """The number of an event before the call began, if known; it speeds up the search in a long
     log.
     """
+
+
+async def diff(services: Services, caller: Caller, *, query: Both) -> DiffDocument:
+    """How two executions differ, aligned by step, run, iteration, task and attempt."""
+    return await comparison.diff(services.store.log, services.store.records, query.a, query.b)
+
+
+async def critical(services: Services, caller: Caller, *, execution_id: str) -> CriticalPath:
+    """The chain of step runs that decided how long an execution took, and what the time went to."""
+    return await services.timelines.critical_path(execution_id, services.clock.now())
 
 
 async def state(
@@ -153,6 +173,8 @@ async def call(
 
 
 ONE = "/api/executions/{execution_id}"
+DIFF = Route("executions.diff", "GET", "/api/executions/diff", "read", diff, query=Both)
+CRITICAL = Route("executions.critical", "GET", f"{ONE}/critical-path", "read", critical)
 STATE = Route("executions.state", "GET", f"{ONE}/state", "read", state, query=AtSeq)
 TIMELINE = Route("executions.timeline", "GET", f"{ONE}/timeline", "read", timeline, query=WhichRuns)
 ITERATIONS = Route(
@@ -164,4 +186,4 @@ ITERATIONS = Route(
     query=WhichIterations,
 )
 CALL = Route("executions.call", "GET", f"{ONE}/calls/{{action_id}}", "read", call, query=Nearby)
-ROUTES = (STATE, TIMELINE, ITERATIONS, CALL)
+ROUTES = (DIFF, CRITICAL, STATE, TIMELINE, ITERATIONS, CALL)

@@ -189,7 +189,7 @@ async def show_command(api: Api, execution: str, critical: bool, as_json: bool) 
 
 
 async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
-    from noetl.api.routes.comparisons import CRITICAL
+    from noetl.api.routes.moments import CRITICAL
     from noetl.cli.views.lines import length
 
     found = await api.call(CRITICAL, execution_id=execution_id)
@@ -221,7 +221,7 @@ async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
       noetl executions diff 4711 last
       noetl executions diff 4711 4709 --json
     """
-    from noetl.api.routes.comparisons import DIFF, Both
+    from noetl.api.routes.moments import DIFF, Both
     from noetl.cli.views.lines import length
 
     both = Both(a=await api.find(first), b=await api.find(second))
