@@ -1057,7 +1057,7 @@ def test_seven_tabs_follow_over_one_stream(browser, stage: Stage):
     for page in pages:
         page.locator(".title .status", has_text="cancelled").wait_for()
     until = time.monotonic() + PATIENCE
-    while len(reading) != 1 and time.monotonic() < until:  # with fewer topics it begins anew
+    while len(reading) != 1 and time.monotonic() < until:  # one lingers while the next begins
         pages[0].wait_for_timeout(50)
     assert len(reading) == 1
     pages[0].close()  # the one that read for all

@@ -135,6 +135,47 @@ def test_the_end_is_seen_although_another_tab_had_heard_of_it_before(own_tab: Ta
     says(page, "cancelled")
 
 
+def test_a_tab_that_comes_or_goes_makes_no_other_look_again(own_tab: Tab, stage: Stage):
+    """Whoever reads for all tabs has heard of their topics all the time."""
+    context = own_tab.context
+    running = [start(stage.server, "ops/slow") for _ in range(3)]
+    for execution_id in running:  # nothing more happens until they are cancelled
+        stage.server.wait_for(execution_id, "task.log")
+    opened: list[str] = []
+    context.on("response", lambda one: "/api/stream" in one.url and opened.append(one.url))
+
+    def follows(execution_id: str) -> Any:
+        page = context.new_page()
+        page.add_init_script(NEWS_ONLY)
+        page.goto(f"{stage.server.url}/executions/{execution_id}")
+        says(page, "running")
+        while not any(execution_id in url for url in opened):
+            page.wait_for_timeout(20)
+        page.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
+        return page
+
+    first = follows(running[0])
+    looks: list[str] = []
+    first.on("request", lambda one: one.url.endswith("/state") and looks.append(one.url))
+    others = [follows(execution_id) for execution_id in running[1:]]
+    streams = len(opened)
+    again = context.new_page()
+    again.goto(f"{stage.server.url}/executions/{running[0]}")
+    says(again, "running")
+    for page in (again, *others):
+        page.wait_for_timeout(1000)
+        page.close()
+    first.wait_for_timeout(1000)
+
+    assert looks == []
+    assert len(opened) == streams
+    stage.server.post(f"/api/executions/{running[0]}/cancel")
+    says(first, "cancelled")
+    assert looks
+    for execution_id in running[1:]:
+        stage.server.post(f"/api/executions/{execution_id}/cancel")
+
+
 def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
     """The last look at the timeline may be answered before the end is stored, and the look at the
     state after it: then nobody tells of the end any more."""

@@ -13,11 +13,21 @@ type Word =
   | { kind: "leads" }
   | { kind: "news"; topic: string };
 
+interface Reading {
+  topics: Set<string>;
+  stop: AbortController;
+  /** Unbroken since the server said that it tells of them all. */
+  tells: boolean;
+}
+
 const COALESCE = 250;
 const SETTLE = 150;
 const AGAIN = 20_000;
 const SILENT = 70_000;
 const RETRY = 5_000;
+const LINGER = 1_000;
+const TOPICS_MAX = 50;
+const UNHEARD_MAX = 10;
 
 const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
 const listeners = new Map<string, Set<Listener>>();
@@ -26,8 +36,9 @@ const waiting = new Map<string, number>();
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("noetl.live") : null;
 const shares = channel !== null && Boolean(navigator.locks);
 let leads = false;
-let reading: AbortController | null = null;
-let topicsRead = "";
+/** The stream that is read, and the one that opens to take its place. */
+let reading: Reading | null = null;
+let opening: Reading | null = null;
 let settling = 0;
 
 function hear(topic: string): void {
@@ -59,39 +70,48 @@ function settle(): void {
 
 /** Read the topics that somebody wants, if this tab is the one that reads. */
 function read(): void {
-  if (!leads && (shares || document.hidden)) {
-    reading?.abort();
-    topicsRead = "";
-    return;
-  }
+  if (!leads && (shares || document.hidden)) return hush();
   const now = Date.now();
   for (const [tab, one] of wanted) if (now - one.heard > SILENT) wanted.delete(tab);
-  const topics = [...new Set([...listeners.keys(), ...[...wanted.values()].flatMap((one) => one.topics)])].sort().slice(0, 50);
-  if (topics.join() === topicsRead && !reading?.signal.aborted) return;
-  reading?.abort();
-  topicsRead = topics.join();
-  if (!topics.length) return;
-  const mine = (reading = new AbortController());
-  let isNew = false;
+  const topics = [...new Set([...listeners.keys(), ...[...wanted.values()].flatMap((one) => one.topics)])].sort().slice(0, TOPICS_MAX);
+  if (!topics.length) return hush();
+  // More topics than anybody wants any more do no harm: another stream would make every tab look again.
+  const read = opening ?? reading;
+  if (read && topics.every((topic) => read.topics.has(topic)) && read.topics.size <= topics.length + UNHEARD_MAX) return;
+  opening?.stop.abort();
+  const mine: Reading = (opening = { topics: new Set(topics), stop: new AbortController(), tells: false });
   const stream = follow(
-    address("/api/stream", {}, { topics: topicsRead }),
+    address("/api/stream", {}, { topics: topics.join() }),
     ({ event, data }) => {
       if (event === "position") {
-        // From here on the server tells of all topics. What happened before it did not: look once.
-        if (isNew) topics.forEach(tell);
-        isNew = false;
+        // From here on the server tells of all topics. What happened before, it did not: look once, but
+        // for those of which another stream has told until now.
+        const told = opening === mine && reading?.tells ? reading.topics : new Set();
+        if (!mine.tells) topics.filter((topic) => !told.has(topic)).forEach(tell);
+        mine.tells = true;
+        if (opening !== mine) return;
+        const before = reading;
+        [reading, opening] = [mine, null];
+        setTimeout(() => before?.stop.abort(), LINGER); // the last that it told may be under way
       } else if (event === "reset") tell((JSON.parse(data) as { topic: string }).topic);
       else if (event === "event") tell(`execution:${/"execution_id":"(\w+)"/.exec(data)?.[1]}`);
       else tell(event);
     },
-    mine.signal,
-    () => (isNew = true),
+    mine.stop.signal,
+    () => (mine.tells = false),
   );
   void stream.then(() => {
-    if (mine.signal.aborted) return;
-    topicsRead = "";
+    if (mine.stop.signal.aborted) return;
+    if (opening === mine) opening = null;
+    if (reading === mine) reading = null;
     setTimeout(settle, RETRY);
   });
+}
+
+function hush(): void {
+  opening?.stop.abort();
+  reading?.stop.abort();
+  opening = reading = null;
 }
 
 if (shares) {

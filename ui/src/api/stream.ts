@@ -1,6 +1,6 @@
 // Server-sent events by fetch: any event name, connected again after a break, ended by 204.
 //
-// What was missed meanwhile is not asked for: whoever listens looks again when the stream opens.
+// What was missed meanwhile is not asked for: whoever listens looks again after a break.
 import { reachable } from "./client";
 
 export interface Message {
@@ -12,7 +12,7 @@ const RETRY_MIN = 1000;
 const RETRY_MAX = 15_000;
 
 /** Follow a stream until it has ended or `stop` says so; breaks are mended by connecting again. */
-export async function follow(url: string, onMessage: (message: Message) => void, stop: AbortSignal, onOpen: () => void = () => undefined): Promise<void> {
+export async function follow(url: string, onMessage: (message: Message) => void, stop: AbortSignal, onBreak: () => void = () => undefined): Promise<void> {
   let pause = RETRY_MIN;
   while (!stop.aborted) {
     try {
@@ -21,7 +21,6 @@ export async function follow(url: string, onMessage: (message: Message) => void,
       if (response.status >= 400 && response.status < 500 && response.status !== 429) return;
       if (!response.ok || !response.body) throw new Error(String(response.status));
       reachable.value = true;
-      onOpen();
       await read(response.body, (message) => {
         pause = RETRY_MIN;
         onMessage(message);
@@ -30,6 +29,7 @@ export async function follow(url: string, onMessage: (message: Message) => void,
       if (stop.aborted) return;
       if (error instanceof TypeError) reachable.value = false;
     }
+    onBreak();
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(pause * 2, RETRY_MAX);
   }
