@@ -420,6 +420,16 @@ async def test_a_url_may_name_no_file(url: str, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_databases_in_memory_know_nothing_of_each_other():
+    one, other = [await SqliteStore.open(":memory:", threads=False) for _ in range(2)]
+    await one.log.commit([start(ONE)])
+
+    assert await one.installation() != await other.installation()
+    assert await other.log.events(ONE, limit=1) == []
+    for store in (one, other):
+        await store.close()
+
+
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
     (tmp_path / "noetl.db").write_bytes(b"this is not a database, whatever it is called " * 200)
 
