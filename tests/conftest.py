@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from noetl.wiring import look_rarely_for_cycles
 from tests.servers import empty_database, postgres_running, unused_database, url_of
 from tests.tools.services import nats_server
 
@@ -74,6 +75,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+    look_rarely_for_cycles()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -51,6 +51,8 @@ OWN_THREADS = (
     "noetl.tools.transfer.",
 )
 """They import DuckDB, which starts a thread that a fork would lose."""
+RARE = ("noetl.tools.sqlalchemy.", "noetl.tools.testing")
+"""They import SQLAlchemy and pytest: a fifth of the memory that each fork maps, and few use it."""
 
 
 # --- The tests' side ---------------------------------------------------------------------------
@@ -212,7 +214,8 @@ def import_all() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for module in pkgutil.walk_packages(noetl.__path__, "noetl."):
-            if not module.name.startswith(OWN_THREADS) and not module.name.endswith("__main__"):
+            left_out = module.name.startswith(OWN_THREADS + RARE)
+            if not left_out and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
         importlib.import_module("noetl.tools.registry").kinds()
     assert len(os.listdir("/proc/self/task")) == 1, "an import started a thread: do not import it"
