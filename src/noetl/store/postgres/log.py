@@ -102,16 +102,6 @@ class PostgresLog(log.Log):
         return {read_name(name): value for name, value in found.items()}
 
 
-async def events_between(
-    database: PostgresDatabase, execution_id: ExecutionId, start: Head, end: Head
-) -> list[bytes]:
-    """The events of a part of the log, in arrays. Raises Corrupted if the chain breaks."""
-    written = await database.rows(
-        "log_between", log.LogRow, execution_id=execution_id, after=start.seq, until=end.seq
-    )
-    return list(log.whole(written, execution_id, start, end))
-
-
 def verify_commands(found: Iterable[DictRow], execution_id: ExecutionId) -> None:
     """Raise Corrupted if one of these open commands is not what was written."""
     for row in found:

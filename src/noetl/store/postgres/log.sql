@@ -211,12 +211,6 @@ SELECT 'command', position, checksum, body, NULL, NULL, NULL, command_id, is_cor
   FROM noetl.queue
  WHERE execution_id = :execution_id
 
--- log_between --
-SELECT seq, events, checksum
-  FROM noetl.log
- WHERE execution_id = :execution_id AND seq > :after AND seq <= :until
- ORDER BY seq
-
 -- log_page --
 SELECT seq, events, checksum
   FROM noetl.log
