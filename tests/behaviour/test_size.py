@@ -118,6 +118,43 @@ def test_large_results_of_iterations_are_readable_in_order():
     assert all(len(encode(fact)) < EVENT_MAX for fact in done.events)
 
 
+@pytest.mark.parametrize(
+    ("guard", "read"),
+    [
+        ("start.stats.total == 3", 0),
+        ("result.stats.success == 3 and not start.errors", 0),
+        ("start.stats.total == 3 and start.results[1][:1] == '2'", 3),
+        ("start.data.stats.total == 3", 3),
+        ("result | length > 0", 3),
+    ],
+)
+def test_large_results_of_iterations_are_read_by_the_server_if_something_asks_for_them(
+    monkeypatch: pytest.MonkeyPatch, guard: str, read: int
+):
+    flow = f"""
+- step: start
+  loop: {{ in: [1, 2, 3], iterator: n, spec: {{ mode: parallel }} }}
+  tool: {{ kind: noop, result: "{{{{ (n | string) * 100000 }}}}" }}
+  next: {{ arcs: [{{ step: end, when: "{{{{ {guard} }}}}" }}] }}
+- {{ step: end, tool: {{ kind: noop, result: reached }} }}
+"""
+    keys: set[str] = set()
+
+    async def work(bench: Bench) -> Run:
+        bodies = bench.system.store.bodies
+        get = bodies.get
+
+        async def counted(execution_id: str, key: str) -> bytes | None:
+            keys.add(key)
+            return await get(execution_id, key)
+
+        monkeypatch.setattr(bodies, "get", counted)
+        return await bench.run(playbook(flow))
+
+    assert on_bench(work).result == "reached"
+    assert len(keys) == read
+
+
 def test_a_large_result_of_a_child_reaches_its_parent():
     child = playbook("- {step: start, tool: {kind: noop, result: \"{{ 'c' * 200000 }}\"}}")
     flow = """

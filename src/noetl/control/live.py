@@ -296,12 +296,21 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
     busy = {run.step for run in state.runs.values()} | {t.step for t in state.tokens.values()}
     busy.update(ended)
     reads = frozenset().union(*(program.reads_ahead[step] for step in busy), frozenset())
-    is_read = reads & (OWN_RESULT | busy) or "steps" in reads or program.result is not None
-    wanted = [*coming] if is_read else []
-    named = reads | {result_step(state)} if program.result is not None else reads
+    inside = frozenset().union(*(program.reads_inside_ahead[step] for step in busy), frozenset())
+    wanted: list[Any] = []
+    if "steps" in reads or program.result is not None or inside & (OWN_RESULT | busy):
+        wanted += coming
+    elif reads & (OWN_RESULT | busy):
+        wanted += _without_results(coming, state.seal)
+    named = reads
+    if program.result is not None:
+        named |= {result_step(state)}
+        inside |= {result_step(state)}
     for name in state.results if "steps" in reads else named & state.results.keys():
         result = state.results[name]
-        wanted += [result.value, *result.tasks.values()]
+        values = (result.value, *result.tasks.values())
+        is_whole = name in inside or "steps" in reads
+        wanted += values if is_whole else _without_results(values, state.seal)
     for own in (names, *map(local_names, state.runs.values())):
         wanted += [own[name] for name in reads & own.keys()]
     missing = [
@@ -315,6 +324,13 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
         found = await fetched(bodies, live.execution_id, state.seal, missing, fresh)
         program.bodies |= found
         live.bodies |= found.keys()
+
+
+def _without_results(values: Iterable[Any], seal: str) -> list[Any]:
+    """Of these, those of which even the figures are elsewhere: a loop has them at hand, whatever
+    its results are.
+    """
+    return [one for one in values if refs.key_of(one, seal) is not None]
 
 
 def _brought_by(given: Input) -> tuple[tuple[Any, ...], Values]:

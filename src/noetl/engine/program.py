@@ -5,13 +5,13 @@ Made once per net and shared by all its executions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from noetl.engine.pipeline.actions import RouteProgram
+from noetl.engine.pipeline.actions import Paths, RouteProgram
 from noetl.engine.pipeline.rules import CaseProgram, TaskProgram
 from noetl.model import labels, schemas
 from noetl.model.commands import placed
@@ -34,6 +34,8 @@ from noetl.templates.views import LOOP, ResultView
 
 STATE_ROOTS = frozenset({"args", "ctx", "execution_id", "job", "vars", "workload"})
 """Names that every template sees, whatever has happened."""
+FIGURES = (("stats",), ("errors",))
+"""What the result of a loop has beside its `results`, and never apart from the log."""
 GATHERING = ("all", "count")
 """Joins that say that they gather tokens: their runs list them, also if there was only one."""
 
@@ -212,6 +214,15 @@ class StepProgram:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The first names of everything the server's templates of this step read."""
+        return frozenset(path[0] for path in self._paths)
+
+    @cached_property
+    def reads_inside(self) -> frozenset[str]:
+        """Those of them of which more is read than the figures of a loop."""
+        return frozenset(path[0] for path in self._paths if path[1:2] not in FIGURES)
+
+    @cached_property
+    def _paths(self) -> Paths:
         paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
         for part in (self.in_flight, self.batch, self.timeout, self.deadline, *(self.span or ())):
             paths |= part.reads
@@ -225,7 +236,7 @@ class StepProgram:
         for arc in self.arcs:
             paths = paths.union(*(part.reads for part in arc.parts))
             paths |= arc.guard.reads if arc.guard is not None else frozenset()
-        return frozenset(path[0] for path in paths)
+        return frozenset(paths)
 
     @cached_property
     def reads_plainly(self) -> bool:
@@ -281,9 +292,14 @@ class ReadsAhead(dict[str, frozenset[str]]):
     without tasks, which are over as soon as they are entered.
     """
 
-    def __init__(self, steps: Mapping[str, StepProgram]) -> None:
+    def __init__(
+        self,
+        steps: Mapping[str, StepProgram],
+        reads: Callable[[StepProgram], frozenset[str]] = lambda step: step.reads,
+    ) -> None:
         super().__init__()
         self._steps = steps
+        self._reads = reads
 
     def __missing__(self, name: str) -> frozenset[str]:
         steps = self._steps
@@ -293,7 +309,7 @@ class ReadsAhead(dict[str, frozenset[str]]):
         leads_anywhere = False
         while stack:
             step = steps[stack.pop()]
-            ahead |= step.reads
+            ahead |= self._reads(step)
             for _, way in step.ways:
                 if way is None and leads_anywhere:
                     continue
@@ -301,7 +317,7 @@ class ReadsAhead(dict[str, frozenset[str]]):
                 targets = {way} if way is not None else set(steps)
                 for target in targets - seen:
                     seen.add(target)
-                    ahead |= steps[target].reads
+                    ahead |= self._reads(steps[target])
                     if not steps[target].step.tasks:
                         stack.append(target)
         found = self[name] = frozenset(ahead)
@@ -344,6 +360,12 @@ class Program:
             for index, step in enumerate(net.steps)
         }
         self.reads_ahead = ReadsAhead(self.steps)
+        self.reads_inside_ahead = (
+            self.reads_ahead  # a selection may have any name, and be a part of anything
+            if any(step.selects for step in self.steps.values())
+            else ReadsAhead(self.steps, lambda step: step.reads_inside)
+        )
+        """Of these names, more is read than the figures of a loop."""
         self.blocks = {block.name: BlockProgram(block) for block in net.workbook}
         self.bodies: dict[str, Any] = {}
         """Large results that are at hand, by the key of their reference; the shell fetches them.
