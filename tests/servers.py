@@ -39,6 +39,8 @@ def postgres_running() -> Iterator[Any]:
         server.psql("CREATE ROLE locked LOGIN PASSWORD 'canary-password'; SELECT pg_reload_conf();")
         yield server
     finally:
+        for url in list(_kept):
+            _forget(url)
         server.cleanup()
         shutil.rmtree(place, ignore_errors=True)
 
@@ -80,21 +82,18 @@ _SEQUENCES = """
 SELECT setval(oid::regclass, 1, false) FROM pg_class
 WHERE relnamespace = 'noetl'::regnamespace AND relkind = 'S'
 """
-_shapes: dict[Any, str] = {}
+_shapes: dict[str, str] = {}
+_kept: dict[str, psycopg.Connection] = {}
+"""A connection to each database that is emptied again and again: what it costs to make one and to
+let it learn the tables is more than emptying them takes."""
 
 
 def unused_database(server: Any, name: str) -> str:
     """A database as NoETL makes it. One that the test before left is emptied, which takes a tenth
     of making another; it is made anew if its tables are not what they were."""
     url = url_of(server, name)
-    try:
-        with psycopg.connect(url, autocommit=True) as db:
-            db.execute(_OTHERS)
-            if (found := db.execute(_SHAPE).fetchone()) and found[0] == _shapes.get(server):
-                _empty(db)
-                return url
-    except psycopg.OperationalError:
-        _shapes.pop(server, None)  # There is none yet.
+    if url in _shapes and (_was_emptied(url) or _was_emptied(url)):  # The connection may be lost.
+        return url
     empty_database(server, name)
 
     async def make() -> None:
@@ -102,20 +101,38 @@ def unused_database(server: Any, name: str) -> str:
 
     asyncio.run(make())
     with psycopg.connect(url, autocommit=True) as db:
-        _shapes[server] = db.execute(_SHAPE).fetchone()[0]  # type: ignore[index]
+        _shapes[url] = db.execute(_SHAPE).fetchone()[0]  # type: ignore[index]
     return url
 
 
+def _was_emptied(url: str) -> bool:
+    """False if there is no such database, its tables are others, or the connection was lost."""
+    try:
+        if url not in _kept:
+            _kept[url] = psycopg.connect(url, autocommit=True)
+        db = _kept[url]
+        db.execute(_OTHERS)
+        if db.execute(_SHAPE).fetchone() == (_shapes[url],):
+            _empty(db)
+            return True
+    except psycopg.OperationalError:
+        _forget(url)
+    return False
+
+
+def _forget(url: str) -> None:
+    if url in _kept:
+        _kept.pop(url).close()
+
+
 def _empty(db: psycopg.Connection) -> None:
-    db.execute("SET session_replication_role = replica")  # no foreign keys, no triggers
     tables = [table for (table,) in db.execute(_TABLES)]
-    with db.transaction():
-        for table in tables:
-            db.execute(f"DELETE FROM {table}")  # type: ignore[call-overload]
-        # Another installation: what the one before left on a NATS server is not its own.
-        made = "replace(gen_random_uuid()::text, '-', '')"
-        db.execute(f"INSERT INTO noetl.installation VALUES ({made})")  # type: ignore[call-overload]
-        db.execute(_SEQUENCES)
+    # Another installation: what the one before left on a NATS server is not its own.
+    made = "INSERT INTO noetl.installation VALUES (replace(gen_random_uuid()::text, '-', ''))"
+    deleted = [f"DELETE FROM {table}" for table in tables]
+    no_foreign_keys_no_triggers = "SET session_replication_role = replica"
+    together = [no_foreign_keys_no_triggers, *deleted, made, _SEQUENCES]
+    db.execute(";".join(together))  # type: ignore[call-overload]
 
 
 def url_of(server: Any, database: str) -> str:
