@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -16,20 +17,31 @@ EXITS = {"always": "not error", "flag": "not error and result.flag", "error": "e
 JOINS = ("auto", "auto", "auto", "each", "all", "any", 2, 3)
 
 
+@cache
+def up_to(most: int) -> st.SearchStrategy[int]:
+    """Kept: to make a strategy again for each draw takes longer than to draw."""
+    return st.integers(0, most)
+
+
+@cache
+def one_of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
 @st.composite
 def arcs(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
     found = []
-    for _ in range(draw(st.integers(0, 3))):
-        to = draw(st.integers(0, count - 1))
+    for _ in range(draw(up_to(3))):
+        to = draw(up_to(count - 1))
         is_back = to <= index
         found.append(
             {
                 "to": f"s{to}",
-                "when": draw(st.sampled_from(("always", "always", "flag", "not flag", "error"))),
+                "when": draw(one_of("always", "always", "flag", "not flag", "error")),
                 # Only so often: every generated net comes to an end.
                 "turns": draw(st.integers(1, 2)) if is_back else 0,
-                "delay": draw(st.integers(0, 5)) == 0,
-                "dedupe": draw(st.integers(0, 5)) == 0,
+                "delay": draw(up_to(5)) == 0,
+                "dedupe": draw(up_to(5)) == 0,
                 "partition": False,
             }
         )
@@ -39,7 +51,7 @@ def arcs(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
 @st.composite
 def exits(draw: st.DrawFn, index: int, count: int) -> list[dict[str, Any]]:
     """Event rules that send the token on when the step has ended; to later steps only."""
-    if index == count - 1 or draw(st.integers(0, 3)) > 0:
+    if index == count - 1 or draw(up_to(3)) > 0:
         return []
     later = st.integers(index + 1, count - 1).map(lambda to: f"s{to}")
     rule = st.fixed_dictionaries({"to": later, "when": st.sampled_from(tuple(EXITS))})
@@ -59,6 +71,7 @@ TASKS = st.lists(
 """The pipeline of a step."""
 
 
+@cache
 def quotas(*, calls: int, size: int, seconds: int) -> st.SearchStrategy[Used]:
     """Mostly none; bounds up to these, in quarters of a second."""
     return st.builds(
@@ -77,17 +90,17 @@ def nets(draw: st.DrawFn, *, joins: tuple[Any, ...] = JOINS) -> dict[str, dict[s
     steps: dict[str, dict[str, Any]] = {}
     for index in range(count):
         own = draw(arcs(index, count))
-        if index < count - 1 and draw(st.integers(0, 3)) > 0:
+        if index < count - 1 and draw(up_to(3)) > 0:
             own.append({"to": f"s{index + 1}", "when": "always", "turns": 0, "delay": False})
             own[-1] |= {"dedupe": False, "partition": False}
         steps[f"s{index}"] = {
-            "tasks": draw(TASKS) if draw(st.integers(0, 3)) > 0 else [],
-            "join": draw(st.sampled_from(joins)),
-            "mode": draw(st.sampled_from(("exclusive", "inclusive", "inclusive"))),
+            "tasks": draw(TASKS) if draw(up_to(3)) > 0 else [],
+            "join": draw(one_of(*joins)),
+            "mode": draw(one_of("exclusive", "inclusive", "inclusive")),
             "arcs": own,
             "rules": draw(exits(index, count)),
-            "deny": draw(st.integers(0, 9)) == 0,
-            "ignore": draw(st.integers(0, 5)) == 0,
+            "deny": draw(up_to(9)) == 0,
+            "ignore": draw(up_to(5)) == 0,
             "best_effort": draw(st.booleans()),
             "quotas": draw(quotas(calls=3, size=60, seconds=1)),
         }
@@ -114,7 +127,7 @@ PLAIN = Whole()
 @st.composite
 def wholes(draw: st.DrawFn) -> Whole:
     bounds = draw(quotas(calls=8, size=300, seconds=5))
-    return Whole(bounds, promises=draw(st.integers(0, 3)) == 0)
+    return Whole(bounds, promises=draw(up_to(3)) == 0)
 
 
 def written(
@@ -268,14 +281,14 @@ def extras(draw: st.DrawFn, steps: dict[str, dict[str, Any]]) -> dict[str, dict[
         extra: dict[str, Any] = {}
         if draw(st.booleans()):
             extra["loop"] = draw(st.sampled_from(LOOPS))
-        if draw(st.integers(0, 3)) == 0:
+        if draw(up_to(3)) == 0:
             extra["timeout"] = 30
         if draw(st.booleans()):
-            extra["compensate"] = draw(st.sampled_from(("undo_task", "undo_loop")))
-        if draw(st.integers(0, 2)) == 0:
+            extra["compensate"] = draw(one_of("undo_task", "undo_loop"))
+        if draw(up_to(2)) == 0:
             extra["case"] = draw(rules(list(steps)[index + 1 :]))
-            extra["case_mode"] = draw(st.sampled_from(("exclusive", "inclusive")))
-            extra["next_policy"] = draw(st.sampled_from(("end_step", "break_chain", "defer")))
+            extra["case_mode"] = draw(one_of("exclusive", "inclusive"))
+            extra["next_policy"] = draw(one_of("end_step", "break_chain", "defer"))
         found[name] = extra
     return found
 
@@ -302,6 +315,6 @@ def rules(draw: st.DrawFn, later: list[str]) -> list[dict[str, Any]]:
         }
         for _ in range(draw(st.integers(1, 3)))
     ]
-    if draw(st.integers(0, 5)) == 0:
+    if draw(up_to(5)) == 0:
         found.append({"else": [draw(st.sampled_from(actions))]})
     return found
