@@ -166,7 +166,8 @@ class Task(Database, kw_only=True):
         load_all(self.connection, [*config.extensions, *needed], is_new=self.path is None)
         # Files first: loading their extension must not contact any server.
         self._attach(on_server=False)
-        check_stored(self.connection)
+        own = [] if self.path is None else ["duckdb"]
+        check_stored(self.connection, [*own, *(one.kind for one in self.there.values())])
         self._attach(on_server=True)
         self._confine()
         for name, view in self.views.items():
