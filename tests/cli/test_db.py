@@ -109,3 +109,15 @@ def test_who_cannot_write_here_is_told_to_name_a_database_elsewhere(
 
     ran = noetl(here, "run", "hello.yaml", "--db", f"{elsewhere}/noetl.db", within=within)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_who_names_a_file_that_is_no_database_is_told_so_and_the_file_stays(tmp_path: Path):
+    file = tmp_path / "hello.yaml"
+    file.write_text(HELLO)
+
+    refused = noetl(tmp_path, "run", "hello.yaml", "--db", "hello.yaml")
+
+    assert refused.returncode == 1
+    assert "hello.yaml: this file is not a database of NoETL" in refused.stderr
+    assert "--db" in refused.stderr
+    assert file.read_text() == HELLO

@@ -92,6 +92,15 @@ def test_what_cannot_start_says_why_and_leaves_nothing(yard: Yard):
     assert yard.pids() == []
 
 
+def test_a_server_that_cannot_listen_says_why_and_what_to_do(yard: Yard):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = yard.noetl("server", "start", "--port", port, code=2)
+
+    assert f"cannot listen on 127.0.0.1:{port}: the port is in use. Another server" in said
+    assert "--port chooses another" in said
+
+
 def test_whoever_follows_what_no_worker_takes_is_told(yard: Yard):
     yard.write("hello.yaml", HELLO)
     [url] = re.findall(r"http://\S+", yard.noetl("server", "start", "--detach", "--port", "0"))

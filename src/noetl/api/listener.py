@@ -7,6 +7,7 @@ under way are completed. The second signal ends the server at once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import resource
@@ -38,10 +39,22 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise BadSetting(
-            f"the server cannot listen on {host}:{port}: {error.strerror or error}."
-            " Another one may be running there (`noetl server status`); --port chooses another."
-        ) from None
+        raise BadSetting(f"the server cannot listen on {host}:{port}: {_why_not(error)}") from None
+
+
+def _why_not(error: OSError) -> str:
+    """Why a socket could not be bound, and what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                "the port is in use. Another server may be running there (`noetl server status`);"
+                " --port chooses another."
+            )
+        case errno.EACCES:
+            return "this account may not use that port. --port chooses another, such as 8082."
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address. --host names one of its own, or 0.0.0.0."
+    return f"{error.strerror or error}. --host and --port choose another address."
 
 
 async def serve(

@@ -17,7 +17,6 @@ _FORBIDDEN = {
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
 }
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _DISK = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 
 
@@ -65,7 +64,12 @@ def _database_fault(error: sqlite3.Error, place: str) -> NoetlError:
             f"{place}: another program keeps the database locked ({error})."
             " Close it, or wait until it has finished, then do it again."
         )
-    if code in _DAMAGED or "decode to UTF-8" in str(error):
+    if code == sqlite3.SQLITE_NOTADB:
+        return Corrupted(
+            f"{place}: this file is not a database of NoETL, or its beginning is damaged ({error})."
+            " Name another one with --db, or restore this one from a backup."
+        )
+    if code == sqlite3.SQLITE_CORRUPT or "decode to UTF-8" in str(error):
         return Corrupted(
             f"{place}: what is stored is not what was written ({error})."
             " Run `noetl db check` to see what is affected, and restore that from a backup."
