@@ -1,4 +1,4 @@
--- Statements about commands, leases and timers.
+-- Statements about commands and leases.
 
 -- claim --
 -- Lease free commands: those of the highest priority, and of these the ones whose turn it is. What
@@ -136,16 +136,3 @@ SELECT body, checksum
  WHERE worker_id IS NULL AND NOT is_corrupted
  ORDER BY position
  LIMIT :limit
-
--- due_timers --
-SELECT execution_id, timer_id, fires_at
-  FROM noetl.timer
- WHERE fires_at <= :now
- ORDER BY fires_at, execution_id, timer_id
- LIMIT :limit
-
--- timers_of --
-SELECT timer_id, fires_at FROM noetl.timer WHERE execution_id = :execution_id
-
--- next_timer --
-SELECT min(fires_at) AS fires_at FROM noetl.timer

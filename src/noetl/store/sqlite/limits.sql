@@ -10,55 +10,7 @@ SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
  ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
  LIMIT 100
 
--- admissible --
--- Those that wait and whose every limit has room: of each limit as many as it has room for.
-WITH free AS MATERIALIZED (
-    SELECT waiting.name,
-           waiting.capacity - (SELECT count(*)
-                                 FROM noetl_slot AS holder
-                                 JOIN noetl_execution AS running USING (execution_id)
-                                WHERE holder.name = waiting.name AND holder.held = 1
-                                  AND running.status IN ('RUNNING', 'PAUSED')) AS room
-      FROM (SELECT name, max(capacity) AS capacity
-              FROM noetl_slot WHERE held = 0 GROUP BY name) AS waiting
-), possible AS (
-    SELECT waiting.execution_id, waiting.priority, waiting.requested_at, free.room,
-           row_number() OVER (PARTITION BY waiting.name
-                              ORDER BY waiting.priority DESC, waiting.requested_at,
-                                       waiting.execution_id) AS place
-      FROM free
-      JOIN noetl_slot AS waiting ON waiting.name = free.name AND waiting.held = 0
-     WHERE free.room > 0
-       AND NOT EXISTS (SELECT 1 FROM noetl_slot AS other
-                         JOIN free AS taken ON taken.name = other.name AND taken.room <= 0
-                        WHERE other.execution_id = waiting.execution_id)
-)
-SELECT execution_id
-  FROM possible
- WHERE place <= room
- GROUP BY execution_id, priority, requested_at
- ORDER BY priority DESC, requested_at, execution_id
- LIMIT :limit
-
--- displaced --
--- Those that a newer one replaces: more than the limit allows are newer, and one of these waits.
-SELECT older.execution_id, min(newer.execution_id) AS by
-  FROM noetl_slot AS newest
-  JOIN noetl_slot AS older
-    ON older.name = newest.name AND (older.requested_at, older.execution_id)
-                                    < (newest.requested_at, newest.execution_id)
-  JOIN noetl_slot AS newer
-    ON newer.name = older.name AND (newer.requested_at, newer.execution_id)
-                                   > (older.requested_at, older.execution_id)
- WHERE newest.held = 0 AND newest.replaces = 1
- GROUP BY older.execution_id, older.name, older.capacity
-HAVING count(DISTINCT newer.execution_id) >= older.capacity
- LIMIT :limit
-
 -- take_moment --
 INSERT INTO noetl_rate (key, next_at) VALUES (:key, :now + :apart)
     ON CONFLICT DO UPDATE SET next_at = max(next_at, :now) + :apart
 RETURNING next_at
-
--- forget_moments --
-DELETE FROM noetl_rate WHERE next_at < :before

@@ -1,4 +1,4 @@
--- Statements about commands, leases and timers.
+-- Statements about commands and leases.
 
 -- claim --
 -- Those of the highest priority, and of these the ones whose turn it is.
@@ -104,16 +104,3 @@ SELECT body, checksum
  WHERE is_corrupted = 0
  ORDER BY position
  LIMIT :limit
-
--- due_timers --
-SELECT execution_id, timer_id, fires_at
-  FROM noetl_timer
- WHERE fires_at <= :now
- ORDER BY fires_at, execution_id, timer_id
- LIMIT :limit
-
--- timers_of --
-SELECT timer_id, fires_at FROM noetl_timer WHERE execution_id = :execution_id
-
--- next_timer --
-SELECT min(fires_at) FROM noetl_timer
