@@ -8,6 +8,7 @@ All problems of a template are found at once, and each message says what to writ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from jinja2 import Environment, nodes
@@ -86,6 +87,33 @@ _SIGNS = {"end of print statement": "}}", "end of statement block": "%}"}
 """Jinja's names of these signs, and the signs."""
 
 
+_PLAINLY = (
+    (r"unexpected char '&' .*", "there is no `&`. Write `and`."),
+    (r"unexpected char '!' .*", "there is no `!`. Write `not`; `!=` is for comparing."),
+    (r"unexpected char '\?' .*", "there is no `?`. Write `A if CONDITION else B`."),
+    (r"unexpected char [\"']+ .*", "a text is not closed: its second quote is missing."),
+    (r"expected token '[}%]}', got '='", "`=` does not compare. Write `==`."),
+    (
+        r"expected token '([}%]})', got '(.+)'",
+        "`\\2` is not expected here. Put an operator or a `|` before it, or close with `\\1`.",
+    ),
+    (r"expected name or number", "the name behind the dot is missing."),
+    (r"Expected an expression, got '.*'", "the expression is empty, or a part of it is missing."),
+    (r"unexpected '([}%]})'", "the expression ends too early: something is missing before `\\1`."),
+    (r"unexpected '}'", "`{{` is not closed. Write `}}`."),
+    (r"unexpected '[}%]', expected '(.)'", "a bracket is not closed. Write `\\1`."),
+    (
+        r"Unexpected end of template\. .* needs to be closed is '(\w+)'\.",
+        r"`{% \1 %}` is not closed. Write `{% end\1 %}` where it ends.",
+    ),
+    (
+        r"unexpected end of template, expected '([}%]})'\.",
+        "it is not closed. Write `\\1` where it ends.",
+    ),
+)
+"""Messages of Jinja, and what they mean."""
+
+
 def _syntax_problem(error: TemplateSyntaxError) -> TemplateProblem:
     message = error.message or "not a template"
     for name, sign in _SIGNS.items():
@@ -98,6 +126,10 @@ def _syntax_problem(error: TemplateSyntaxError) -> TemplateProblem:
                 f"`{{% {name} %}}` is not supported: templates have if, for, set, with, filter and "
                 "raw. Do the rest in a python task.",
             )
+    for said, meaning in _PLAINLY:
+        if found := re.fullmatch(said, message, re.DOTALL):
+            message = found.expand(meaning)
+            break
     return TemplateProblem("template-syntax", f"template: {shortened(message)}")
 
 
