@@ -492,3 +492,20 @@ def test_a_cancelled_request_stops_within_a_second(web):
         return watch.seconds()
 
     assert on_bench(work) < 1
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("shop.example/orders?key=canary", "GET shop.example/orders: this is not"),
+        ("htp://ann:canary@shop.example/orders", "GET htp://shop.example/orders: this is not"),
+        ("ann:canary@shop.example/orders", "this is not"),
+    ],
+)
+def test_an_address_without_its_scheme_is_named_and_told_what_to_write(url: str, shown: str):
+    kind, message, *_ = failure(ran("http", {"url": url}))
+
+    assert kind == "client_error"
+    assert shown in message
+    assert "Begin it with https://" in message
+    assert "canary" not in message

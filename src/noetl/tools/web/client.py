@@ -201,7 +201,7 @@ def _explained(name: str) -> Iterator[None]:
         said = f"{name}: the server's certificate is invalid: {why}."
         raise Failed("connection", said, retryable=False) from None
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-        said = f"{name}: this is not an http or https address."
+        said = f"{name}: this is not an http or https address. Begin it with https:// or http://."
         raise Failed("client_error", said) from None
     except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
         said = f"{name} failed: {_cause(error)}."
@@ -523,8 +523,12 @@ def _retry_after(written: str | None) -> float | None:
 def _shown(url: str) -> str:
     """An address for messages: without user, password and query, which may hold secrets."""
     try:
-        found = URL(url)
-        return str(found.with_user(None).with_query(None).with_fragment(None))
+        found = URL(url).with_query(None).with_fragment(None)
+        if found.absolute:
+            found = found.with_user(None)
+        elif "@" in str(found):
+            raise ValueError
+        return str(found)
     except ValueError:
         return "(an address that cannot be read)"
 
