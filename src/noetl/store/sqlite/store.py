@@ -27,8 +27,6 @@ from noetl.store.sqlite.triggers import SqliteTriggers
 READERS = 2
 ROOM_MIN = 1 << 20
 """A disk with less free space counts as full."""
-ANOTHER = "UPDATE noetl_installation SET installation_id = lower(hex(randomblob(16)))"
-"""Makes a copy of a database that nobody has used yet one of its own."""
 
 
 @cache
@@ -89,7 +87,8 @@ class SqliteStore(Store):
         with closing(sqlite3.connect(MEMORY)) as empty:
             empty.deserialize(_empty())
             empty.backup(db)
-        db.execute(ANOTHER)
+        # The copy is another installation.
+        db.execute("UPDATE noetl_installation SET installation_id = lower(hex(randomblob(16)))")
         # The database lives in its connection, so reads and writes take turns.
         lane: Lane = Writer(db) if threads else Inline(db)
         return cls(SqliteDatabase(MEMORY, writer=lane, reader=lane, threads=threads))
