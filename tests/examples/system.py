@@ -27,8 +27,8 @@ from noetl.model.events import Event, StepScheduled, decode
 from noetl.model.state import ExecutionState
 from noetl.settings import Settings
 from noetl.store.sqlite.connections import connect
+from noetl.store.sqlite.database import QUERIES
 from noetl.store.sqlite.schema import migrate
-from noetl.store.sqlite.store import ANOTHER
 from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -140,7 +140,7 @@ def _put_store(file: Path) -> None:
     file.write_bytes(_empty_store())
     file.chmod(0o600)
     with closing(sqlite3.connect(file)) as db, db:
-        db.execute(ANOTHER)
+        db.execute(QUERIES["make_another"])
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from noetl.store.base import Store
 from noetl.store.migrations import require_none_missing
 from noetl.store.sqlite.bodies import BodyFiles, SqliteBodies
 from noetl.store.sqlite.connections import MEMORY, connect, database_path
-from noetl.store.sqlite.database import Inline, Lane, Readers, SqliteDatabase, Writer
+from noetl.store.sqlite.database import QUERIES, Inline, Lane, Readers, SqliteDatabase, Writer
 from noetl.store.sqlite.faults import FORESEEN, fault, full
 from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.log import SqliteLog
@@ -87,8 +87,7 @@ class SqliteStore(Store):
         with closing(sqlite3.connect(MEMORY)) as empty:
             empty.deserialize(_empty())
             empty.backup(db)
-        # The copy is another installation.
-        db.execute("UPDATE noetl_installation SET installation_id = lower(hex(randomblob(16)))")
+        db.execute(QUERIES["make_another"])
         # The database lives in its connection, so reads and writes take turns.
         lane: Lane = Writer(db) if threads else Inline(db)
         return cls(SqliteDatabase(MEMORY, writer=lane, reader=lane, threads=threads))

@@ -13,3 +13,7 @@ PRAGMA foreign_key_check
 SELECT execution_id, command_id, body, checksum FROM noetl_lease
 UNION ALL
 SELECT execution_id, command_id, body, checksum FROM noetl_queue
+
+-- make_another --
+-- Makes a copy of a database that nobody has used yet one of its own.
+UPDATE noetl_installation SET installation_id = lower(hex(randomblob(16)))
