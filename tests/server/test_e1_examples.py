@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tests.examples.system import EXAMPLES, ROOT
 from tests.server.example_runs import NAMES, SECRETS, WORKLOADS, Ran, prepared, told
 from tests.server.processes import Server, serving, working
 from tests.servers import url_of
-from tests.tools.canary_system import SLOW, answers
+from tests.tools.canary_system import NOT_OF_EACH, answers, answers_about
 
 RACES = {"first_answer", "order_feed", "quantum_sweep", "timeouts", "work_queue"}
 """Here the clock decides which calls are made, in either way of running; the end is the same."""
@@ -68,7 +68,7 @@ def servers(
                 stack.enter_context(worker)
         yield found
         for server in found.values():
-            assert_clean(SECRETS, server.log.parent)
+            assert_clean(SECRETS, server.log.parent, *answers_about(server))
         assert_clean(SECRETS, *rows_of(stores["postgres"]["NOETL_DATABASE_URL"]))
 
 
@@ -147,7 +147,9 @@ def test_e1_an_example_runs_the_same_embedded_and_on_servers(
             is_here = place == "embedded"
             runs[place] = example.embedded() if is_here else example.served(servers[place])
         known = ["shop", "vault"]
-        told = [] if is_here else answers(servers[place], runs[place].document, known, SLOW)
+        told: Iterable[bytes] = ()
+        if not is_here:
+            told = answers(servers[place], runs[place].document, known, NOT_OF_EACH)
         assert_clean(SECRETS, folder, *told)
 
     here = runs.pop("embedded")
