@@ -64,6 +64,19 @@ def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
     assert (gone.code, "no schedule" in gone.err) == (1, True)
 
 
+def test_who_asks_for_a_run_that_cannot_start_is_told_once(
+    noetl, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "a.yaml").write_text(SCHEDULE)
+    noetl("register", "a.yaml")
+
+    ran = noetl("schedules", "run", "web/s")
+
+    assert ran.code == 1
+    assert ran.err == 'noetl: it could not be started: no playbook "web/p" is registered.\n'
+    assert [one.getMessage() for one in caplog.records] == []
+
+
 def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbooks(
     noetl, tmp_path: Path
 ):

@@ -159,10 +159,12 @@ class Catalog:
 
     async def playbook(self, path: str, version: int | None = None) -> CatalogEntry:
         """A version of a playbook, or the newest there is."""
-        return playbook_only(await self.entry(path, version))
+        return playbook_only(await self.entry(path, version, kind="Playbook"))
 
-    async def entry(self, path: str, version: int | None = None) -> CatalogEntry:
-        """A version, or the newest there is."""
+    async def entry(
+        self, path: str, version: int | None = None, *, kind: str | None = None
+    ) -> CatalogEntry:
+        """A version, or the newest there is. If there is none, one of that kind may be meant."""
         found = self._entries.get((path, version))
         if found is not None:
             return found
@@ -175,7 +177,7 @@ class Catalog:
                     f" {newest.version}."
                 )
             which = f" in version {version}" if version is not None else ""
-            known = [entry.path for entry in await self._documents.entries()]
+            known = [entry.path for entry in await self._documents.entries(kind=kind)]
             hint = did_you_mean(path, known)
             raise NotFound(f'no playbook "{path}"{which} is registered.{hint}')
         # A version never changes; which one is the newest does.

@@ -305,7 +305,8 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
             before = await self._rows.times(row.path, before=what.time, limit=1)
             is_known = [(one.outcome, one.reason) for one in before] == [("missed", reason)]
             if await self._rows.change(self._change(schedule, row, turn.state, turn, missed)):
-                if not is_known:  # once, not at every time
+                # Once, not at every time; and who asks for a run now is told by the answer.
+                if not is_known and what.origin != "run":
                     logger.warning("a schedule starts nothing: %s", error, extra={"path": row.path})
                 self._count_all((*turn.times, missed))
             return None
