@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import strategies
 
 from noetl.wiring import look_rarely_for_cycles
 from tests.servers import empty_database, postgres_running, unused_database, url_of
@@ -70,8 +71,11 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(own, ignore_errors=True)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of every later collection of garbage."""
+    if session.config.option.processes > 1:
+        # Once for all of them: the first text on a new machine makes Hypothesis try each character.
+        strategies.text().validate()
     gc.enable()
     gc.collect()
     gc.freeze()
