@@ -166,6 +166,14 @@ def _source() -> _Source:
     return _Source()
 
 
+def share() -> None:
+    """Start the source now: processes that are forked from this one ask the same.
+
+    What one asks is one message, and the answer comes by a pipe of its own.
+    """
+    _source()
+
+
 class _Forked(subprocess.Popen[Any]):
     """A process whose parent is the source: it tells how the process ended."""
 

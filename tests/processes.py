@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from tests.effort import IS_LONG
-from tests.forked import end
+from tests.forked import end, share
 
 NUMBER = struct.Struct("i")
 NUMBERS_MAX = 16_000
 """As many as a pipe takes before anybody reads."""
+MANY = 100
+"""Among so many files are some that start commands in each process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +41,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     shares = _shares(session.items)
     waiting = _numbers(len(shares))
+    if len(shares) > MANY:
+        share()
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     forks: dict[Connection, Fork] = {}
     for number in range(min(options.processes, len(shares))):
