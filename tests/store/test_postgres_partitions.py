@@ -167,7 +167,7 @@ class _Simulated:
 
 
 async def test_under_constant_load_whole_days_go_and_the_disk_stays_flat(database_url: str):
-    """Days of load, two thirds of them kept: a server that looks four times a day."""
+    """Days of load, more than half of them kept: a server that looks four times a day."""
     kept, days, at_once = (20, 30, 10) if IS_LONG else (8, 14, 10)
     store = await PostgresStore.open(database_url)
     clock = _Simulated((await store.time()) // DAY * DAY + DAY)
