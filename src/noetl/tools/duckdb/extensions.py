@@ -2,7 +2,7 @@
 
 An extension is a file that fits one version of DuckDB. It comes from an installed package, from
 DuckDB's own directory, or from its server. In each case DuckDB loads it only if its makers have
-signed it; the file of a package is checked again when it is not the file that was checked before.
+signed it.
 
 Database extensions open files and connections regardless of DuckDB's own settings, so they could
 escape the worker's directory and the egress policy. A task therefore names what they open under
@@ -13,7 +13,7 @@ while a statement runs, because it cannot be checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,42 +44,11 @@ MACROS = """
 
 # --- Loading -----------------------------------------------------------------------------------
 
-UNSIGNED = {"allow_unsigned_extensions": "true"}
-"""How a database in memory is opened until `load_all` has loaded its extensions: this cannot be
-allowed later, only taken back."""
-SIGNED_ONLY = "SET allow_unsigned_extensions = false"
-_signed: set[tuple[Path, int, int, int]] = set()
-"""The files of packages whose signatures DuckDB has checked in this process, as they were."""
-
-
-def load_all(
-    connection: duckdb.DuckDBPyConnection, extensions: Sequence[str], *, is_new: bool
-) -> None:
-    """Load the extensions that the task names; afterwards only signed ones can be loaded.
-
-    DuckDB reads 40 MB to check a signature, a third of a second of processor time. `is_new` is a
-    database in memory that nobody else uses: there, files that were checked before and have not
-    changed since are not checked again.
-    """
-    files = [file_of_package(connection, extension) for extension in extensions]
-    found = {_as_it_is(path) for path in files if path is not None}
-    if not is_new or None in files or not found <= _signed:
-        connection.execute(SIGNED_ONLY)
-    for extension in extensions:
-        load(connection, extension)
-    connection.execute(SIGNED_ONLY)
-    if is_new:  # In another database, somebody may have loaded what was there before.
-        _signed.update(found)
-
-
-def _as_it_is(path: Path) -> tuple[Path, int, int, int]:
-    """The file, and what is different after any change of it."""
-    about = path.stat()
-    return path, about.st_ino, about.st_size, about.st_ctime_ns
-
 
 def load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
     """Load an extension that the task names. Raises Failed with a remedy if it cannot be found."""
+    if not re.fullmatch(r"\w+", extension):
+        raise BadSql(f'extensions: "{extension}" is not the name of an extension.')
     packaged = file_of_package(connection, extension)
     if packaged is not None:
         _load_file(connection, extension, packaged)
@@ -97,8 +66,6 @@ def package_of(extension: str) -> str:
 
 def file_of_package(connection: duckdb.DuckDBPyConnection, extension: str) -> Path | None:
     """The file for this version of DuckDB in an installed package; None if there is none."""
-    if not re.fullmatch(r"\w+", extension):
-        raise BadSql(f'extensions: "{extension}" is not the name of an extension.')
     name = FILES.get(extension, extension)
     found = find_spec(f"duckdb_extension_{name}")
     if found is None or not found.submodule_search_locations:

@@ -23,7 +23,7 @@ from noetl.tools.duckdb.attached import (
     kind_of,
     stoppable,
 )
-from noetl.tools.duckdb.extensions import UNSIGNED, check_statement, check_stored, load_all
+from noetl.tools.duckdb.extensions import check_statement, check_stored, load
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
@@ -128,11 +128,8 @@ class Task(Database, kw_only=True):
                     stack.enter_context(alone(self.path, halt))
                 if self.path is not None:
                     prepare(self.path, self.config)
-                self.connection = (
-                    connection_to(":memory:", config=UNSIGNED)
-                    if self.path is None
-                    else connection_to(self.path, read_only=self.config.read_only)
-                )
+                read_only = self.path is not None and self.config.read_only
+                self.connection = connection_to(self.path or ":memory:", read_only=read_only)
                 stack.enter_context(closed_in_the_end(self.connection, self.there))
                 for one in self.attached.values():
                     stack.enter_context(stoppable(one, halt))
@@ -163,7 +160,8 @@ class Task(Database, kw_only=True):
                 raise BadSql(f'settings: "{name}" is not the name of a setting.')
             execute(f"SET {name} = {literal(value)}")
         needed = [one.kind for one in self.attached.values() if one.kind != "duckdb"]
-        load_all(self.connection, [*config.extensions, *needed], is_new=self.path is None)
+        for extension in (*config.extensions, *needed):
+            load(self.connection, extension)
         # Files first: loading their extension must not contact any server.
         self._attach(on_server=False)
         own = [] if self.path is None else ["duckdb"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,13 @@ MEMORY = "256MB"
 THREADS = 1
 """For copying records. They keep their order, so more threads are no faster, and each that runs
 ahead holds its data in memory that is not counted."""
-NO_CONFIG: Mapping[str, str] = {}
 
 
-def connection_to(
-    place: Path | str, *, read_only: bool = False, config: Mapping[str, str] = NO_CONFIG
-) -> duckdb.DuckDBPyConnection:
+def connection_to(place: Path | str, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection without progress bars, and which does not take our variables for
     tables.
     """
-    connection = duckdb.connect(str(place), read_only=read_only, config=dict(config))
+    connection = duckdb.connect(str(place), read_only=read_only)
     connection.execute("SET enable_progress_bar_print = false")
     connection.execute("SET python_enable_replacements = false")
     return connection
