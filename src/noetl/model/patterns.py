@@ -24,5 +24,8 @@ def compiled_pattern(source: str) -> Any:
     options.log_errors = False
     try:
         return re2.compile(source, options)
-    except (re2.error, ValueError) as error:
+    except re2.error as error:
+        why = error.args[0]
+        raise BadPattern(why.decode() if isinstance(why, bytes) else str(why)) from None
+    except ValueError as error:
         raise BadPattern(str(error)) from None
