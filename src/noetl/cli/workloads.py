@@ -292,6 +292,9 @@ def machine() -> dict[str, str | int]:
 
 
 def _built() -> str:
-    """What is slow about this interpreter itself, if anything is."""
+    """What is slow about this interpreter itself, if anything is. Those of distributions are built
+    with optimizations, whatever they remember of it.
+    """
     written = sysconfig.get_config_var("CONFIG_ARGS") or "--enable-optimizations"
-    return "" if "--enable-optimizations" in written else ", built without optimizations"
+    is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in written
+    return "" if is_optimized else ", built without optimizations"
