@@ -444,6 +444,43 @@ def test_the_json_schema_knows_test_files(noetl, path):
         jsonschema.validate(document | {"test": []}, schema)
 
 
+ASKING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: asking, path: tests/asking}
+keychain:
+  - {name: model, kind: credential}
+workflow:
+  - step: start
+    tool:
+      kind: http
+      url: https://model.example/ask
+      headers: {Authorization: "Bearer {{ keychain.model.token }}"}
+      spec:
+        policy:
+          rules:
+            - else: {then: {do: continue, set_ctx: {used: "{{ outcome.meta.usage.tokens }}"}}}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, result: "{{ ctx.used }}"}}
+---
+playbook: asking.yaml
+tests:
+  - name: counts
+    stand_ins: {start: {result: {data: yes}, usage: {tokens: "{{ 3 * 4 }}"}}}
+    expect: {result: 12}
+"""
+
+
+def test_fields_of_secrets_have_placeholders_and_stand_ins_say_what_was_used(tmp_path, noetl):
+    playbook, _, test = ASKING.partition("---\n")
+    (tmp_path / "asking.yaml").write_text(playbook)
+    (tmp_path / "asking.test.yaml").write_text(test)
+
+    ran = noetl("test", "asking.test.yaml")
+
+    assert ran.code == 0, (ran.out, ran.err)
+
+
 RECORDED = """\
 apiVersion: noetl.io/v2
 kind: Playbook

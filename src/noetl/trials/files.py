@@ -150,6 +150,7 @@ class Answer(Part, frozen=True, kw_only=True):
         StandInError | None,
         Field(StandInError.shape("the error of a stand-in"), "How the call fails."),
     ] = None
+    usage: Annotated[Any, Field(Anything(), "`outcome.meta.usage`, e.g. tokens.")] = None
     http: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.http`: status, headers.")] = None
     pg: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.pg`: code, sqlstate.")] = None
     py: Annotated[dict[str, Any] | None, Field(VALUES, "`outcome.py`: exception_type.")] = None

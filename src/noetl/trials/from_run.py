@@ -125,6 +125,8 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
     if outcome.error is not None:
         told = msgspec.to_builtins(outcome.error)
         answer = {"error": {key: value for key, value in told.items() if value is not None}}
+    if outcome.meta.usage is not None:
+        answer["usage"] = outcome.meta.usage
     return {name: quoted(value) for name, value in (answer | outcome.details).items()}
 
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.dsl.walk import all_tasks
+from noetl.dsl.walk import all_tasks, bodies
 from noetl.errors import NotFound
 from noetl.model.facts import Source
 from noetl.model.net import PLAYBOOK, WORKBOOK, KeychainEntry, Net, Step, Task
 from noetl.model.spelling import did_you_mean
+from noetl.templates import compile_value
 from noetl.tools.registry import tools
 
 CLAIM = "claim"
@@ -121,9 +122,10 @@ def adapted(
 
     def made(net: Net) -> Net:
         path = path_of(net.path, playbooks.nets)
+        fields = _fields_of_secrets(net)
         return msgspec.structs.replace(
             net,
-            keychain=tuple(_harmless(entry, secrets) for entry in net.keychain),
+            keychain=tuple(_harmless(entry, secrets, fields) for entry in net.keychain),
             executor=msgspec.structs.replace(net.executor, pool=None),
             steps=tuple(_handed_over(step, path, targets) for step in net.steps),
         )
@@ -132,10 +134,23 @@ def adapted(
     return Playbooks(made(playbooks.net), children, playbooks.source)
 
 
-def _harmless(entry: KeychainEntry, secrets: Mapping[str, Any]) -> KeychainEntry:
+def _fields_of_secrets(net: Net) -> dict[str, dict[str, str]]:
+    """By entry of the keychain: a placeholder for each field that a template reads."""
+    found: dict[str, dict[str, str]] = {}
+    for body in bodies(net):
+        for task in all_tasks(body):
+            for path in compile_value([task.config, task.inputs]).reads:
+                if path[0] == "keychain" and len(path) > 2:
+                    found.setdefault(path[1], {})[path[2]] = ANY_SECRET
+    return found
+
+
+def _harmless(
+    entry: KeychainEntry, secrets: Mapping[str, Any], fields: Mapping[str, dict[str, str]]
+) -> KeychainEntry:
     if entry.name not in secrets and entry.kind == "static":
         return entry
-    value = secrets.get(entry.name, ANY_SECRET)
+    value = secrets.get(entry.name, fields.get(entry.name, ANY_SECRET))
     config = {"data": value} if isinstance(value, dict) else {"value": value}
     return KeychainEntry(name=entry.name, kind="static", config=config)
 

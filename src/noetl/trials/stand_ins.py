@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from noetl.model.duration import seconds
-from noetl.model.outcome import DETAILS, Outcome, TaskError, failed
+from noetl.model.outcome import DETAILS, Meta, Outcome, TaskError, failed
 from noetl.templates import Scope, compile_condition, compile_value
 from noetl.tools.base import Tool, ToolContext
 from noetl.trials.clock import VirtualClock
@@ -148,11 +148,12 @@ def _longest(timeout: Any) -> float | None:
 def _outcome(answer: Answer, scope: Scope) -> Outcome:
     written = {
         name: getattr(answer, name)
-        for name in ("result", "error", *DETAILS)
+        for name in ("result", "error", "usage", *DETAILS)
         if getattr(answer, name) is not None
     }
     said: Any = compile_value(msgspec.to_builtins(written)).render(scope, "the stand-in")
     error = said.pop("error", None)
+    said["meta"] = Meta(usage=said.pop("usage", None))
     if error is None:
         return Outcome(status="ok", **said)
     if error.get("status") is not None:
