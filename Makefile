@@ -1,7 +1,7 @@
 # Everything here works on a fresh machine with Python 3.11+, make and the package registries.
 # What the environment is made with. Unless somebody says: the first Python on the path that was built
-# with optimizations (those of distributions are), because without them everything takes half as long
-# again; else the first one.
+# with optimizations (those of distributions are), because without them tests take a quarter more of
+# the processor; else the first one.
 PYTHON ?=
 OPTIMIZED := import ensurepip, sys, sysconfig; \
 	sys.exit(sys.version_info < (3, 11) or sys.base_prefix != "/usr" and \
