@@ -37,6 +37,8 @@ $(BIN)/python:
 	for one in $$(test -n "$$python" || which -a python3); do \
 		if $$one -c '$(OPTIMIZED)' 2>/dev/null; then python=$$one; break; fi; done; \
 	python=$${python:-python3}; \
+	command -v "$$python" >/dev/null || \
+		{ echo "There is no $$python here. NoETL needs Python 3.11 or newer: make PYTHON=/path/to/python3.12 …"; exit 1; }; \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "NoETL needs Python 3.11 or newer; $$python is older. Use: make PYTHON=python3.12 …"; exit 1; }; \
 	echo "making $(VENV) with $$python" && $$python -m venv $(VENV)
