@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,6 +163,32 @@ async def test_every_column_and_every_row_of_the_log_is_covered(path: Path, stat
     change(path, statement, ONE)
 
     await assert_only_the_first_suffers(path)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_log_that_grows_while_it_is_read_is_judged_as_any_other(
+    path: Path, is_damaged: bool
+):
+    await filled(path)
+    if is_damaged:
+        statement = "UPDATE noetl_log SET events = x'5b5d' WHERE execution_id = ? AND seq = 3"
+        change(path, statement, ONE)
+    store = await SqliteStore.open(str(path))
+
+    async def grow() -> None:
+        for seq in itertools.count(7):
+            await store.log.commit([more(seq)])
+
+    growing = asyncio.create_task(grow())
+    try:
+        found = [await store.check() for _ in range(20)]
+    finally:
+        growing.cancel()
+        with suppress(asyncio.CancelledError):
+            await growing
+        await store.close()
+
+    assert [len(one) for one in found] == [int(is_damaged)] * 20, found
 
 
 async def test_a_changed_snapshot_is_noticed(path: Path):

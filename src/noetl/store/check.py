@@ -26,8 +26,6 @@ from noetl.store.database import Database, Rows, fields_of
 
 PAGE = 1000
 """Keys that are read together."""
-READS_MAX = 5
-"""A log that grows is read so often before it counts as whole."""
 
 
 async def problems(database: Database, bodies: Bodies) -> list[str]:
@@ -58,37 +56,36 @@ async def _logs(database: Database) -> list[str]:
 
 
 async def _log_problems(database: Database, execution_id: ExecutionId, end: Head) -> list[str]:
-    for _ in range(READS_MAX):
-        try:
-            problem = await _log_problem(database, execution_id, end)
-        except StoreError as error:
-            problem = f"The log of execution {execution_id} cannot be read: {first_sentence(error)}"
-        if problem is None:
-            return []
-        heads = await database.tuples("heads", executions=[execution_id])
-        if not heads:
-            return []  # It was deleted while we read.
-        [(_, *now)] = heads
-        if end == Head(*now):
-            return [problem]
-        end = Head(*now)  # A server is at work on it.
-    return []
+    """A log may grow while it is read, or be deleted; what is damaged is damaged all the same."""
+    try:
+        broken, last, is_longer = await _followed(database, execution_id, end)
+    except StoreError as error:
+        return [f"The log of execution {execution_id} cannot be read: {first_sentence(error)}"]
+    if broken is not None:
+        return [broken]
+    if last == end:
+        return []
+    heads = await database.tuples("heads", executions=[execution_id])
+    if not heads or (is_longer and end != Head(*heads[0][1:])):
+        return []
+    told = f"its log ends at event {last.seq} instead of {end.seq}"
+    return [first_sentence(damaged_log(execution_id, told))]
 
 
-async def _log_problem(database: Database, execution_id: ExecutionId, end: Head) -> str | None:
-    """What is wrong with the log, if it is to end there."""
+async def _followed(
+    database: Database, execution_id: ExecutionId, end: Head
+) -> tuple[str | None, Head, bool]:
+    """What is broken in a log, where it ends, and whether that is after the end it should have."""
 
-    async def follow(rows: Rows) -> str | None:
-        seq, checksum = 0, chain_start(execution_id)
+    async def follow(rows: Rows) -> tuple[str | None, Head, bool]:
+        last, is_longer = Head(0, chain_start(execution_id)), False
         async for row in rows:
-            if not continues(checksum, **row):
+            if not continues(last.checksum, **row):
                 broken = damaged_log(execution_id, f"event {row['seq']}, or one before it")
-                return first_sentence(broken)
-            seq, checksum = row["seq"], row["checksum"]
-        if (seq, checksum) == end:
-            return None
-        told = f"its log ends at event {seq} instead of {end.seq}"
-        return first_sentence(damaged_log(execution_id, told))
+                return first_sentence(broken), last, is_longer
+            is_longer = is_longer or last == end
+            last = Head(row["seq"], row["checksum"])
+        return None, last, is_longer
 
     return await database.scan("check_log", follow, execution_id=execution_id)
 
