@@ -1,11 +1,9 @@
-"""Sessions are the same wherever they are kept: in a database, in NATS, in both.
-
-The first half is the promise of `SessionStore`, the second what people see through `Sessions`.
-"""
+"""Sessions in every database, what people see of them, and their copies in NATS."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from uuid import uuid4
@@ -16,11 +14,11 @@ import pytest
 from noetl.api.sessions import TOUCH_SECONDS, Sessions
 from noetl.errors import StoreBusy
 from noetl.store.access import SESSION_SECONDS, StoredSession, StoredUser
-from noetl.store.access import Sessions as SessionStore
+from noetl.store.base import Store
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.connection import NatsConnection
 from noetl.store.nats.seal import Seal
-from noetl.store.nats.sessions import CopiedSessions, NatsSessions
+from noetl.store.nats.sessions import NatsSessions
 from noetl.store.postgres import PostgresStore
 from noetl.store.sqlite import SqliteStore
 from tests.stopwatch import PATIENCE
@@ -46,55 +44,81 @@ async def connected(url: str) -> AsyncIterator[NatsConnection]:
         await asyncio.wait([running])
 
 
+async def nobody(_: str) -> StoredUser | None:
+    return None
+
+
+def copies_in(
+    line: NatsConnection, bucket: str, seal: Seal = OURS, seconds: float = SESSION_SECONDS
+) -> NatsSessions:
+    return NatsSessions(line, bucket, seal, nobody, seconds=seconds)
+
+
+async def copied(line: NatsConnection, bucket: str, pattern: str = ">") -> list[bytes]:
+    """The copies that a program beside the servers finds, by user, session or digest."""
+    async with line.asking() as client:
+        js, stream = client.jetstream(), f"KV_{bucket}"
+        info = await js.stream_info(stream, subjects_filter=f"$KV.{bucket}.{pattern}")
+        last = [await js.get_last_msg(stream, subject) for subject in info.state.subjects or ()]
+    return [one.data or b"" for one in last if "KV-Operation" not in (one.headers or {})]
+
+
+def believed(values: list[bytes], seal: Seal = OURS) -> list[str]:
+    """The sessions of those copies that our keys have signed."""
+    bodies = [seal.opened(value) for value in values]
+    return [msgspec.json.decode(body)["session_id"] for body in bodies if body is not None]
+
+
+Opened = tuple[Store, NatsSessions | None]
+
+
 @asynccontextmanager
-async def in_sqlite(ask: Ask) -> AsyncIterator[SessionStore]:
+async def in_sqlite(ask: Ask) -> AsyncIterator[Opened]:
     store = await SqliteStore.open(":memory:", threads=False)
-    yield store.sessions
+    yield store, None
     await store.close()
 
 
 @asynccontextmanager
-async def in_postgres(ask: Ask) -> AsyncIterator[SessionStore]:
+async def in_postgres(ask: Ask) -> AsyncIterator[Opened]:
     store = await PostgresStore.open(str(ask("database_url")))
-    yield store.sessions
+    yield store, None
     await store.close()
 
 
 @asynccontextmanager
-async def in_nats(ask: Ask) -> AsyncIterator[SessionStore]:
-    async with connected(str(ask("nats_url"))) as line:
-        yield NatsSessions(line, f"trial_{uuid4().hex}", OURS)
+async def in_both(ask: Ask) -> AsyncIterator[Opened]:
+    async with connected(str(ask("nats_url"))) as line, in_sqlite(ask) as (store, _):
+        yield store, copies_in(line, f"trial_{uuid4().hex}")
 
 
 @asynccontextmanager
-async def in_both(ask: Ask) -> AsyncIterator[SessionStore]:
-    async with in_nats(ask) as copies, in_sqlite(ask) as database:
-        yield CopiedSessions(copies, database)
-
-
-@asynccontextmanager
-async def nats_away(ask: Ask) -> AsyncIterator[SessionStore]:
+async def nats_away(ask: Ask) -> AsyncIterator[Opened]:
     line = NatsConnection([f"nats://127.0.0.1:{free_port()}"])
-    async with in_sqlite(ask) as database:
-        yield CopiedSessions(NatsSessions(line, "trial", OURS), database)
+    async with in_sqlite(ask) as (store, _):
+        yield store, copies_in(line, "trial")
 
 
-PLACES: dict[str, Callable[[Ask], AbstractAsyncContextManager[SessionStore]]] = {
+PLACES: dict[str, Callable[[Ask], AbstractAsyncContextManager[Opened]]] = {
     "sqlite": in_sqlite,
     "postgres": in_postgres,
-    "nats": in_nats,
     "nats-and-sqlite": in_both,
     "sqlite-while-nats-is-away": nats_away,
 }
 
 
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[SessionStore]:
+def opened(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Opened]:
     if request.param == "postgres":
         request.getfixturevalue("database_url")  # Made before the loop of this test runs.
-    opened = PLACES[request.param](request.getfixturevalue)
-    yield runner.run(opened.__aenter__())
-    runner.run(opened.__aexit__(None, None, None))
+    place = PLACES[request.param](request.getfixturevalue)
+    yield runner.run(place.__aenter__())
+    runner.run(place.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def place(store: Store):
+    return store.sessions
 
 
 def session(session_id: str, digit: str, user: str = "ada", at: float = NOON) -> StoredSession:
@@ -187,9 +211,10 @@ class Turned:
         self.at += seconds
 
 
-async def test_a_session_lasts_a_day_after_it_was_last_used(place):
+async def test_a_session_lasts_a_day_after_it_was_last_used(opened):
     clock = Turned()
-    sessions = Sessions(place, clock)
+    store, copies = opened
+    sessions = Sessions(store.sessions, clock, copies)
     secret, made = await sessions.create("ada", "127.0.0.1")
 
     for _ in range(3):
@@ -203,118 +228,127 @@ async def test_a_session_lasts_a_day_after_it_was_last_used(place):
     assert await sessions.of("ada") == []
 
 
-async def test_reading_often_is_not_writing_often(place):
+async def test_reading_often_is_not_writing_often(opened):
     clock = Turned()
-    sessions = Sessions(place, clock)
+    store, copies = opened
+    sessions = Sessions(store.sessions, clock, copies)
     secret, made = await sessions.create("ada", "127.0.0.1")
 
     clock.at += TOUCH_SECONDS - 1
     assert await sessions.validate(secret) == made
 
 
-async def test_a_session_that_was_ended_lets_nobody_in(place):
+async def test_a_session_that_was_ended_lets_nobody_in(opened):
     clock = Turned()
-    sessions = Sessions(place, clock)
+    store, copies = opened
+    sessions = Sessions(store.sessions, clock, copies)
     secret, made = await sessions.create("ada", "127.0.0.1")
     other, _ = await sessions.create("ada", "127.0.0.1")
 
-    assert await sessions.end(made.session_id)
+    assert await sessions.end(made)
     assert await sessions.validate(secret) is None
     assert await sessions.validate(other) is not None
     assert len(await sessions.of("ada")) == 1
 
 
-# --- NATS alone ----------------------------------------------------------------------------------
+# --- Copies in NATS ------------------------------------------------------------------------------
 
 
-async def test_nats_forgets_a_session_when_its_time_is_over(nats_url):
+async def test_a_copy_is_found_by_user_by_session_and_by_digest(nats_url):
+    bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
-        place = NatsSessions(line, f"short_{uuid4().hex}", OURS, seconds=1.0)
-        await place.put(session("1", "1"))
+        copies = copies_in(line, bucket)
+        for one in (session("1", "1"), session("2", "2"), session("3", "3", user="ada.b@c")):
+            await copies.put(one)
+            await copies.put(one)
 
-        async with asyncio.timeout(PATIENCE):
-            while await place.get("1" * 64) is not None:
-                await asyncio.sleep(0.05)
+        for user, found in (("ada", ["1", "2"]), ("ada.b@c", ["3"])):
+            word = base64.urlsafe_b64encode(user.encode()).decode().rstrip("=")
+            assert sorted(believed(await copied(line, bucket, f"{word}.*.*"))) == found
+        assert believed(await copied(line, bucket, "*.2.*")) == ["2"]
+        assert believed(await copied(line, bucket, f"*.*.{'3' * 64}")) == ["3"]
 
-        assert await place.of_user("ada") == []
+
+async def test_a_copy_follows_its_session_from_sign_in_to_sign_out(nats_url):
+    bucket, clock = f"trial_{uuid4().hex}", Turned()
+    async with connected(nats_url) as line, in_sqlite(str) as (store, _):
+        sessions = Sessions(store.sessions, clock, copies_in(line, bucket))
+        secret, made = await sessions.create("ada", "127.0.0.1")
+        await sessions.create("ada", "127.0.0.1")
+
+        clock.at += HOUR
+        assert await sessions.validate(secret) is not None
+        [value] = await copied(line, bucket, f"*.*.{made.digest}")
+        assert b'"last_activity_at":"2027-01-15T09:00:00Z"' in value
+
+        assert await sessions.end(made)
+        assert not await sessions.end(made)
+        assert await copied(line, bucket, f"*.*.{made.digest}") == []
+        assert len(await copied(line, bucket)) == 1
+
+
+async def test_nats_forgets_a_copy_when_its_time_is_over(nats_url):
+    bucket = f"short_{uuid4().hex}"
+    async with connected(nats_url) as line, asyncio.timeout(PATIENCE):
+        await copies_in(line, bucket, seconds=1.0).put(session("1", "1"))
+        assert await copied(line, bucket)
+
+        while await copied(line, bucket):
+            await asyncio.sleep(0.05)
 
 
 async def test_a_bucket_that_was_lost_is_made_again(nats_url):
+    bucket = f"lost_{uuid4().hex}"
     async with connected(nats_url) as line:
-        place = NatsSessions(line, "lost", OURS)
-        await place.put(session("1", "1"))
+        copies = copies_in(line, bucket)
+        await copies.put(session("1", "1"))
         async with line.asking() as client:
-            await client.jetstream().delete_key_value("lost")
+            await client.jetstream().delete_key_value(bucket)
 
-        assert await place.get("1" * 64) is None
-        await place.put(session("2", "2"))
-        assert await place.get("2" * 64) is not None
-
-
-async def test_a_copy_that_cannot_be_read_is_as_good_as_none(nats_url):
-    first = session("1", "1")
-    async with connected(nats_url) as line, in_sqlite(str) as database:
-        bucket = f"trial_{uuid4().hex}"
-        copies = NatsSessions(line, bucket, OURS)
-        sessions = CopiedSessions(copies, database)
-        await sessions.put(first)
-        async with line.asking() as client:
-            js = client.jetstream()
-            copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
-            await js.publish(copy.subject, b'{"of": "another version"}')
-
-        assert await sessions.get(first.digest) == first
-        assert await copies.of_user("ada") == []
-        assert await sessions.delete("1")
-        assert await sessions.get(first.digest) is None
+        await copies.put(session("2", "2"))
+        assert believed(await copied(line, bucket)) == ["2"]
 
 
 async def test_a_session_ended_while_nats_was_away_has_ended(nats_url):
-    clock = Turned()
-    async with connected(nats_url) as line, in_sqlite(str) as database:
-        copies = NatsSessions(line, f"trial_{uuid4().hex}", OURS)
-        sessions = Sessions(CopiedSessions(copies, database), clock)
+    bucket, clock = f"trial_{uuid4().hex}", Turned()
+    async with connected(nats_url) as line, in_sqlite(str) as (store, _):
+        sessions = Sessions(store.sessions, clock, copies_in(line, bucket))
         secret, made = await sessions.create("ada", "127.0.0.1")
-        away = NatsSessions(NatsConnection([nats_url]), "never connected", OURS)
-        assert await Sessions(CopiedSessions(away, database), clock).end(made.session_id)
+        away = copies_in(NatsConnection([nats_url]), "never connected")
+        assert await Sessions(store.sessions, clock, away).end(made)
 
-        assert await copies.get(made.digest) is not None
+        assert await copied(line, bucket, f"*.*.{made.digest}")
         assert await sessions.validate(secret) is None
 
 
 @pytest.mark.parametrize("key", [b"2" * 32, b""])
-async def test_s18_a_copy_that_we_did_not_sign_is_as_good_as_none(nats_url, key):
+async def test_s18_a_copy_that_we_did_not_sign_is_known(nats_url, key):
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
-        theirs = NatsSessions(line, bucket, Seal(lambda: [key], "sessions"))
-        await theirs.put(session("1", "1"))
-        ours = NatsSessions(line, bucket, OURS)
+        await copies_in(line, bucket, Seal(lambda: [key], "sessions")).put(session("1", "1"))
 
-        assert await ours.get("1" * 64) is None
-        assert await ours.of_user("ada") == []
+        [value] = await copied(line, bucket)
+        assert believed([value]) == []
+        assert believed([b'{"of": "another version"}']) == []
 
 
-async def test_s18_a_copy_under_another_key_is_as_good_as_none(nats_url):
+async def test_s18_a_copy_names_the_digest_that_it_is_of(nats_url):
+    """A copy that is put under another key still says whose secret it belongs to."""
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
-        ours = NatsSessions(line, bucket, OURS)
-        await ours.put(session("1", "1", user="root"))
-        async with line.asking() as client:
-            js = client.jetstream()
-            copy = await js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.*.1.*")
-            _, _, user, number, _ = copy.subject.split(".")
-            await js.publish(f"$KV.{bucket}.{user}.{number}.{'2' * 64}", copy.data)
+        await copies_in(line, bucket).put(session("1", "1", user="root"))
 
-        assert await ours.get("2" * 64) is None
+        [value] = await copied(line, bucket)
+        assert msgspec.json.decode(OURS.opened(value) or b"")["digest"] == "1" * 64
 
 
 async def test_s18_keys_are_rotated_while_servers_use_nats(nats_url):
     bucket = f"trial_{uuid4().hex}"
     async with connected(nats_url) as line:
-        await NatsSessions(line, bucket, OURS).put(session("1", "1"))
-        newer = NatsSessions(line, bucket, Seal(lambda: [b"2" * 32, b"1" * 32], "sessions"))
+        await copies_in(line, bucket).put(session("1", "1"))
+        newer = Seal(lambda: [b"2" * 32, b"1" * 32], "sessions")
 
-        assert await newer.get("1" * 64) == session("1", "1")
+        assert believed(await copied(line, bucket), newer) == ["1"]
 
 
 async def test_s18_only_what_servers_signed_is_heard_over_nats(nats_url):
@@ -346,7 +380,8 @@ async def test_whoever_asks_nats_while_it_is_away_is_told_so_at_once():
     line = NatsConnection(["nats://ada:canary@nats.example:4222"])
 
     with pytest.raises(StoreBusy, match=r"NATS at nats\.example:4222 is out of reach") as caught:
-        await NatsSessions(line, "trial", OURS).get("1" * 64)
+        async with line.asking():
+            pass
     assert "canary" not in str(caught.value)
 
 
@@ -365,10 +400,7 @@ def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
                 )
             )
             bucket = f"trial_{uuid4().hex}"
-            place = CopiedSessions(
-                NatsSessions(line, bucket, OURS, store.access.user), store.sessions
-            )
-            await place.put(
+            await NatsSessions(line, bucket, OURS, store.access.user).put(
                 StoredSession(
                     session_id="123",
                     digest="d" * 64,
@@ -379,18 +411,14 @@ def test_a_session_in_nats_has_the_fields_that_others_read(nats_url: str):
                     client_ip="192.168.1.1",
                 )
             )
-            assert await place.get("d" * 64) == await store.sessions.get("d" * 64)
-            async with line.asking() as client:
-                kv = await client.jetstream().key_value(bucket)
-                [key] = await kv.keys()
-                value = (await kv.get(key)).value or b""
+            [value] = await copied(line, bucket)
             found: dict[str, object] = msgspec.json.decode(value)
             await store.close()
             return found
 
     found = asyncio.run(story())
     assert found.pop("seal")
-    assert found.pop("digest")
+    assert found.pop("digest") == "d" * 64
     assert found == {
         "session_id": "123",
         "user_id": "ann@example.com",

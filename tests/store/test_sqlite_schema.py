@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -35,6 +37,14 @@ BETTER = Migration(
 )
 BROKEN = Migration(NEXT + 1, "broken", "CREATE TABLE half_done (x);\nCREATE TABLE half_done (x);")
 
+LOOKED_AT = (
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name",
+    "SELECT version, name FROM noetl_schema ORDER BY version",
+    "PRAGMA journal_mode",
+    "PRAGMA page_size",
+    "PRAGMA auto_vacuum",
+)
+
 
 async def filled(path: Path) -> None:
     store = await SqliteStore.open(str(path))
@@ -44,6 +54,23 @@ async def filled(path: Path) -> None:
 
 def test_migrations_are_numbered_from_1_without_gaps():
     assert [migration.version for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_a_new_file_is_what_all_migrations_make_and_an_installation_of_its_own(
+    tmp_path: Path,
+):
+    with closing(connect(tmp_path / "migrated.db", "writer")) as db:
+        migrate(db, "here")
+        expected = [db.execute(sql).fetchall() for sql in LOOKED_AT]
+    installations = set()
+    for name in ("one.db", "two.db"):
+        store = await SqliteStore.open(str(tmp_path / name))
+        installations.add(await store.installation())
+        await store.close()
+        with closing(connect(tmp_path / name, "reader")) as db:
+            assert [db.execute(sql).fetchall() for sql in LOOKED_AT] == expected
+
+    assert len(installations) == 2
 
 
 async def test_an_older_schema_is_upgraded_in_place(tmp_path: Path):
@@ -135,14 +162,32 @@ async def test_a_schema_that_was_never_released_is_refused_untouched(tmp_path: P
 
 async def test_a_reader_does_not_upgrade(tmp_path: Path):
     path = tmp_path / "noetl.db"
-    sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
+    db = connect(path, "writer")
+    migrate(db, "here", MIGRATIONS[:1])
+    db.close()
 
     with pytest.raises(StoreError, match="noetl db migrate"):
         await SqliteStore.open(str(path), shared=True)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_file_of_another_program_is_refused_and_nothing_is_written(
+    tmp_path: Path, shared: bool
+):
+    path = tmp_path / "books.db"
+    sqlite3.connect(path).execute("CREATE TABLE book (x)").connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match=r"another program: it has tables \(book\)"):
+        await SqliteStore.open(str(path), shared=shared)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
 async def test_tables_of_others_in_the_same_file_are_left_alone(tmp_path: Path):
     path = tmp_path / "noetl.db"
+    await (await SqliteStore.open(str(path))).close()
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE event (x)")
         db.execute("INSERT INTO event VALUES ('mine')")
@@ -185,15 +230,19 @@ PAGED = ("log_after", "log_before", "due_timers", "summaries")
 STATEMENTS = {name for name in QUERIES if not name.startswith(("check_", "where_"))}
 
 
-def plan_of(query: str) -> list[str]:
+@cache
+def tables() -> sqlite3.Connection:
+    """An empty database for all plans, which change nothing."""
     db = connect(None, "writer")
     migrate(db, ":memory:")
+    return db
+
+
+def plan_of(query: str) -> list[str]:
     named = dict.fromkeys(re.findall(r":(\w+)", query))
     numbered = set(re.findall(r"\?\d", query))
     parameters = named or [None] * (len(numbered) or query.count("?"))
-    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + query, parameters)]
-    db.close()
-    return plan
+    return [row[3] for row in tables().execute("EXPLAIN QUERY PLAN " + query, parameters)]
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))

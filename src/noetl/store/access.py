@@ -6,8 +6,6 @@ slow hashes, tokens and sessions as digests.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from noetl.model.ids import ExecutionId
@@ -65,44 +63,30 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: str = ""
 
 
-class Sessions(Protocol):
-    """The storage of sessions. `tests/store/test_sessions.py` is its test suite."""
-
-    async def put(self, session: StoredSession) -> None:
-        """Store a new session. Storing it again changes nothing."""
-
-    async def touch(self, session: StoredSession) -> bool:
-        """Record its activity and its new expiry. Returns False if it has been ended."""
-
-    async def get(self, digest: str) -> StoredSession | None:
-        """By digest, expired or not."""
-
-    async def of_user(self, user: str) -> list[StoredSession]:
-        """The sessions of a user, newest first."""
-
-    async def delete(self, session_id: str) -> bool:
-        """Delete it. Returns whether it existed."""
-
-
-class DatabaseSessions:
-    """Sessions in the database. See `Sessions`."""
+class Sessions:
+    """Who is signed in."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def put(self, session: StoredSession) -> None:
+        """Store a new session. Storing it again changes nothing."""
         await self._database.change("put_session", **columns_of(session))
 
     async def touch(self, session: StoredSession) -> bool:
+        """Record its activity and its new expiry. Returns False if it has been ended."""
         return await self._database.change("touch_session", **columns_of(session)) > 0
 
     async def get(self, digest: str) -> StoredSession | None:
+        """By digest, expired or not."""
         return await self._database.row("session", StoredSession, digest=digest)
 
     async def of_user(self, user: str) -> list[StoredSession]:
+        """The sessions of a user, newest first."""
         return await self._database.rows("sessions", StoredSession, user=user)
 
     async def delete(self, session_id: str) -> bool:
+        """Delete it. Returns whether it existed."""
         return await self._database.change("delete_session", session_id=session_id) > 0
 
 

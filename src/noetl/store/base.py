@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from noetl.errors import StoreError
-from noetl.store.access import Access, DatabaseSessions, Sessions
+from noetl.store.access import Access, Sessions
 from noetl.store.bodies import Bodies
 from noetl.store.catalog import Catalog
 from noetl.store.check import problems
@@ -88,7 +88,6 @@ class Store(ABC):
     log: Log
     queue: Queue
     bodies: Bodies
-    triggers: Triggers
     retention: Retention
 
     exclusive: bool
@@ -101,11 +100,12 @@ class Store(ABC):
         self._database = database
         self.records = Records(database)
         self.catalog = Catalog(database)
+        self.triggers = Triggers(database)
         self.messages = Messages(database)
         self.limits = Limits(database)
         self.credentials = Credentials(database)
         self.access = Access(database)
-        self.sessions: Sessions = DatabaseSessions(database)
+        self.sessions = Sessions(database)
         self.runtimes = Runtimes(database)
 
     @abstractmethod

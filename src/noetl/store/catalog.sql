@@ -38,3 +38,11 @@ SELECT catalog_id, path, version, kind, digest, content, description, created_at
  WHERE path = :path AND version < :before
  ORDER BY version DESC
  LIMIT :limit
+
+-- newest_entries --
+SELECT catalog_id, path, version, kind, digest, content, description, created_at, checksum
+  FROM noetl.catalog AS entry
+ WHERE version = (SELECT max(version) FROM noetl.catalog AS other WHERE other.path = entry.path)
+   AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+   AND substr(path, 1, length(CAST(:prefix AS text))) = :prefix
+ ORDER BY path

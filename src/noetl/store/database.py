@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -42,8 +42,19 @@ class Statements(ABC):
         return [one for (one,) in await self.tuples(query, **values)]
 
 
+class Undo(Exception):
+    """Raised within `Database.together`: roll the transaction back, and return this."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
 class Transaction(Statements):
     """Runs statements within one transaction."""
+
+    @abstractmethod
+    async def change_all(self, query: str, rows: Sequence[msgspec.Struct], /) -> int:
+        """Run a statement once for each of these. Returns how many rows that changed."""
 
     @abstractmethod
     async def lock(self, query: str, /, **values: Any) -> None:
@@ -73,9 +84,11 @@ class Database(Statements):
         """
 
     @abstractmethod
-    async def together(self, job: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def together(
+        self, job: Callable[[Transaction], Coroutine[Any, Any, T]], *, is_long: bool = False
+    ) -> T:
         """Run a job in one transaction. It waits for nothing but its statements, and may run again
-        if the transaction failed.
+        if the transaction failed. If it raises `Undo`, nothing is written.
         """
 
 
@@ -88,7 +101,8 @@ PARAMETER = re.compile(r"(?<!:):(\w+)")
 def read_queries(package: str, *, tables: str) -> dict[str, str]:
     """The statements of a store: those for every store, and those of its own package.
 
-    The former call a table `noetl.NAME`; `tables` is how its name begins in this store.
+    The former call a table `noetl.NAME`; `tables` is how its name begins in this store. All of them
+    compare with a list by `= ANY(:list)`.
     """
     shared = [text.replace("noetl.", tables) for text in _sql_files(__package__)]
     return named(*shared, *_sql_files(package))

@@ -48,3 +48,21 @@ HAVING count(DISTINCT newer.execution_id) >= older.capacity
 
 -- forget_moments --
 DELETE FROM noetl.rate WHERE next_at < :before
+
+-- slot_holders --
+-- Who has, or wants, a slot of these limits.
+SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
+  FROM noetl.slot AS slot
+  JOIN noetl.execution AS execution USING (execution_id)
+ WHERE slot.name = ANY(:names) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
+ ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
+ LIMIT 100
+
+-- take_moment --
+INSERT INTO noetl.rate AS stored (key, next_at)
+VALUES (:key, CAST(:now AS double precision) + CAST(:apart AS double precision))
+    ON CONFLICT (key) DO UPDATE
+   SET next_at = CASE WHEN stored.next_at > CAST(:now AS double precision)
+                      THEN stored.next_at ELSE CAST(:now AS double precision) END
+               + CAST(:apart AS double precision)
+RETURNING next_at

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -19,7 +20,7 @@ from noetl.model.triggers import TriggerChange
 from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain, continues, damaged_log
 from noetl.store.database import Database
-from noetl.store.limits import Slot
+from noetl.store.limits import HOLDING, Slot
 from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary
 
@@ -218,6 +219,24 @@ def row_of(write: Write, before: int) -> LogRow:
     seq = write.seq_after
     events = _array(write.events)
     return LogRow(seq, events, chain(before, seq, events))
+
+
+def slot_rows(write: Write, summary: Summary) -> list[dict[str, Any]]:
+    """The limits of an execution that waits or runs, as rows."""
+    held = summary.status in HOLDING
+    own = {"execution_id": write.execution_id, "requested_at": summary.requested_at, "held": held}
+    return [{**slot._asdict(), **own} for slot in write.slots]
+
+
+def snapshot_row(write: Write, snapshot: bytes, seq: int, checksum: int) -> dict[str, Any]:
+    """The snapshot of a log that ends there."""
+    return {
+        "execution_id": write.execution_id,
+        "seq": seq,
+        "event_checksum": checksum,
+        "body": snapshot,
+        "checksum": crc32(snapshot),
+    }
 
 
 def _array(parts: Sequence[Facts]) -> bytes:

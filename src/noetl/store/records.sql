@@ -73,6 +73,9 @@ status = 'RUNNING' AND waits IS NULL
 -- where_path --
 path = :value
 
+-- where_path_like_among --
+path = ANY(:paths)
+
 -- where_took_over --
 ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import NamedTuple
 
 from noetl.model.ids import ExecutionId
-from noetl.store.database import Database
+from noetl.store.database import Database, Transaction
+
+FORGOTTEN_LAST = ("forget_reuse", "forget_executions")
 
 
 class Ended(NamedTuple):
@@ -63,7 +64,7 @@ class Hold(NamedTuple):
     at: float
 
 
-class Retention(ABC):
+class Retention:
     """What may be forgotten, and what must be kept."""
 
     has_spans = False
@@ -104,13 +105,21 @@ class Retention(ABC):
             for one, has_ended, is_held, is_reused, seq in found
         ]
 
-    @abstractmethod
     async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
         """Remove these with everything that belongs to them, and count them. Returns how many were
         removed.
 
         Executions that have not ended or are on hold stay.
         """
+
+        async def forget(db: Transaction) -> int:
+            going = await db.column("forgettable", execution_ids=sorted(execution_ids))
+            if going:
+                for name in ("tally", "forget_log", "forget_results", *FORGOTTEN_LAST):
+                    await db.change(name, execution_ids=going)
+            return len(going)
+
+        return await self._database.together(forget, is_long=True)
 
     async def forget_files(self) -> int:
         """Remove body files that no execution refers to any more. Returns how many bytes."""

@@ -48,3 +48,12 @@ DELETE FROM noetl.hold WHERE execution_id = :execution_id
 
 -- holds --
 SELECT execution_id, note, who, at FROM noetl.hold ORDER BY at DESC, execution_id
+
+-- forget_results --
+DELETE FROM noetl.result WHERE execution_id = ANY(:execution_ids)
+
+-- forget_log --
+DELETE FROM noetl.log WHERE execution_id = ANY(:execution_ids)
+
+-- forget_reuse --
+DELETE FROM noetl.reuse WHERE execution_id = ANY(:execution_ids)

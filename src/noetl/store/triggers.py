@@ -7,20 +7,19 @@ read: if the row has moved, nothing is written. The start of an execution can ca
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from noetl.model.ids import ExecutionId
 from noetl.model.triggers import TriggerChange, TriggerMessage, TriggerRow, TriggerTime
-from noetl.store.database import Database, Transaction
+from noetl.store.database import Database, Transaction, Undo
 
 Renewed = Callable[[int, TriggerRow | None], TriggerRow]
 """The row of a registered document, given its catalog version and the previous row."""
 
 
-class Triggers(ABC):
+class Triggers:
     """Documents that start executions."""
 
     def __init__(self, database: Database) -> None:
@@ -48,11 +47,17 @@ class Triggers(ABC):
         [found] = await self._database.column("next_trigger")
         return None if found is None else float(found)
 
-    @abstractmethod
     async def change(self, decided: TriggerChange) -> bool:
         """Write it. Returns False, and changes nothing, if the row has moved or a message is
         known.
         """
+
+        async def write(db: Transaction) -> bool:
+            if not await write_change(db, decided):
+                raise Undo(False)
+            return True
+
+        return await self._database.together(write)
 
     async def forget(self, path: str, kind: str) -> None:
         """Remove the rows of that kind which belong to a document; its own row stays."""
@@ -75,6 +80,28 @@ class Triggers(ABC):
     async def buffered(self, path: str, *, limit: int = 100) -> list[TriggerTime]:
         """Times that wait for their turn, oldest first."""
         return await self._database.rows("buffered_times", TriggerTime, path=path, limit=limit)
+
+
+async def write_change(db: Transaction, decided: TriggerChange) -> bool:
+    """Write a decision. Returns False if what it wrote must be undone: the row has moved, or a
+    message is known.
+    """
+    if decided.row is not None and not await write_row(db, decided.row, gone=decided.gone):
+        return False
+    if decided.times:
+        await db.change_all("put_trigger_time", [_plain(one) for one in decided.times])
+    if decided.messages:
+        messages = [_plain(one) for one in decided.messages]
+        if await db.change_all("put_trigger_message", messages) != len(messages):
+            return False
+    if decided.rows:
+        await db.change_all("insert_trigger", decided.rows)
+    return True
+
+
+def _plain(told: TriggerTime | TriggerMessage) -> TriggerTime | TriggerMessage:
+    # Text of PostgreSQL cannot contain NUL.
+    return msgspec.structs.replace(told, reason=told.reason.replace("\0", "\ufffd"))
 
 
 async def write_row(db: Transaction, row: TriggerRow, *, gone: bool = False) -> bool:

@@ -69,3 +69,24 @@ SELECT message.execution_id
 
 -- forget_old_messages --
 DELETE FROM noetl.trigger_message WHERE path = :path AND at < :before
+
+-- known_messages --
+SELECT id FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
+
+-- forget_messages --
+DELETE FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
+
+-- put_trigger_time --
+-- What was started stays so, whatever is decided about the same time later.
+INSERT INTO noetl.trigger_time AS stored
+       (path, time, outcome, origin, reason, execution_id, decided_at)
+VALUES (:path, :time, :outcome, :origin, :reason, :execution_id, :decided_at)
+    ON CONFLICT (path, time) DO UPDATE SET outcome = excluded.outcome, origin = excluded.origin,
+       reason = excluded.reason, execution_id = excluded.execution_id,
+       decided_at = excluded.decided_at
+ WHERE stored.outcome <> 'started'
+
+-- put_trigger_message --
+INSERT INTO noetl.trigger_message (path, id, at, outcome, reason, execution_id)
+VALUES (:path, :id, :at, :outcome, :reason, :execution_id)
+    ON CONFLICT DO NOTHING

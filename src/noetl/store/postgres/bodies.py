@@ -48,10 +48,10 @@ class PostgresBodies:
 
     async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
         chosen = {"execution_id": execution_id, "key": key}
-        row = await self._database.one("result_checksum", **chosen)
-        if row is None:
+        found = await self._database.tuples("result_checksum", **chosen)
+        if not found:
             return None
-        size = row["size"]
+        [(_, size)] = found
         if size <= (PIECE if self.copies is None else COPIED_MAX):
             body = await self.get(execution_id, key)
             assert body is not None, "it was there, and results are never removed"
@@ -60,9 +60,10 @@ class PostgresBodies:
         return Pieces(size, self._read_on(chosen, size))
 
     async def verify(self, execution_id: ExecutionId, key: str) -> None:
-        found = await self._database.one("result_is_whole", execution_id=execution_id, key=key)
-        if found is not None and not found["is_whole"]:
-            raise damaged_result(execution_id, key, found["sha256"])
+        found = await self._database.tuples("result_is_whole", execution_id=execution_id, key=key)
+        for digest, is_whole in found:
+            if not is_whole:
+                raise damaged_result(execution_id, key, digest)
 
     async def _read_on(self, chosen: dict[str, str], size: int) -> AsyncIterator[bytes]:
         for first in range(0, size, PIECE):
@@ -74,19 +75,16 @@ class PostgresBodies:
     async def get(self, execution_id: ExecutionId, key: str) -> bytes | None:
         chosen = {"execution_id": execution_id, "key": key}
         if self.copies is not None:
-            row = await self._database.one("result_checksum", **chosen)
-            if row is None:
-                return None
-            copy = await self.copies.get(row["sha256"], row["size"])
-            if copy is not None and sha256(copy).hexdigest() == row["sha256"]:
-                return copy
-        row = await self._database.one("result", **chosen)
-        if row is None:
-            return None
-        body = verified_result(row["body"], row["sha256"], execution_id, key)
-        if self.copies is not None:
-            self.copies.offer(row["sha256"], body)
-        return body
+            for digest, size in await self._database.tuples("result_checksum", **chosen):
+                copy = await self.copies.get(digest, size)
+                if copy is not None and sha256(copy).hexdigest() == digest:
+                    return copy
+        for digest, _, stored in await self._database.tuples("result", **chosen):
+            body = verified_result(stored, digest, execution_id, key)
+            if self.copies is not None:
+                self.copies.offer(digest, body)
+            return body
+        return None
 
 
 def allow_size(execution_id: ExecutionId, key: str, size: int) -> None:

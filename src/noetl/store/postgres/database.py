@@ -13,13 +13,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
+import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noetl.errors import NoetlError, StoreBusy, StoreError, StoreFull
-from noetl.store.database import PARAMETER, Database, Rows, Transaction, fields_of, read_queries
+from noetl.store.database import (
+    PARAMETER,
+    Database,
+    Rows,
+    Transaction,
+    Undo,
+    fields_of,
+    read_queries,
+)
 from noetl.store.postgres.commit_connection import (
     CONNECT_SECONDS,
     STATEMENT_SECONDS,
@@ -288,16 +297,8 @@ class PostgresDatabase(Database):
     async def tuples(self, query: str, /, **values: Any) -> list[Any]:
         return await self.run(lambda db: tuples(db, query, values), _seconds(query))
 
-    async def all(self, query: str, /, **values: Any) -> list[DictRow]:
-        """The rows of the answer, each as a dict."""
-        return await self.run(lambda db: rows(db, query, values), _seconds(query))
-
-    async def one(self, query: str, /, **values: Any) -> DictRow | None:
-        """The first row of the answer."""
-        return next(iter(await self.all(query, **values)), None)
-
     async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
-        return [kind(**fields_of(row)) for row in await self.all(query, **values)]
+        return await self.run(lambda db: rows(db, query, kind, values), _seconds(query))
 
     async def change(self, query: str, /, **values: Any) -> int:
         return await self.run(lambda db: change(db, query, values), _seconds(query))
@@ -330,7 +331,8 @@ class PostgresDatabase(Database):
     async def together(
         self,
         job: Callable[[PostgresTransaction], Coroutine[Any, Any, T]],
-        seconds: float = STATEMENT_SECONDS,
+        *,
+        is_long: bool = False,
     ) -> T:
         async def whole(db: Connection) -> T:
             try:
@@ -340,14 +342,7 @@ class PostgresDatabase(Database):
                 result: T = undo.result
                 return result
 
-        return await self.run(whole, seconds)
-
-
-class Undo(Exception):
-    """Raised within `together`: roll the transaction back, and return this."""
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
+        return await self.run(whole, BODY_SECONDS if is_long else STATEMENT_SECONDS)
 
 
 class PostgresTransaction(Transaction):
@@ -362,15 +357,16 @@ class PostgresTransaction(Transaction):
     async def tuples(self, query: str, /, **values: Any) -> list[Any]:
         return await tuples(self._db, query, values)
 
-    async def all(self, query: str, /, **values: Any) -> list[DictRow]:
-        """The rows of the answer, each as a dict."""
-        return await rows(self._db, query, values)
-
     async def rows(self, query: str, kind: Callable[..., T], /, **values: Any) -> list[T]:
-        return [kind(**fields_of(row)) for row in await self.all(query, **values)]
+        return await rows(self._db, query, kind, values)
 
     async def change(self, query: str, /, **values: Any) -> int:
         return await change(self._db, query, values)
+
+    async def change_all(self, query: str, rows: Sequence[msgspec.Struct], /) -> int:
+        cursor = self._db.cursor()
+        await cursor.executemany(QUERIES[query], [*map(msgspec.structs.asdict, rows)])
+        return cursor.rowcount
 
     async def lock(self, query: str, /, **values: Any) -> None:
         await self.tuples(query, **values)
@@ -390,9 +386,11 @@ async def tuples(db: Connection, query: str, values: Mapping[str, Any]) -> list[
     return await cursor.fetchall()
 
 
-async def rows(db: Connection, query: str, values: Mapping[str, Any]) -> list[DictRow]:
+async def rows(
+    db: Connection, query: str, kind: Callable[..., T], values: Mapping[str, Any]
+) -> list[T]:
     cursor = await db.execute(QUERIES[query], values, binary=True)
-    return await cursor.fetchall()
+    return [kind(**fields_of(row)) for row in await cursor.fetchall()]
 
 
 async def change(db: Connection, query: str, values: Mapping[str, Any]) -> int:

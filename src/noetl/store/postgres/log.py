@@ -7,7 +7,6 @@ verified when it is read. The protocol is `noetl.store.log`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from zlib import crc32
 
 from psycopg.rows import DictRow
 
@@ -21,14 +20,15 @@ from noetl.store.checksums import (
     damaged_log,
     verified_command,
 )
+from noetl.store.database import Undo
 from noetl.store.limits import HOLDING
-from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary
+from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary, slot_rows, snapshot_row
 from noetl.store.postgres import commit_rows
 from noetl.store.postgres.bodies import result_row
-from noetl.store.postgres.database import BODY_SECONDS, PostgresDatabase, PostgresTransaction, Undo
+from noetl.store.postgres.database import PostgresDatabase, PostgresTransaction
 from noetl.store.postgres.faults import FORESEEN
-from noetl.store.postgres.triggers import write_change
 from noetl.store.queue import Claim
+from noetl.store.triggers import write_change
 
 ROWS_AT_ONCE = 100
 
@@ -58,7 +58,7 @@ class PostgresLog(log.Log):
 
     async def load(self, execution_id: ExecutionId) -> Loaded | None:
         """Snapshot and events after it, checked against each other and the end of the log."""
-        found = await self._database.all("load", execution_id=execution_id)
+        found: list[DictRow] = await self._database.rows("load", dict, execution_id=execution_id)
         last = next((row for row in found if row["part"] == "end"), None)
         if last is None:
             return None
@@ -81,20 +81,20 @@ class PostgresLog(log.Log):
     async def select(self, execution_id: ExecutionId, wanted: log.Selection) -> list[EventRow]:
         database, (after, limit, _, _, size) = self._database, wanted
         chosen = {"execution_id": execution_id, "rows": ROWS_AT_ONCE}
-        before = await database.one("log_before", **chosen, after=after) if after else None
-        last = Head(**before) if before else Head(0, chain_start(execution_id))
+        before = await database.row("log_before", Head, **chosen, after=after) if after else None
+        last = before or Head(0, chain_start(execution_id))
         found: list[EventRow] = []
         taken = 0
         while len(found) < limit and (size is None or taken < size):
-            page = await database.all("log_page", **chosen, after=last.seq)
-            verified = log.follow((log.LogRow(**row) for row in page), execution_id, last)
+            page = await database.rows("log_page", log.LogRow, **chosen, after=last.seq)
+            verified = log.follow(page, execution_id, last)
             left = None if size is None else size - taken
             more = log.selected(verified, wanted._replace(limit=limit - len(found), size=left))
             found += more
             taken += sum(len(event.body) for event in more)
             if len(page) < ROWS_AT_ONCE:
                 break
-            last = Head(page[-1]["seq"], page[-1]["checksum"])
+            last = Head(page[-1].seq, page[-1].checksum)
         return found
 
     async def variables(self, execution_id: ExecutionId) -> dict[str, bytes]:
@@ -166,7 +166,7 @@ async def _commit(
         moved = await _round(database, rounds[0], heads, ends)
     else:
         moved = await database.together(
-            lambda db: _together(db, rounds, heads, ends, all_or_none), BODY_SECONDS
+            lambda db: _together(db, rounds, heads, ends, all_or_none), is_long=True
         )
     if moved and all_or_none:
         return [write.execution_id for write in writes]
@@ -241,14 +241,8 @@ async def _use_slots(db: PostgresTransaction, write: Write) -> None:
     if write.summary.ended_at is not None:
         await db.change("free_slots", execution_id=write.execution_id)
         return
-    for slot in write.slots:
-        await db.change(
-            "put_slot",
-            **slot._asdict(),
-            execution_id=write.execution_id,
-            held=write.summary.status in HOLDING,
-            requested_at=write.summary.requested_at,
-        )
+    for row in slot_rows(write, write.summary):
+        await db.change("put_slot", **row)
 
 
 async def _round(
@@ -305,8 +299,8 @@ async def _known_heads(
         else:
             unknown.append(write.execution_id)
     if unknown:
-        for row in await asking.all("heads", executions=unknown):
-            known[row["execution_id"]] = Head(row["seq"], row["checksum"])
+        for execution_id, *head in await asking.tuples("heads", executions=unknown):
+            known[execution_id] = Head(*head)
     return known
 
 
@@ -331,14 +325,7 @@ async def _write_more(db: PostgresTransaction, write: Write, end: Head) -> None:
         for key, body in write.results:
             await db.change("put_result", **result_row(execution_id, key, body))
         if write.snapshot is not None:
-            await db.change(
-                "put_snapshot",
-                execution_id=execution_id,
-                seq=end.seq,
-                event_checksum=end.checksum,
-                body=write.snapshot,
-                checksum=crc32(write.snapshot),
-            )
+            await db.change("put_snapshot", **snapshot_row(write, write.snapshot, *end))
 
 
 def written_name(name: str) -> str:

@@ -1,11 +1,5 @@
 -- Statements about the log of executions and all that a commit writes. Each is one transaction unless it says otherwise.
 
--- heads --
--- Where logs end.
-SELECT execution_id, seq, checksum
-  FROM noetl.execution
- WHERE execution_id = ANY(:executions)
-
 -- commit --
 -- All that most decisions change, in one round trip. An execution is kept if its log still ends
 -- where the decision began: then, and only then, the rows that belong to it are written.
@@ -145,17 +139,6 @@ WITH kept AS MATERIALIZED (
 )
 SELECT execution_id FROM kept
 
--- set_var --
-INSERT INTO noetl.transient (execution_id, name, value)
-VALUES (:execution_id, :name, :value)
-    ON CONFLICT (execution_id, name) DO UPDATE SET value = excluded.value
-
--- delete_var --
-DELETE FROM noetl.transient WHERE execution_id = :execution_id AND name = :name
-
--- vars --
-SELECT name, value FROM noetl.transient WHERE execution_id = :execution_id ORDER BY name
-
 -- lock_slots --
 -- Limits are taken up by one transaction at a time; held to its end. In this order everywhere.
 SELECT pg_advisory_xact_lock(hashtextextended('noetl.slot ' || :name, 0))
@@ -174,22 +157,6 @@ SELECT wanted.name
                                 WHERE waiting.name = wanted.name AND NOT waiting.held
                                   AND waiting.execution_id <> :execution_id
                                   AND waiting.priority >= :priority))
-
--- put_slot --
-INSERT INTO noetl.slot (execution_id, name, capacity, held, replaces, priority, requested_at)
-VALUES (:execution_id, :name, :capacity, :held, :replaces, :priority,
-        :requested_at)
-    ON CONFLICT (execution_id, name) DO UPDATE SET held = excluded.held
-
--- free_slots --
-DELETE FROM noetl.slot WHERE execution_id = :execution_id
-
--- put_snapshot --
-INSERT INTO noetl.snapshot (execution_id, seq, event_checksum, body, checksum)
-VALUES (:execution_id, :seq, :event_checksum, :body, :checksum)
-    ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq,
-       event_checksum = excluded.event_checksum, body = excluded.body,
-       checksum = excluded.checksum
 
 -- load --
 -- All that a state is made of, as it is at one moment, in one round trip: the end of the log with
@@ -217,14 +184,6 @@ SELECT seq, events, checksum
  WHERE execution_id = :execution_id AND seq > :after
  ORDER BY seq
  LIMIT :rows
-
--- log_before --
--- The last row whose events were all before.
-SELECT seq, checksum
-  FROM noetl.log
- WHERE execution_id = :execution_id AND seq <= :after
- ORDER BY seq DESC
- LIMIT 1
 
 -- openings --
 -- The first row of each log.

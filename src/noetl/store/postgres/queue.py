@@ -21,8 +21,8 @@ class PostgresQueue(Queue):
         chosen |= {"worker_id": claim.worker_id, "pool": claim.pool, "home": self._database.home}
         leases: list[Lease] = []
         while len(leases) < claim.limit:
-            rows = await self._database.all(
-                query, **chosen, limit=claim.limit - len(leases), expires_at=claim.expires_at
+            rows: list[dict[str, Any]] = await self._database.rows(
+                query, dict, **chosen, limit=claim.limit - len(leases), expires_at=claim.expires_at
             )
             # RETURNING promises no order, so put them in order again.
             rows.sort(key=lambda row: (-row["priority"], row["turn"], row["position"]))

@@ -32,9 +32,6 @@ SELECT floor((requested_at - :begin) / :width)::integer AS bucket, status,
 -- where_path_like --
 path LIKE :like ESCAPE '\'
 
--- where_path_like_among --
-path = ANY(:paths)
-
 -- where_id --
 -- The end is looked for in the index alone.
 execution_id LIKE :begin ESCAPE '\' OR execution_id = ANY(ARRAY(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from noetl.model.ids import ExecutionId
 from noetl.store.database import Transaction
-from noetl.store.postgres.database import BODY_SECONDS, PostgresDatabase
-from noetl.store.retention import Gone, Retention
+from noetl.store.postgres.database import PostgresDatabase
+from noetl.store.retention import FORGOTTEN_LAST, Gone, Retention
 
 DAY_SECONDS = 86400
 DAYS_AHEAD = 8
@@ -20,16 +17,6 @@ class PostgresRetention(Retention):
     _database: PostgresDatabase
     has_spans = True
 
-    async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
-        async def forget(db: Transaction) -> int:
-            going = await db.column("forgettable", execution_ids=sorted(execution_ids))
-            if going:
-                for name in ("tally", "forget_log", "forget_results", "forget_executions"):
-                    await db.change(name, execution_ids=going)
-            return len(going)
-
-        return await self._database.together(forget, BODY_SECONDS)
-
     async def spans(self, *, before: float, now: float) -> list[str]:
         await self.add_partitions(now)
         return await self._database.column("spans", before=before, day=_day(now))
@@ -39,13 +26,13 @@ class PostgresRetention(Retention):
             """Without their log and results, which are dropped with the partition at the end."""
             found = await db.rows("span_executions", Gone, name=name, limit=limit)
             if found:
-                for query in ("tally", "forget_executions"):
+                for query in ("tally", *FORGOTTEN_LAST):
                     await db.change(query, execution_ids=[one.execution_id for one in found])
             else:
                 await db.tuples("drop_partition", name=name)
             return found
 
-        return await self._database.together(forget, BODY_SECONDS)
+        return await self._database.together(forget, is_long=True)
 
     async def add_partitions(self, now: float) -> None:
         """Create the partitions of today and of some days ahead."""

@@ -28,12 +28,6 @@ SELECT floor(requested_at / 86400)::integer, path, status, count(*)
     ON CONFLICT (day, path, status)
     DO UPDATE SET executions = tally.executions + excluded.executions
 
--- forget_log --
-DELETE FROM noetl.log WHERE execution_id = ANY(:execution_ids)
-
--- forget_results --
-DELETE FROM noetl.result WHERE execution_id = ANY(:execution_ids)
-
 -- forget_executions --
 -- With all that is small. Nothing refers to what is left but these rows.
 WITH snapshots AS (
@@ -46,8 +40,6 @@ WITH snapshots AS (
     DELETE FROM noetl.transient WHERE execution_id = ANY(:execution_ids)
 ), labels AS (
     DELETE FROM noetl.label WHERE execution_id = ANY(:execution_ids)
-), reuses AS (
-    DELETE FROM noetl.reuse WHERE execution_id = ANY(:execution_ids)
 )
 DELETE FROM noetl.execution WHERE execution_id = ANY(:execution_ids)
 

@@ -13,7 +13,6 @@ from noetl.store.postgres.log import PostgresLog
 from noetl.store.postgres.queue import PostgresQueue
 from noetl.store.postgres.retention import PostgresRetention
 from noetl.store.postgres.schema import MIGRATIONS, applied, migrate
-from noetl.store.postgres.triggers import PostgresTriggers
 
 
 class PostgresStore(Store):
@@ -29,7 +28,6 @@ class PostgresStore(Store):
         self.log = PostgresLog(database)
         self.queue = PostgresQueue(database)
         self.bodies = PostgresBodies(database)
-        self.triggers = PostgresTriggers(database)
         self.retention = PostgresRetention(database)
 
     @classmethod

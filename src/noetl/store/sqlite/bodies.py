@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -24,7 +23,8 @@ from noetl.errors import Corrupted
 from noetl.model.ids import ExecutionId
 from noetl.store.bodies import PIECE, BodyCopies, Pieces, checked, gathered, one_piece
 from noetl.store.checksums import damaged_result, verified_result
-from noetl.store.sqlite.database import QUERIES, SqliteDatabase
+from noetl.store.database import Transaction
+from noetl.store.sqlite.database import SqliteDatabase
 
 ROW_MAX = 1 << 20
 """Larger bodies go to files: in rows they would pass through the WAL and the page cache."""
@@ -35,11 +35,15 @@ Filed = Mapping[tuple[ExecutionId, str], tuple[str, int]]
 """Bodies that are already in files: (execution, key) → sha256 and size."""
 
 
-def result_row(execution_id: ExecutionId, key: str, body: bytes, filed: Filed) -> tuple[Any, ...]:
+def result_row(execution_id: ExecutionId, key: str, body: bytes, filed: Filed) -> dict[str, Any]:
     """A body in its row, or if it is in a file, the reference to it."""
     if in_file := filed.get((execution_id, key)):
-        return (execution_id, key, *in_file, None)
-    return (execution_id, key, sha256(body).hexdigest(), len(body), body)
+        return _row(execution_id, key, *in_file, None)
+    return _row(execution_id, key, sha256(body).hexdigest(), len(body), body)
+
+
+def _row(*values: Any) -> dict[str, Any]:
+    return dict(zip(("execution_id", "key", "sha256", "size", "body"), values, strict=True))
 
 
 class SqliteBodies:
@@ -64,13 +68,13 @@ class SqliteBodies:
         filed = {(execution_id, key): entry} if entry else {}
         return await self._put_row(result_row(execution_id, key, body, filed))
 
-    async def _put_row(self, row: tuple[Any, ...]) -> str:
-        def put(db: sqlite3.Connection) -> str:
-            db.execute(QUERIES["put_result"], row)
-            (checksum,) = db.execute(QUERIES["result_checksum"], row[:2]).fetchone()
+    async def _put_row(self, row: dict[str, Any]) -> str:
+        async def put(db: Transaction) -> str:
+            await db.change("put_result", **row)
+            [(checksum, _)] = await db.tuples("result_checksum", **row)
             return str(checksum)
 
-        return await self._database.write(put)
+        return await self._database.together(put)
 
     async def put_pieces(
         self,
@@ -96,7 +100,7 @@ class SqliteBodies:
                 await on_disk(partial(file.write, piece))
             check(file.digest, file.size)
             entry = await on_disk(file.keep)
-        return await self._put_row((execution_id, key, *entry, None))
+        return await self._put_row(_row(execution_id, key, *entry, None))
 
     async def get_pieces(self, execution_id: ExecutionId, key: str) -> Pieces | None:
         row = await self._row(execution_id, key)

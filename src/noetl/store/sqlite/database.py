@@ -15,8 +15,9 @@ caller's thread.
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -27,11 +28,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from noetl.errors import StoreError
-from noetl.store.database import Database, Rows, Transaction, fields_of, read_queries
+from noetl.store.database import Database, Rows, Transaction, Undo, fields_of, read_queries
 from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
 
-QUERIES = read_queries(__package__, tables="noetl_")
+QUERIES = {
+    name: re.sub(r"= ANY\((:\w+)\)", r"IN (SELECT value FROM json_each(\1))", statement)
+    for name, statement in read_queries(__package__, tables="noetl_").items()
+}
 """The statements of this store by name."""
 
 GROUP_MAX = 256
@@ -387,8 +391,14 @@ class SqliteDatabase(Database):
 
         return await self.read(whole)
 
-    async def together(self, job: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
-        return await self.write(lambda db: finished(job(SqliteTransaction(db))))
+    async def together(
+        self, job: Callable[[Transaction], Coroutine[Any, Any, T]], *, is_long: bool = False
+    ) -> T:
+        try:
+            return await self.write(lambda db: finished(job(SqliteTransaction(db))))
+        except Undo as undo:
+            result: T = undo.result
+            return result
 
 
 class SqliteTransaction(Transaction):
@@ -405,6 +415,9 @@ class SqliteTransaction(Transaction):
 
     async def change(self, query: str, /, **values: Any) -> int:
         return change(self._db, query, values)
+
+    async def change_all(self, query: str, rows: Sequence[msgspec.Struct], /) -> int:
+        return self._db.executemany(QUERIES[query], map(msgspec.structs.asdict, rows)).rowcount
 
     async def lock(self, query: str, /, **values: Any) -> None:
         """Nobody else writes meanwhile."""

@@ -15,17 +15,34 @@ from zlib import crc32
 import msgspec
 
 from noetl.model.ids import ExecutionId
+from noetl.model.triggers import TriggerChange
 from noetl.store import log
 from noetl.store.checksums import Head, agrees, chain_start, damaged_log
 from noetl.store.limits import HOLDING
-from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary, others_summary, row_of
+from noetl.store.log import (
+    EventRow,
+    Heads,
+    Loaded,
+    Write,
+    no_summary,
+    others_summary,
+    row_of,
+    slot_rows,
+    snapshot_row,
+)
 from noetl.store.queue import Claim, NewCommand
 from noetl.store.records import Summary, encode_labels
-from noetl.store.sqlite import triggers
 from noetl.store.sqlite.bodies import Filed, SqliteBodies, result_row
-from noetl.store.sqlite.database import QUERIES, SqliteDatabase, encode_json
+from noetl.store.sqlite.database import (
+    QUERIES,
+    SqliteDatabase,
+    SqliteTransaction,
+    encode_json,
+    finished,
+)
 from noetl.store.sqlite.faults import FORESEEN, fault
 from noetl.store.sqlite.queue import lease, verify_commands
+from noetl.store.triggers import write_change
 
 # In this order a batch is written: an execution before what belongs to it, and setting before
 # clearing, so that what one write both sets and clears is gone afterwards.
@@ -127,7 +144,8 @@ class SqliteLog(log.Log):
 
     async def select(self, execution_id: ExecutionId, wanted: log.Selection) -> list[EventRow]:
         def read(db: sqlite3.Connection) -> list[EventRow]:
-            before = db.execute(QUERIES["log_before"], (execution_id, wanted.after)).fetchone()
+            chosen = {"execution_id": execution_id, "after": wanted.after}
+            before = db.execute(QUERIES["log_before"], chosen).fetchone()
             start = Head(*before) if before else Head(0, chain_start(execution_id))
             rows = log.follow(_rows_after(db, execution_id, start.seq), execution_id, start)
             return log.selected(rows, wanted)
@@ -229,13 +247,23 @@ def _commit(
         if (
             standing.seq != write.seq_before
             or (heads is None and _key_is_taken(db, write))
-            or (write.trigger is not None and not triggers.change(db, write.trigger))
+            or (write.trigger is not None and not _changed(db, write.trigger))
         ):
             moved.append(write.execution_id)
         else:
             ends[write.execution_id] = batch.add(write, standing)
     batch.flush()
     return Outcome(moved, ends)
+
+
+def _changed(db: sqlite3.Connection, decided: TriggerChange) -> bool:
+    """Change a trigger, whole or not at all. Returns whether its row was where it should be."""
+    db.execute("SAVEPOINT trigger")
+    is_whole = finished(write_change(SqliteTransaction(db), decided))
+    if not is_whole:
+        db.execute("ROLLBACK TO trigger")
+    db.execute("RELEASE trigger")
+    return is_whole
 
 
 def _full(db: sqlite3.Connection, write: Write) -> tuple[str, ...]:
@@ -315,16 +343,12 @@ class _Batch:
         if write.timers_cleared:
             rows["clear_timer"] += [(execution_id, timer) for timer in write.timers_cleared]
         for name, value in write.vars.items():
-            if value is None:
-                rows["delete_var"].append((execution_id, name))
-            else:
-                rows["set_var"].append((execution_id, name, value))
+            variable = {"execution_id": execution_id, "name": name, "value": value}
+            rows["delete_var" if value is None else "set_var"].append(variable)
         for key, body in write.results:
             rows["put_result"].append(result_row(execution_id, key, body, self._filed))
         if write.snapshot is not None:
-            rows["put_snapshot"].append(
-                (execution_id, end.seq, end.checksum, write.snapshot, crc32(write.snapshot))
-            )
+            rows["put_snapshot"].append(snapshot_row(write, write.snapshot, end.seq, end.checksum))
         if write.slots and write.summary is not None:
             self._add_slots(write, write.summary)
         if write.audit:
@@ -333,21 +357,9 @@ class _Batch:
 
     def _add_slots(self, write: Write, summary: Summary) -> None:
         if summary.ended_at is not None:
-            self._rows["free_slots"].append((write.execution_id,))
-            return
-        holds = summary.status in HOLDING
-        self._rows["put_slot"] += [
-            (
-                write.execution_id,
-                slot.name,
-                slot.capacity,
-                holds,
-                slot.replaces,
-                slot.priority,
-                summary.requested_at,
-            )
-            for slot in write.slots
-        ]
+            self._rows["free_slots"].append({"execution_id": write.execution_id})
+        else:
+            self._rows["put_slot"] += slot_rows(write, summary)
 
     def _add_execution(self, write: Write, standing: Standing) -> Standing:
         """The row of the execution, and its events chained to its log."""

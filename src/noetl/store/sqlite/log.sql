@@ -63,16 +63,6 @@ INSERT INTO noetl_timer (execution_id, timer_id, fires_at) VALUES (?, ?, ?)
 -- clear_timer --
 DELETE FROM noetl_timer WHERE execution_id = ? AND timer_id = ?
 
--- set_var --
-INSERT INTO noetl_transient (execution_id, name, value) VALUES (?, ?, ?)
-    ON CONFLICT DO UPDATE SET value = excluded.value
-
--- delete_var --
-DELETE FROM noetl_transient WHERE execution_id = ? AND name = ?
-
--- vars --
-SELECT name, value FROM noetl_transient WHERE execution_id = :execution_id ORDER BY name
-
 -- full_slots --
 -- The limits of an execution that leave it no room. A new one also lets pass those that wait.
 SELECT wanted.key
@@ -88,32 +78,11 @@ SELECT wanted.key
                                AND waiting.execution_id <> :execution_id
                                AND waiting.priority >= :priority))
 
--- put_slot --
-INSERT INTO noetl_slot (execution_id, name, capacity, held, replaces, priority, requested_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET held = excluded.held
-
--- free_slots --
-DELETE FROM noetl_slot WHERE execution_id = ?
-
--- put_snapshot --
-INSERT INTO noetl_snapshot (execution_id, seq, event_checksum, body, checksum)
-VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET seq = excluded.seq, event_checksum = excluded.event_checksum,
-       body = excluded.body, checksum = excluded.checksum
-
 -- snapshot --
 SELECT seq, event_checksum, body, checksum FROM noetl_snapshot WHERE execution_id = ?
 
 -- log_after --
 SELECT seq, events, checksum FROM noetl_log WHERE execution_id = ? AND seq > ? ORDER BY seq
-
--- log_before --
--- The last row whose events were all before.
-SELECT seq, checksum FROM noetl_log
- WHERE execution_id = ? AND seq <= ?
- ORDER BY seq DESC
- LIMIT 1
 
 -- openings --
 -- The first row of each log.
@@ -121,8 +90,3 @@ SELECT log.execution_id, log.events
   FROM json_each(:executions) AS asked
   JOIN noetl_log AS log ON log.execution_id = asked.value
  WHERE log.seq = (SELECT min(seq) FROM noetl_log AS one WHERE one.execution_id = asked.value)
-
--- heads --
-SELECT execution_id, seq, checksum
-  FROM noetl_execution
- WHERE execution_id IN (SELECT value FROM json_each(:executions))

@@ -11,7 +11,7 @@ SELECT position, body, checksum
 -- The same, of a few commands.
 SELECT position, body, checksum
   FROM noetl_queue
- WHERE command_id IN (SELECT value FROM json_each(:commands))
+ WHERE command_id = ANY(:commands)
    AND /* is_free */
  /* in_turn */
 
@@ -47,13 +47,13 @@ UPDATE noetl_queue SET is_corrupted = 1 WHERE position = ?
 -- Walks all leases: they are few, and another index would cost every delivery.
 UPDATE noetl_lease
    SET expires_at = :expires_at
- WHERE expires_at > :now AND command_id IN (SELECT value FROM json_each(:commands))
+ WHERE expires_at > :now AND command_id = ANY(:commands)
 RETURNING command_id
 
 -- holders --
 SELECT command_id, execution_id, worker_id
   FROM noetl_lease
- WHERE command_id IN (SELECT value FROM json_each(:commands))
+ WHERE command_id = ANY(:commands)
 
 -- lapsed --
 SELECT body, checksum, worker_id, expires_at

@@ -32,9 +32,6 @@ SELECT CAST((requested_at - :begin) / :width AS INTEGER) AS bucket, status,
 -- where_path_like --
 path GLOB :glob
 
--- where_path_like_among --
-path IN (SELECT value FROM json_each(:paths))
-
 -- where_id --
 execution_id LIKE :begin ESCAPE '\' OR execution_id LIKE :end ESCAPE '\'
 
@@ -51,5 +48,5 @@ instr(labels, :name) > 0
 path LIKE :within ESCAPE '\' OR error IS NOT NULL AND error LIKE :within ESCAPE '\'
 
 -- where_text_among --
-path IN (SELECT value FROM json_each(:paths))
+path = ANY(:paths)
     OR error IS NOT NULL AND error LIKE :within ESCAPE '\'

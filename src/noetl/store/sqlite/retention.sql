@@ -13,26 +13,20 @@ SELECT execution_id, path, status, requested_at, ended_at
 
 -- forgettable --
 SELECT execution_id FROM noetl_execution
- WHERE execution_id IN (SELECT value FROM json_each(:execution_ids)) AND ended_at IS NOT NULL
+ WHERE execution_id = ANY(:execution_ids) AND ended_at IS NOT NULL
    AND execution_id NOT IN (SELECT hold.execution_id FROM noetl_hold AS hold)
 
 -- tally --
 INSERT INTO noetl_tally (day, path, status, executions)
 SELECT CAST(requested_at / 86400 AS INTEGER) AS day, path, status, count(*)
   FROM noetl_execution
- WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
+ WHERE execution_id = ANY(:execution_ids)
  GROUP BY 1, 2, 3
     ON CONFLICT (day, path, status) DO UPDATE SET executions = executions + excluded.executions
 
--- forget_results --
-DELETE FROM noetl_result WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
-
--- forget_reuse --
-DELETE FROM noetl_reuse WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
-
 -- forget_executions --
 -- What else belongs to them goes with them.
-DELETE FROM noetl_execution WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
+DELETE FROM noetl_execution WHERE execution_id = ANY(:execution_ids)
 
 -- is_filed --
 SELECT 1 FROM noetl_result WHERE sha256 = :digest AND body IS NULL LIMIT 1

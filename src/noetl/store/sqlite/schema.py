@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
+from noetl.errors import StoreError
 from noetl.store.migrations import Migration, missing, read_migrations
 
 MIGRATIONS = read_migrations(__package__)
@@ -16,6 +17,23 @@ def applied(db: sqlite3.Connection) -> list[tuple[int, str]]:
     if known is None:
         return []
     return db.execute("SELECT version, name FROM noetl_schema").fetchall()
+
+
+def require_ours(db: sqlite3.Connection, place: str) -> None:
+    """Raise StoreError for the file of another program."""
+    tables = [
+        name
+        for (name,) in db.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%'"
+            " ESCAPE '\\' ORDER BY rowid"
+        )
+    ]
+    if tables and "noetl_schema" not in tables:
+        shown = ", ".join(tables[:3]) + (", …" if len(tables) > 3 else "")
+        raise StoreError(
+            f"{place} is a database of another program: it has tables ({shown}) and none of NoETL."
+            " It was left as it is. Name another file with --db; one that does not exist is made."
+        )
 
 
 def migrate(

@@ -21,8 +21,7 @@ from noetl.store.sqlite.lock import FileLock
 from noetl.store.sqlite.log import SqliteLog
 from noetl.store.sqlite.queue import SqliteQueue
 from noetl.store.sqlite.retention import SqliteRetention
-from noetl.store.sqlite.schema import MIGRATIONS, applied, migrate
-from noetl.store.sqlite.triggers import SqliteTriggers
+from noetl.store.sqlite.schema import MIGRATIONS, applied, migrate, require_ours
 
 READERS = 2
 ROOM_MIN = 1 << 20
@@ -31,12 +30,20 @@ ROOM_MIN = 1 << 20
 
 @cache
 def _empty() -> bytes:
-    """A database that nobody has used yet. Each simulation needs one, and to copy it takes a tenth
-    of the time that its migrations take.
+    """A database that nobody has used yet. To copy it takes a tenth of the time that its migrations
+    take, which a process pays once, however many databases it makes.
     """
     with closing(connect(None, "writer")) as db:
         migrate(db, MEMORY)
         return db.serialize()
+
+
+def _make(db: sqlite3.Connection) -> None:
+    """Turn a database without any table into one of NoETL, in one transaction."""
+    with closing(sqlite3.connect(MEMORY, isolation_level=None)) as made:
+        made.deserialize(_empty())
+        made.execute(QUERIES["make_another"])
+        made.backup(db)
 
 
 def no_database(path: Path) -> StoreError:
@@ -61,7 +68,6 @@ class SqliteStore(Store):
         self.bodies = bodies = SqliteBodies(database, files)
         self.log = SqliteLog(database, bodies)
         self.queue = SqliteQueue(database)
-        self.triggers = SqliteTriggers(database)
         self.retention = SqliteRetention(database, files)
 
     @classmethod
@@ -84,10 +90,7 @@ class SqliteStore(Store):
     @classmethod
     def _open_memory(cls, threads: bool) -> SqliteStore:
         db = connect(None, "writer")
-        with closing(sqlite3.connect(MEMORY)) as empty:
-            empty.deserialize(_empty())
-            empty.backup(db)
-        db.execute(QUERIES["make_another"])
+        _make(db)
         # The database lives in its connection, so reads and writes take turns.
         lane: Lane = Writer(db) if threads else Inline(db)
         return cls(SqliteDatabase(MEMORY, writer=lane, reader=lane, threads=threads))
@@ -95,13 +98,20 @@ class SqliteStore(Store):
     @classmethod
     def _open_file(cls, path: Path, threads: bool) -> SqliteStore:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.stat().st_size:
+            # Before anything is written to it or beside it.
+            with closing(connect(path, "reader")) as db:
+                require_ours(db, str(path))
         lock = FileLock(path)
         try:
             # Executions hold people's data, so only the user may read the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             db = connect(path, "writer")
             try:
-                migrate(db, str(path))
+                if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None:
+                    _make(db)
+                else:
+                    migrate(db, str(path))
                 lane: Lane = Inline(db)
                 reader = lane
                 if threads:
@@ -122,6 +132,7 @@ class SqliteStore(Store):
             raise no_database(path)
         db = connect(path, "reader")
         try:
+            require_ours(db, str(path))
             require_none_missing(applied(db), MIGRATIONS, str(path))
         except BaseException:
             db.close()
