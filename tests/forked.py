@@ -226,7 +226,18 @@ def import_all() -> None:
             if not left_out and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
         importlib.import_module("noetl.tools.registry").kinds()
+    make_once()
     assert len(os.listdir("/proc/self/task")) == 1, "an import started a thread: do not import it"
+
+
+def make_once() -> None:
+    """What a process makes for its first database and keeps: the forks of this one have it."""
+    from noetl.store.sqlite import SqliteStore
+
+    async def make() -> None:
+        await (await SqliteStore.open(":memory:", threads=False)).close()
+
+    asyncio.run(make())
 
 
 class Wanted(NamedTuple):

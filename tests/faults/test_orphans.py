@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from noetl.tools.processes.tree import descendants
 from tests.examples.system import playbook
 from tests.faults.runs import Place, is_running, kill
 from tests.stopwatch import PATIENCE
@@ -103,3 +104,35 @@ def test_what_a_task_had_on_disk_goes_with_the_process_that_was_ended(
 
     assert process.returncode == -ended_by
     until(lambda: not list(temporary.iterdir()))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks the system for processes")
+def test_nothing_stays_when_a_service_manager_asks_all_processes_to_end_at_once(
+    tmp_path, monkeypatch
+):
+    temporary, reached = tmp_path / "tmp", tmp_path / "reached"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    place = Place(tmp_path)
+    place.write("play.yaml", playbook(FILES, workload="folder: ''"))
+    process = place.start("run", "play.yaml", "--set", f"folder={tmp_path}")
+    until(reached.exists)
+    everything = descendants(process.pid)
+    assert len(everything) >= 3, "a spawner, a supervisor, and the program of the task"
+
+    for pid in (process.pid, *everything):
+        os.kill(pid, signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == -signal.SIGTERM
+    until(lambda: not any(map(is_running, everything)))
+    assert not list(temporary.iterdir())
+
+
+def test_a_command_can_still_be_asked_to_end(tmp_path):
+    place = Place(tmp_path)
+    place.write("play.yaml", playbook("- {step: start, tool: {kind: shell, cmd: 'kill $$'}}"))
+
+    _, said = place.start("run", "play.yaml").communicate(timeout=PATIENCE)
+
+    assert "SIGTERM" in said

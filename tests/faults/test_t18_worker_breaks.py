@@ -22,7 +22,6 @@ from noetl.model.state import ExecutionState
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
@@ -97,7 +96,7 @@ async def played(
         return None
 
     way = control(orchestrator, store.bodies, store.credentials, no_credentials, **breaks)
-    resources = ToolResources(SandboxPool)
+    resources = ToolResources()
     worker = Worker(way, kinds, resources, worker_id="w", slots=2, renew_every=0.1, now=clock.now)
     jobs = [
         asyncio.create_task(job)

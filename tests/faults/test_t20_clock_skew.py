@@ -20,7 +20,6 @@ from noetl.model.events import ExecutionRequested
 from noetl.settings import Settings
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
@@ -61,7 +60,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     async def no_credentials(name: str) -> None:
         return None
 
-    resources = ToolResources(SandboxPool)
+    resources = ToolResources()
     worker = Worker(
         LocalControl(orchestrator, store.bodies, store.credentials, no_credentials),
         tools(),

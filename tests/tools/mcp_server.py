@@ -11,7 +11,8 @@ import sys
 import time
 from typing import Any
 
-from aiohttp import web
+if __name__ != "__main__":
+    from aiohttp import web  # Over stdio nothing of it is needed, and it takes half a second.
 
 TOOLS = [
     {"name": name, "inputSchema": {"type": "object"}} for name in ("add", "words", "fail", "env")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import msgspec
 
@@ -16,10 +20,10 @@ from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.tools.rules import Rules
+from tests.stopwatch import PATIENCE
 
 KEY = "00c0ffee00c0ffee00"
 SEAL = "seal"
@@ -46,8 +50,7 @@ class Bench:
     ) -> None:
         self.sources = sources
         self.resources = ToolResources(
-            lambda: SandboxPool(2, bounds=(rules or Rules()).bounds, room=(rules or Rules()).room),
-            rules,
+            msgspec.structs.replace(rules or Rules(), python_processes=2)
         )
         self.credentials = dict(credentials or {})
         self.log = TaskLog()
@@ -135,3 +138,43 @@ def failure(outcome: Outcome) -> tuple[str, str]:
     """Kind and message of an outcome that must be an error."""
     assert outcome.error is not None, outcome
     return outcome.error.kind, outcome.error.message
+
+
+# --- Two tasks at once -------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def held(
+    bench: Bench, folder: Path, config: Mapping[str, Any]
+) -> AsyncIterator[asyncio.Task[Outcome]]:
+    """A task of kind duckdb that waits before the last of its `commands` while this is entered."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    waits = f"FROM read_csv('{pipe}', header = false, columns = {{'a': 'VARCHAR'}})"
+    *before, last = config["commands"]
+    call = bench.run("duckdb", {**config, "commands": [*before, waits, last]})
+    task = asyncio.create_task(call)
+    with await _reader_of(pipe) as end:
+        yield task
+        end.write("go on\n")
+
+
+async def beside(
+    bench: Bench, folder: Path, first: Mapping[str, Any], second: Mapping[str, Any]
+) -> tuple[Outcome, Outcome]:
+    """The outcomes of two tasks of kind duckdb; the second runs while the first is held."""
+    async with held(bench, folder, first) as task:
+        outcome = await bench.run("duckdb", second)
+    return await task, outcome
+
+
+async def _reader_of(pipe: Path) -> TextIO:
+    """Wait until a statement reads from the pipe."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return open(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w")
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.01)

@@ -89,6 +89,7 @@ class Managers:
         return web.json_response({"value": json.dumps({"password": SECRET})})
 
     async def azure_token(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
         form = await request.post()
         assert form["scope"] == "https://vault.azure.net/.default"
         good = form["client_secret"] == "canary-client-secret"

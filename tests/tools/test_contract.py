@@ -29,7 +29,6 @@ from noetl.tools import (
     shell,
     store,
 )
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.testing import CANARY, Trial, Trials
 from tests.tools import test_failures
 from tests.tools.canary_system import Searched
@@ -41,15 +40,6 @@ TOKEN = {"key": {"token": CANARY}}
 NOWHERE = "http://127.0.0.1:1"
 
 
-class Sandboxed(Searched):
-    """A kind that runs code in processes of the worker."""
-
-    __test__ = False
-
-    def make_sandbox(self) -> SandboxPool:
-        return SandboxPool(1)
-
-
 class TestNoop(Searched):
     tool = noop.TOOL
 
@@ -58,8 +48,7 @@ class TestNoop(Searched):
         return Trials(good=Trial({"result": 1}), failing=())
 
 
-class TestPython(Sandboxed):
-    __test__ = True
+class TestPython(Searched):
     tool = python.TOOL
 
     @pytest.fixture
@@ -270,8 +259,7 @@ class TestStore(Searched):
         )
 
 
-class TestQuantum(Sandboxed):
-    __test__ = True
+class TestQuantum(Searched):
     tool = quantum.TOOL
     shown_by: ClassVar = {
         "server_error": test_failures.test_a_simulation_that_breaks_down_is_a_server_error

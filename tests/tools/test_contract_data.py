@@ -147,27 +147,33 @@ BY_NAME = {tool.kind: tool for tool in sqlalchemy.TOOLS}
 
 
 class TestMysql(TestSql):
-    """A name of kind sql, like those below. MariaDB itself is asked in `test_sqlalchemy.py`."""
+    """A name of kind sql, like those below, which prove it again. MariaDB itself is asked in
+    `test_sqlalchemy.py`."""
 
     tool = BY_NAME["mysql"]
 
 
+@pytest.mark.long
 class TestSnowflake(TestSql):
     tool = BY_NAME["snowflake"]
 
 
+@pytest.mark.long
 class TestClickhouse(TestSql):
     tool = BY_NAME["clickhouse"]
 
 
+@pytest.mark.long
 class TestBigquery(TestSql):
     tool = BY_NAME["bigquery"]
 
 
+@pytest.mark.long
 class TestMssql(TestSql):
     tool = BY_NAME["mssql"]
 
 
+@pytest.mark.long
 class TestOracle(TestSql):
     tool = BY_NAME["oracle"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from noetl.tools.duckdb import extensions
 from tests.tools import mariadb
-from tests.tools.running import failure, on_bench, ran
+from tests.tools.running import failure, held, on_bench, ran
 from tests.tools.services import free_port
 
 
@@ -71,8 +71,8 @@ def test_postgres_is_read_and_written_beside_a_file(sales, postgres, tmp_path):
     ]
 
 
-def test_one_statement_goes_from_sqlite_to_postgres(sales, shop):
-    attach = {"attach": {"pg": sales, "shop": shop}}
+def test_one_statement_goes_from_sqlite_to_postgres(sales, shop, loaded):
+    attach = {**loaded, "attach": {"pg": sales, "shop": shop}}
     command = "INSERT INTO pg.sold SELECT id, n + $more FROM shop.orders"
     good({**attach, "command": command, "params": {"more": 1}})
 
@@ -81,9 +81,9 @@ def test_one_statement_goes_from_sqlite_to_postgres(sales, shop):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_database_that_is_attached_for_reading_is_not_written(kind, sales, shop):
+def test_a_database_that_is_attached_for_reading_is_not_written(kind, sales, shop, loaded):
     place, table = {"sqlite": (shop, "orders"), "postgres": (sales, "sold")}[kind]
-    attach = {"attach": {"x": {**place, "read_only": True}}}
+    attach = {**loaded, "attach": {"x": {**place, "read_only": True}}}
 
     good({**attach, "command": f"SELECT * FROM x.{table}"})
     refused = ran("duckdb", {**attach, "command": f"DELETE FROM x.{table}"})
@@ -92,9 +92,9 @@ def test_a_database_that_is_attached_for_reading_is_not_written(kind, sales, sho
     assert "read-only" in failure(refused)[1]
 
 
-def test_what_a_task_writes_to_postgres_is_one_transaction(sales, postgres):
+def test_what_a_task_writes_to_postgres_is_one_transaction(sales, postgres, loaded):
     commands = ["INSERT INTO pg.sold VALUES (1, 1)", "SELECT 'x'::INT"]
-    outcome = ran("duckdb", {"attach": {"pg": sales}, "commands": commands})
+    outcome = ran("duckdb", {**loaded, "attach": {"pg": sales}, "commands": commands})
 
     assert failure(outcome)[0] == "client_error"
     with psycopg.connect(**postgres) as connection:
@@ -145,10 +145,13 @@ DIES = "SELECT pg_terminate_backend(pg_backend_pid()) AS a"
         ("pg", ["SELECT * FROM pg.nowhere"], "client_error"),
     ],
 )
-def test_what_an_attached_database_refuses_has_its_kind(attach, commands, kind, shop, sales):
+def test_what_an_attached_database_refuses_has_its_kind(
+    attach, commands, kind, shop, sales, loaded
+):
     place = {"shop": shop, "pg": sales}[attach]
+    config = {**loaded, "attach": {attach: place}, "commands": commands}
 
-    assert failure(ran("duckdb", {"attach": {attach: place}, "commands": commands}))[0] == kind
+    assert failure(ran("duckdb", config))[0] == kind
 
 
 def test_a_server_that_dies_in_the_middle_takes_nothing_else_with_it(sales, postgres):
@@ -162,9 +165,9 @@ def test_a_server_that_dies_in_the_middle_takes_nothing_else_with_it(sales, post
         assert connection.execute("SELECT count(*) FROM sold").fetchone() == (0,)
 
 
-def test_a_task_writes_to_one_database_and_trying_again_would_not_help(sales):
+def test_a_task_writes_to_one_database_and_trying_again_would_not_help(sales, loaded):
     commands = ["CREATE TABLE t AS SELECT 1 AS a", "INSERT INTO pg.sold VALUES (1, 1)"]
-    outcome = ran("duckdb", {"attach": {"pg": sales}, "commands": commands})
+    outcome = ran("duckdb", {**loaded, "attach": {"pg": sales}, "commands": commands})
 
     assert failure(outcome)[0] == "client_error"
     assert outcome.error.retryable is False
@@ -180,19 +183,19 @@ def test_a_task_writes_to_one_database_and_trying_again_would_not_help(sales):
         ({"host": "127.0.0.1", "port": 1, "password": "wrong-canary"}, "db_connection"),
     ],
 )
-def test_s06_a_server_that_refuses_is_told_as_by_kind_postgres(fields, kind, postgres):
+def test_s06_a_server_that_refuses_is_told_as_by_kind_postgres(fields, kind, postgres, loaded):
     auth = {**postgres, **fields}
-    config = {"attach": {"pg": {"kind": "postgres", "auth": auth}}, "command": "SELECT 1"}
-    outcome = ran("duckdb", config)
+    attach = {"pg": {"kind": "postgres", "auth": auth}}
+    outcome = ran("duckdb", {**loaded, "attach": attach, "command": "SELECT 1"})
 
     assert failure(outcome)[0] == failure(ran("postgres", {"auth": auth, "command": "SELECT 1"}))[0]
     assert failure(outcome)[0] == kind
     assert "canary" not in msgspec.json.encode(outcome).decode()
 
 
-def test_s06_no_statement_reads_the_password(postgres):
+def test_s06_no_statement_reads_the_password(postgres, loaded):
     auth = {**postgres, "user": "locked", "password": "canary-password"}
-    attach = {"attach": {"pg": {"kind": "postgres", "auth": auth}}}
+    attach = {**loaded, "attach": {"pg": {"kind": "postgres", "auth": auth}}}
     for function in ("duckdb_databases()", "duckdb_secrets()"):
         assert "noetl" in str(rows := good({**attach, "command": f"FROM {function}"})["rows"])
         assert "canary" not in str(rows)
@@ -201,10 +204,10 @@ def test_s06_no_statement_reads_the_password(postgres):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-def test_a_file_that_is_no_database_is_not_worth_another_try(kind, tmp_path):
+def test_a_file_that_is_no_database_is_not_worth_another_try(kind, tmp_path, loaded):
     (tmp_path / "x.db").write_text("nonsense" * 1000)
     place = {"kind": kind, "database": str(tmp_path / "x.db")}
-    outcome = ran("duckdb", {"attach": {"x": place}, "command": "FROM x.t"})
+    outcome = ran("duckdb", {**loaded, "attach": {"x": place}, "command": "FROM x.t"})
 
     assert failure(outcome)[0] == "db_connection"
     assert outcome.error.retryable is False
@@ -272,8 +275,8 @@ def test_a_server_that_dies_while_it_is_written_to_takes_nothing_else_with_it(sa
     assert after.result["rows"] == []
 
 
-def test_a_query_of_postgres_that_takes_too_long_is_stopped(sales, postgres):
-    config = {"attach": {"pg": sales}, "command": ASLEEP, "timeout": "200ms"}
+def test_a_query_of_postgres_that_takes_too_long_is_stopped(sales, postgres, loaded):
+    config = {**loaded, "attach": {"pg": sales}, "command": ASLEEP, "timeout": "200ms"}
 
     assert failure(ran("duckdb", config))[0] == "db_timeout"
 
@@ -292,16 +295,13 @@ def test_no_connection_is_left_when_a_task_ends(sales, postgres):
 def test_what_a_task_attached_is_gone_when_it_ends(shop, tmp_path):
     """Tasks that have one file open share it, and all that is attached."""
     place = {"database": str(tmp_path / "shared.duckdb")}
-    slow = "SELECT count(*) FROM range(100000) a, range(1000000) b WHERE a.range + b.range = -1"
 
     async def work(bench):
-        await bench.run("duckdb", {**place, "command": "CREATE TABLE t AS SELECT 1 AS n"})
-        other = asyncio.create_task(bench.run("duckdb", {**place, "command": slow}))
         config = {**place, "attach": {"shop": shop}, "command": "FROM shop.orders"}
-        outcomes = [await bench.run("duckdb", config) for _ in range(2)]
-        assert not other.done()
-        outcomes.append(await bench.run("duckdb", {**place, "command": "FROM shop.orders"}))
-        other.cancel()
+        async with held(bench, tmp_path, {**place, "commands": ["SELECT 1"]}) as other:
+            outcomes = [await bench.run("duckdb", config) for _ in range(2)]
+            outcomes.append(await bench.run("duckdb", {**place, "command": "FROM shop.orders"}))
+        assert (await other).is_ok
         return outcomes
 
     first, second, without = on_bench(work)

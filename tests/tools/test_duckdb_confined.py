@@ -14,7 +14,7 @@ import pytest
 from noetl.tools.duckdb import extensions
 from noetl.tools.rules import Rules
 from tests.effort import later
-from tests.tools.running import failure, ran
+from tests.tools.running import beside, failure, on_bench, ran
 
 ATTACHED_ONLY = {
     *("sqlite_query", "postgres_query", "postgres_execute", "postgres_configure_pool"),
@@ -62,29 +62,35 @@ def places(tmp_path):
 
 
 def tried(config, places, *, confined=True):
+    """Where only a directory is allowed, a task cannot use a file that others have open."""
     rules = Rules(file_root=str(places / "root")) if confined else Rules()
     attach = {"mine": {"kind": "sqlite", "database": str(places / "root" / "mine.db")}}
     config = {"attach": attach, "extensions": ["postgres"], **config}
     return ran("duckdb", config, settings={"rules": rules})
 
 
-@pytest.mark.parametrize("confined", [True, *later([False])])
+KEPT_APART = ["scan", "attach", "load", "server"]
+
+
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_s09_s14_statements_open_nothing_themselves(name, confined, places):
-    check_refused(name, confined, places)
+def test_s14_statements_open_nothing_themselves(name, places, loaded):
+    check_refused(name, places, confined=False, **loaded)
 
 
-@pytest.mark.parametrize("name", ["scan", "attach", "load"])
-def test_s09_s14_statements_open_nothing_themselves_where_every_directory_is_allowed(name, places):
-    check_refused(name, False, places)
+@pytest.mark.parametrize(
+    "name", [*KEPT_APART, *later(n for n in STATEMENTS if n not in KEPT_APART)]
+)
+def test_s09_statements_open_nothing_themselves_outside_of_the_allowed_directory(name, places):
+    check_refused(name, places, confined=True)
 
 
-def check_refused(name, confined, places):
+def check_refused(name, places, *, confined, **place):
     statement = STATEMENTS[name]
     text = statement.replace("SECRET", str(places / "secret.db"))
     # Loading an extension takes longer than all the rest: only where the statement is about it.
     needed = ["postgres"] if "postgres" in statement else []
-    outcome = tried({"command": text, "extensions": needed}, places, confined=confined)
+    config = {**place, "command": text, "extensions": needed}
+    outcome = tried(config, places, confined=confined)
 
     assert failure(outcome)[0] == "client_error"
     assert "may not" in failure(outcome)[1]
@@ -116,22 +122,92 @@ def test_s09_a_view_in_a_sqlite_file_leads_nowhere(places):
     assert '"v" in the database "x"' in message
 
 
-def test_s09_views_and_macros_in_a_duckdb_file_lead_nowhere(places):
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory):
+    """Makes a file with a view or macro, also with one that needs an extension."""
+    with closing(duckdb.connect()) as connection:
+        extensions.load(connection, "sqlite")
+
+        def make(path, what):
+            connection.execute(f"ATTACH '{path}' AS made; USE made")
+            connection.execute(f"CREATE {what}")
+            connection.execute("USE memory; DETACH made")
+            return str(path)
+
+        yield make
+
+
+def test_s09_views_and_macros_in_a_duckdb_file_lead_nowhere(places, evil):
     for name, what in {
         "view": f"VIEW v AS FROM sqlite_scan('{places / 'secret.db'}', 't')",
         "macro": f"MACRO v() AS TABLE FROM sqlite_scan('{places / 'secret.db'}', 't')",
     }.items():
-        database = places / "root" / f"{name}.duckdb"
-        with closing(duckdb.connect(str(database))) as connection:
-            extensions.load(connection, "sqlite")
-            connection.execute(f"CREATE {what}")
-        opened = tried({"database": str(database), "command": "SELECT 1"}, places)
-        attach = {"x": {"kind": "duckdb", "database": str(database)}}
+        database = evil(places / "root" / f"{name}.duckdb", what)
+        opened = tried({"database": database, "extensions": [], "command": "SELECT 1"}, places)
+        attach = {"x": {"kind": "duckdb", "database": database}}
         attached = tried(
             {"attach": attach, "extensions": ["sqlite"], "command": "SELECT 1"}, places
         )
 
         assert failure(opened)[0] == failure(attached)[0] == "client_error"
+
+
+def macro(secret):
+    """A macro that reads another file by an extension."""
+    return f"MACRO evil() AS TABLE FROM sqlite_scan('{secret}', 't')"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"settings": {"autoload_known_extensions": True}},
+        {"command": "SET autoload_known_extensions = true; FROM evil()"},
+        {"command": "RESET autoload_known_extensions; FROM evil()"},
+        {"command": "IMPORT DATABASE 'somewhere'; FROM evil()"},
+    ],
+    ids=["setting", "set", "reset", "import"],
+)
+def test_s09_a_macro_is_looked_at_where_duckdb_might_load_its_extension_by_itself(
+    config, places, evil
+):
+    database = evil(places / "mine.duckdb", macro(places / "secret.db"))
+    outcome = ran("duckdb", {"database": database, "command": "FROM evil()", **config})
+
+    assert failure(outcome)[0] == "client_error"
+    assert '"evil" in the database "mine" may not use sqlite_scan' in failure(outcome)[1]
+
+
+def test_a_macro_that_needs_no_extension_is_judged_only_where_one_is_loaded(places, evil):
+    what = "MACRO counted(x) AS TABLE SELECT * FROM query('SELECT ' || x)"
+    config = {"database": evil(places / "mine.duckdb", what), "command": "SELECT * FROM counted(7)"}
+
+    assert ran("duckdb", config).result["rows"] == [{"7": 7}]
+    kind, message = failure(ran("duckdb", {**config, "extensions": ["sqlite"]}))
+    assert (kind, '"counted"' in message) == ("client_error", True)
+
+
+def test_s14_an_extension_is_not_loaded_where_a_task_already_has_a_macro_for_it(places, evil):
+    database = evil(places / "mine.duckdb", macro(places / "secret.db"))
+    plain = {"database": database, "commands": ["FROM evil()"]}
+    extended = {"database": database, "extensions": ["sqlite"], "commands": ["SELECT 1"]}
+    plainly, refused = on_bench(lambda bench: beside(bench, places, plain, extended))
+
+    assert "may not use sqlite_scan" in failure(refused)[1]
+    assert failure(plainly)[0] == "client_error"
+    assert "canary" not in repr(plainly)
+
+
+def test_s14_a_macro_is_refused_where_another_task_has_loaded_its_extension(places, evil):
+    database = str(places / "mine.duckdb")
+    other = evil(places / "other.duckdb", macro(places / "secret.db"))
+    extended = {"database": database, "extensions": ["sqlite"], "commands": ["SELECT 1"]}
+    attach = {"x": {"kind": "duckdb", "database": other}}
+    plain = {"database": database, "attach": attach, "commands": ["FROM x.evil()"]}
+    done, refused = on_bench(lambda bench: beside(bench, places, extended, plain))
+
+    assert done.is_ok, done
+    assert '"evil" in the database "x" may not use sqlite_scan' in failure(refused)[1]
+    assert "canary" not in repr(refused)
 
 
 def test_s09_a_database_that_is_imported_leads_nowhere(places):

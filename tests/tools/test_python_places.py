@@ -329,6 +329,30 @@ def test_t42_waiting_for_a_connection_is_no_time_of_the_task(monkeypatch):
         assert run.document["status"] == "COMPLETED", run.document["error"]
 
 
+def test_t42_nor_is_it_time_of_a_task_whose_kind_asks_a_service_itself(monkeypatch):
+    few_places(monkeypatch, connections_per_host=1)
+
+    async def work(bench):
+        async with holding_back() as (url, arrived, release):
+            first = await bench.start(
+                playbook(f"- {{step: start, tool: {{kind: http, url: '{url}'}}}}")
+            )
+            await arrived.wait()
+            vault = (
+                f"kind: secrets, provider: vault, url: '{url}', secret: kv/x, auth: {{token: t}}"
+            )
+            asks = f"{{{vault}, spec: {{timeout: {LIMIT}}}}}"
+            second = await bench.start(playbook(f"- {{step: start, tool: {asks}}}"))
+            await waits_for_place(bench, second, "a connection to 127.0.0.1")
+            release.set()
+            return [await bench.ended(one) for one in (first, second)]
+
+    _, asked = on_bench(work)
+
+    # It had its answer, which no vault would give.
+    assert asked.document["error"]["kind"] in ("parse", "not_found"), asked.document["error"]
+
+
 SPEC = f"spec: {{rate: 1/s, timeout: {LIMIT}}}"
 
 

@@ -217,7 +217,6 @@ for fd in range(3, 1000):
 def test_closing_ends_every_process_also_busy_ones():
     async def work():
         pool = SandboxPool(2)
-        await pool.warm()
         pids = await asyncio.gather(
             *(called(pool, PID + "; import time; time.sleep(0.2)") for _ in "ab")
         )

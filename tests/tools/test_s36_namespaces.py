@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import noetl
 from noetl.errors import BadSetting
 from noetl.settings import Settings
 from noetl.tools.processes.namespaces import Room, refusal
@@ -29,7 +27,7 @@ from tests.tools.running import Bench, failure
 from tests.tools.running import on_bench as with_tools
 from tests.tools.test_python_sandbox import called, in_pool
 
-REFUSED = refusal(str(Path(noetl.__file__).parents[1]))
+REFUSED = refusal()
 pytestmark = pytest.mark.skipif(
     REFUSED is not None, reason=f"this kernel lets nobody here make namespaces: {REFUSED}"
 )
@@ -432,7 +430,7 @@ def test_s36_a_warm_process_answers_about_as_fast_as_without_a_room():
                     times.append(time.perf_counter() - begin)
         finally:
             await kept_pool.close()
-        return [statistics.quantiles(times, n=10)[0] for times in (bare, kept)]
+        return min(bare), min(kept)  # Others use the machine, too, and some calls meet nobody.
 
     bare, kept = in_pool(work)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
 from noetl.tools.secrets.managers import signed_headers
-from tests.tools.running import failure, ran
+from tests.tools.running import failure, on_bench, ran
 from tests.tools.secret_services import AWS, AZURE, GOOGLE, SECRET, VAULT, Managers
 from tests.tools.secret_services import managers as managers
 from tests.tools.services import answering, free_port, never, refusing
@@ -82,6 +82,22 @@ def test_azure_is_asked_with_a_token_or_a_client(managers):
     }
     assert failure(bad)[0] == "auth"
     assert "canary" not in str(bad)
+
+
+def test_the_token_of_an_azure_client_is_kept_while_it_is_valid(managers):
+    client = {
+        "token_url": f"{managers.url}/azure/token",
+        "client_id": "c",
+        "client_secret": "canary-client-secret",
+    }
+    config = {"provider": "azure", "url": managers.url, "auth": client, "secret": "shop"}
+
+    async def twice(bench):
+        return [(await bench.run("secrets", config)).result for _ in range(2)]
+
+    managers.seen.clear()
+    assert on_bench(twice) == [{"password": SECRET}] * 2
+    assert [one.path for one in managers.seen] == ["/azure/token"]
 
 
 def test_aws_is_asked_with_a_signature_that_its_own_library_would_make(managers):

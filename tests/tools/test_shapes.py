@@ -325,12 +325,12 @@ def install(site: Path, package: str, source: str, entry_point: str) -> None:
 def plugin(kind: str) -> str:
     return f"""
 from typing import Annotated
-from noetl.tools.base import ToolConfig, ToolShape, about
+from noetl.tools.base import Tool, ToolConfig, about
 
 class Config(ToolConfig, frozen=True, kw_only=True):
     whom: Annotated[str, about("Who is greeted.")] = "world"
 
-TOOL = ToolShape(kind="{kind}", summary="Says hello.", config=Config)
+TOOL = Tool(kind="{kind}", summary="Says hello.", config=Config)
 """
 
 
@@ -355,7 +355,7 @@ TOOL = Tool(kind="greet", summary="Says hello.", config=Config, run=run)
 
 
 def test_a_plugin_runs_if_it_says_how_and_else_is_only_checked(site):
-    source = plugin("greet").replace("ToolShape,", "Tool, ToolShape,").replace("TOOL =", "SHAPE =")
+    source = plugin("greet").replace("TOOL =", "SHAPE =")
     install(site, "noetl_greet", source + RUNNING, "greet = noetl_greet:TOOL")
     install(site, "noetl_wave", plugin("wave"), "wave = noetl_wave:TOOL")
 
@@ -473,7 +473,7 @@ def test_results_of_our_kinds_are_read_while_a_plugin_is_being_installed(site):
 def test_a_plugin_that_is_no_tool_is_refused(site):
     install(site, "noetl_text", "TOOL = 'greet'", "text = noetl_text:TOOL")
 
-    with pytest.raises(PluginRejected, match="is a str, not a ToolShape"):
+    with pytest.raises(PluginRejected, match="is a str, not a Tool"):
         tools()
 
 

@@ -256,6 +256,15 @@ def test_rows_that_cannot_be_written_are_refused_and_nothing_is(db, config, kind
     assert rows_of(db) == []
 
 
+def test_a_line_of_a_file_with_more_fields_than_names_is_told_with_its_number(db, tmp_path):
+    (tmp_path / "rows.csv").write_text("id,n\n1,2\n3,4,5\n")
+
+    kind, message = db.bad({"table": "t", "rows": str(tmp_path / "rows.csv")})
+
+    assert (kind, "line 3 has more fields" in message) == ("parse", True)
+    assert rows_of(db) == []
+
+
 # --- Failures ----------------------------------------------------------------------------------
 
 

@@ -254,6 +254,10 @@ def test_s09_a_file_outside_the_allowed_directory_is_not_opened(tmp_path):
         ),
         ("sql", {"driver": "mysql+asyncmy", "host": "h"}, "mysql+asyncmy://h"),
         ("sql", {"url": "mysql://u@h/d", "password": "p"}, "mysql://u:p@h/d"),
+        ("sql", {"url": "postgres://u@h/d"}, "postgresql+psycopg://u@h/d"),
+        ("sql", {"url": "postgresql://u@h/d"}, "postgresql+psycopg://u@h/d"),
+        ("sql", {"url": "postgresql+pg8000://u@h/d"}, "postgresql+pg8000://u@h/d"),
+        ("sql", {"driver": "postgresql", "host": "h"}, "postgresql+psycopg://h"),
     ],
 )  # fmt: skip
 def test_each_database_has_its_own_credential(kind, fields, wanted):

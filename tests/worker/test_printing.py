@@ -14,7 +14,6 @@ from noetl.engine.pipeline.machine import Printed
 from noetl.model.events import TaskDone, TaskLogged, encode
 from noetl.secrets.masking import Mask
 from noetl.store.log import EventRow
-from noetl.tools.base import TaskLog
 from noetl.worker.printing import NO_MORE, SHOWN_MAX, Printing
 from tests.examples.system import on_bench, playbook
 from tests.server.processes import serving, working
@@ -152,20 +151,19 @@ def test_a_short_task_has_its_lines_in_its_end_only():
     assert printing.rest() == ""
 
 
-def told(printing: Printing, log: TaskLog, text: str, *, taken: bool = True) -> None:
-    log(text)
+def told(printing: Printing, text: str, *, taken: bool = True) -> None:
+    printing(text)
     if taken:
         printing.taken()
 
 
 def test_the_end_of_a_task_says_how_much_of_its_output_was_told_before():
     printing = Printing(Mask(), lambda: None)
-    log = TaskLog(printing)
-    told(printing, log, "one\n", taken=False)
-    assert (printing.rest(), printing.printed(log)) == ("", Printed("one\n", 0))
+    told(printing, "one\n", taken=False)
+    assert (printing.rest(), printing.printed()) == ("", Printed("one\n", 0))
 
-    told(printing, log, "two\nthr")
-    assert (printing.rest(), printing.printed(log)) == ("thr", Printed("one\ntwo\nthr", 11))
+    told(printing, "two\nthr")
+    assert (printing.rest(), printing.printed()) == ("thr", Printed("one\ntwo\nthr", 11))
 
 
 @pytest.mark.parametrize("more", [1, SHOWN_MAX // 20, SHOWN_MAX // 10 - 1, SHOWN_MAX // 10])
@@ -173,30 +171,28 @@ def test_of_a_long_output_the_beginning_and_the_end_are_told_and_nothing_twice(m
     mask = Mask()
     mask.add("secret")
     printing = Printing(mask, lambda: None)
-    log = TaskLog(printing)
     lines = [f"{n:09}\n" for n in range(SHOWN_MAX // 10 + more)]
     shown = ""
     for line in lines:
-        log(line)
+        printing(line)
         if line.endswith("77\n"):
             shown += printing.taken()
 
     shown += printing.rest()
-    text, before = printing.printed(log)
+    text, before = printing.printed()
 
     assert (shown + text[before:]).replace(NO_MORE, "") == "".join(lines)
 
 
 def test_of_a_very_long_output_the_middle_is_left_out():
     printing = Printing(Mask(), lambda: None)
-    log = TaskLog(printing)
-    log("begin\n")
+    printing("begin\n")
     shown = printing.taken()
     for n in range(30_000):
-        log(f"{n:09}\n")
+        printing(f"{n:09}\n")
 
     shown += printing.rest()
-    text, before = printing.printed(log)
+    text, before = printing.printed()
 
     assert shown.startswith("begin\n000000000\n")
     assert shown.endswith(NO_MORE)

@@ -1,7 +1,7 @@
 """From a keychain entry to its fields, at the moment they are used.
 
-What an entry means is decided here; where stored credentials, variables and files come from, and
-who asks secret managers outside, is handed in.
+This module knows what an entry means. Its caller hands in stored credentials, variables and files,
+and a function that asks external secret managers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROVIDERS = {
 }
 """The secret managers that can be asked, by each of their names."""
 OWN = (None, "noetl", "credential")
-"""Secrets that we keep ourselves."""
+"""Providers of secrets that are stored here."""
 
 
 class NotAllowed(NoetlError):

@@ -129,9 +129,9 @@ class Mask:
         return value
 
     def lines(self, text: str) -> tuple[str, str]:
-        """Of a text that goes on: what may be shown by now, masked, and the rest.
+        """Split output that continues: the part that may be shown now, masked, and the rest.
 
-        Whole lines may, unless a secret of several lines may have begun in them.
+        Whole lines may be shown, unless a secret of several lines may have begun in them.
         """
         end = text.rfind("\n") + 1
         for secret in self._secrets:
@@ -201,7 +201,7 @@ class Mask:
         """Whether a secret may be in there, searched piece by piece."""
         texts = set(self._in_data.forms)
         if form in VALUE_FORMS:
-            # It may be a value as a whole; whether it is, its line tells.
+            # A whole value may be a secret, too; `_line` finds out.
             texts |= {msgspec.json.encode(one).decode()[1:-1] for one in self._secrets}
             texts |= self._secrets
         wanted = {one.encode("utf-8", "surrogatepass") for one in texts}
@@ -265,7 +265,7 @@ class Mask:
 
 
 def _overlap(text: str, secret: str) -> int:
-    """How much of the beginning of a secret stands at the end of a text."""
+    """How many characters at the end of a text are the beginning of a secret."""
     longest = min(len(secret) - 1, len(text))
     return next((size for size in range(longest, 0, -1) if text.endswith(secret[:size])), 0)
 
@@ -321,7 +321,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _cores(data: bytes, encode: Any) -> Iterator[str]:
-    """What is sure to stand in the base64 of any text that holds these bytes."""
+    """The part of their base64 that does not depend on what is before and behind these bytes."""
     yield encode(data).decode("ascii").rstrip("=") if len(data) % 3 == 0 else encode(data).decode()
     for before in range(3):
         text = encode(b"\0" * before + data).decode("ascii").rstrip("=")

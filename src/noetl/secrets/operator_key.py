@@ -32,7 +32,7 @@ SCRYPT: dict[str, Any] = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28}
 _SALT = b"noetl-vault-2:"
 _OLD_SALT = b"noetl-vault-1"
 _OLD_SCRYPT: dict[str, Any] = {"n": 2**14, "r": 8, "p": 1}
-"""What passphrases were stretched with before: what was sealed then still opens."""
+"""How keys were derived from passphrases before; what they sealed still opens."""
 
 MISSING = (
     "NOETL_SECRET_KEY is not set. What is encrypted in a PostgreSQL database must be readable by"
@@ -56,7 +56,7 @@ class OperatorKey(NamedTuple):
     """None for a database that several processes share."""
 
     def require(self) -> None:
-        """Raise BadSetting where each process would make a key of its own for what all share."""
+        """Raise BadSetting if each process would create a key of its own for a shared database."""
         if self.text is None and self.file is None:
             raise BadSetting(MISSING)
 
@@ -86,11 +86,15 @@ class OperatorKey(NamedTuple):
         )
 
     def renewed(self, salt: str) -> Vault:
-        """The vault to put everything into: under a key that was set, or a new one in the file."""
+        """The vault that seals everything anew: with the key of the setting, or a new one in the
+        file.
+        """
         return self.vault(salt) if self.text is not None else Vault(add_key(self._own_file()))
 
     def forget_old(self) -> None:
-        """Nothing is under an old key any more. One that was set, the operator takes away."""
+        """Drop the old keys of the file: nothing is sealed with them any more. The operator removes
+        those of the setting.
+        """
         if self.text is None:
             drop_old_keys(self._own_file())
 
@@ -122,7 +126,7 @@ def key_from_text(text: str, salt: str) -> Key:
 
 
 def older_key_from_text(text: str) -> Key | None:
-    """The key that this passphrase was made into before; None for a key that is written out."""
+    """The key that was derived from this passphrase before; None if the text is a key itself."""
     if _written_out(text) is not None:
         return None
     made = hashlib.scrypt(text.encode(), salt=_OLD_SALT, dklen=KEY_SIZE, **_OLD_SCRYPT)
@@ -139,7 +143,7 @@ def is_weak(text: str) -> bool:
 
 
 def _written_out(text: str) -> Key | None:
-    """The key that a text is, if it is not a passphrase."""
+    """The key that the text itself is; None for a passphrase."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text):
         return key_of(bytes.fromhex(text))
     try:
@@ -155,9 +159,9 @@ def _written_out(text: str) -> Key | None:
 
 
 def keys_from_file(path: Path, *, may_create: bool) -> list[Key]:
-    """The keys in a file, newest first. It is created once, and never again behind our back.
+    """The keys in a file, newest first. The file is created once, and never again unasked.
 
-    `may_create` says that no credential is stored yet, so that a new key loses nothing.
+    `may_create`: no credential is stored yet, so a new key loses nothing.
     """
     try:
         _check_private(path)
@@ -182,14 +186,14 @@ def keys_from_file(path: Path, *, may_create: bool) -> list[Key]:
 
 
 def add_key(path: Path) -> list[Key]:
-    """A new key before the ones in the file: first half of a rotation."""
+    """Put a new key before those in the file: the first half of a rotation."""
     keys = keys_from_file(path, may_create=False)
     _write(path, [AESGCM.generate_key(KEY_SIZE * 8), *(key.secret for key in keys)], replace=True)
     return keys_from_file(path, may_create=False)
 
 
 def drop_old_keys(path: Path) -> list[Key]:
-    """Only the newest key stays: second half of a rotation, when nothing needs the others."""
+    """Keep only the newest key: the second half of a rotation, when nothing needs the others."""
     keys = keys_from_file(path, may_create=False)
     _write(path, [keys[0].secret], replace=True)
     return keys[:1]
@@ -220,7 +224,7 @@ def _write(path: Path, secrets: Sequence[bytes], *, replace: bool) -> None:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            # Another process made it just now; theirs is the one.
+            # Another process has created it meanwhile; its key is used.
             return
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Whether the sender of a hook delivery knows its secret.
 
-Everything is compared in constant time and over the raw body. The answer is yes or no: why not is
-nobody's business outside. `may_be_genuine` looks at headers alone, so that most of what strangers
-send is refused before their body is read.
+Everything is compared in constant time and over the raw body. The answer is yes or no; the reason
+is not revealed. `may_be_genuine` looks at headers alone, so that most of what strangers send is
+refused before its body is read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers = Mapping[str, str]
 
 
 def may_be_genuine(verify: Verify, headers: Headers, secrets: Iterable[str], now: float) -> bool:
-    """Whether the headers alone do not speak against it; for a token that is all there is."""
+    """Whether it may be genuine, by its headers alone. A token is in them, so that is final."""
     if verify.scheme == "none":
         return True
     given = headers.get(verify.header, "")
@@ -86,7 +86,7 @@ def _equal(one: bytes, other: bytes) -> bool:
 
 
 def _signed(verify: Verify, headers: Headers, body: bytes) -> bytes:
-    """What the signature is over. A body that holds braces stays as it is."""
+    """The bytes that are signed. Braces in a body mean nothing."""
     if verify.signed == "{body}":
         return body
     values = {

@@ -26,7 +26,7 @@ _HEAD = len(MAGIC) + ID_SIZE + NONCE_SIZE + KEY_SIZE + TAG_SIZE
 
 
 class Key(NamedTuple):
-    """An operator's key and the name it goes by in what it sealed."""
+    """An operator's key, and its id, which is stored with what it sealed."""
 
     secret: bytes
     id: bytes
@@ -45,7 +45,7 @@ class Vault:
     def __init__(
         self, keys: Sequence[Key], older: Callable[[], Sequence[Key]] | None = None
     ) -> None:
-        """`older` keys take a while to make, and are asked for only where none of `keys` fits."""
+        """`older` keys take a while to derive, and are made only if none of `keys` fits."""
         assert keys
         self._keys = {key.id: key for key in keys}
         self._current = keys[0]
@@ -64,7 +64,7 @@ class Vault:
         return self._wrapped(name, own) + nonce + body
 
     def open(self, name: str, sealed: bytes) -> dict[str, Any]:
-        """Raises WrongKey if our keys are others, Corrupted if it is not what was sealed."""
+        """Raises WrongKey if none of our keys sealed it, Corrupted if it was changed since."""
         own = self._own_key(name, sealed)
         nonce, body = sealed[_HEAD : _HEAD + NONCE_SIZE], sealed[_HEAD + NONCE_SIZE :]
         try:

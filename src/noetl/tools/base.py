@@ -11,7 +11,7 @@ import msgspec
 from noetl.model.older_forms import Written
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.model.secrets import without_values
-from noetl.model.toolshape import ToolShape as ToolShape  # plug-ins import it from here
+from noetl.model.toolshape import ToolShape
 
 if TYPE_CHECKING:
     from noetl.tools.credentials import SharedTokens
@@ -134,10 +134,7 @@ def run_of(module: str, *given: Any, extra: str = "", libraries: tuple[str, ...]
 class TaskLog:
     """The last output of a task; older output is dropped."""
 
-    def __init__(
-        self, listener: Callable[[str], None] | None = None, *, limit: int = 64 * 1024
-    ) -> None:
-        self._listener = listener
+    def __init__(self, limit: int = 64 * 1024) -> None:
         self.limit = limit
         self._parts: list[str] = []
         self._length = 0
@@ -148,8 +145,6 @@ class TaskLog:
         self._length += len(text)
         if self._length > 2 * self.limit:
             self._shorten()
-        if self._listener is not None:
-            self._listener(text)
 
     def text(self) -> str:
         """The kept output: at most `limit` characters, after a mark if more was printed."""
@@ -173,16 +168,14 @@ def about(help_text: str) -> msgspec.Meta:
     return msgspec.Meta(description=help_text)
 
 
-class ToolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every tool's config: what a playbook writes beside `kind`, after rendering."""
-
-    __repr__ = without_values
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the structured values inside a config."""
 
     __repr__ = without_values
+
+
+class ToolConfig(Options, frozen=True, kw_only=True):
+    """Base of every tool's config: what a playbook writes beside `kind`, after rendering."""
 
 
 # --- Values that several kinds take ------------------------------------------------------------

@@ -124,7 +124,7 @@ OF_THE_CONNECTION = (b"connection", b"keep-alive", b"proxy-connection", b"proxy-
 """Headers for this proxy, not for the server behind it."""
 
 
-class NoWay(Exception):
+class Unroutable(Exception):
     """The request is refused; carries the status line."""
 
     def __init__(self, status: str) -> None:
@@ -169,7 +169,7 @@ class Gateway:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             await self._passed_on(head, reader, writer)
-        except NoWay as refusal:
+        except Unroutable as refusal:
             writer.write(f"HTTP/1.1 {refusal.status}\r\nContent-Length: 0\r\n\r\n".encode())
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             # The client sees a broken connection, as it would without this proxy.
@@ -205,12 +205,12 @@ class Gateway:
     async def _connected(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to an address that the policy allows. Raises NoWay or OSError."""
+        """A connection to an address that the policy allows. Raises Unroutable or OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = [str(target[0]) for *_, target in found]
         if any(self._policy.refusal(address) for address in addresses):
-            raise NoWay("403 the egress policy does not allow it")
+            raise Unroutable("403 the egress policy does not allow it")
         *others, last = addresses
         for address in others:
             with suppress(OSError):
@@ -225,7 +225,7 @@ def _host_and_port(url: str, usual: int) -> tuple[str, int]:
     except ValueError:
         host, port = None, 0
     if not host:
-        raise NoWay("400 this is not an address")
+        raise Unroutable("400 this is not an address")
     return host, port
 
 

@@ -5,7 +5,6 @@ A kind raises `Failed` wherever it notices a failure; `base.run_of` makes the ou
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 
 from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
+from noetl.tools.limits import time_limit
 from noetl.tools.plain_data import NotPlain
 
 RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection", "timeout"])
@@ -74,11 +74,11 @@ def need(extra: str, *modules: str) -> None:
 async def within(
     limit: float | None, late: str, end: str = ".", *, who: str = ""
 ) -> AsyncIterator[None]:
-    """The time for what is inside, in seconds. Raises Failed when it is over (the text is `late`,
-    the time and `end`), and for what is refused, in the name of `who`.
+    """Limit the time for what is inside. Raises Failed when it is over (the text is `late`, the
+    seconds and `end`), and for what the rules refuse, in the name of `who`.
     """
     try:
-        async with asyncio.timeout(limit):
+        async with time_limit(limit):
             yield
     except Refused as refusal:
         raise Failed("auth", f"{who}: {refusal}" if who else str(refusal)) from None
@@ -104,7 +104,9 @@ def guarded(total: float | None) -> Iterator[None]:
 
 
 def known_failure(error: BaseException) -> Outcome | None:
-    """The outcome of a failure that is common to these kinds; None for others."""
+    """The outcome of a failure that is common to the kinds that read and write data; None for any
+    other.
+    """
     match error:
         case Failed():
             return error.outcome

@@ -31,9 +31,9 @@ def part(written: Any, name: str) -> float | None:
     return _seconds(written) if name == "total" else None
 
 
-def shortest(*written: Any, name: str = "total") -> float | None:
-    """The shortest of these timeouts, if any is set."""
-    found = [limit for limit in (part(one, name) for one in written) if limit is not None]
+def shortest(*written: Any) -> float | None:
+    """The shortest of these timeouts in total, if any is set."""
+    found = [limit for one in written if (limit := part(one, "total")) is not None]
     return min(found, default=None)
 
 

@@ -14,10 +14,8 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
-import msgspec
-
 from noetl.errors import PluginRejected
-from noetl.model.toolshape import ToolShape, ViewName
+from noetl.model.toolshape import ViewName
 from noetl.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -188,26 +186,26 @@ def _may_declare(place: str) -> bool:
 def _loaded(entry_point: EntryPoint) -> Tool:
     """Load the entry point. That runs the plug-in's code, so anything may go wrong."""
     try:
-        shape = entry_point.load()
+        tool = entry_point.load()
     except Exception as error:
         raise PluginRejected(
             f"{_origin(entry_point)} could not be loaded: {type(error).__name__}: {error}. "
             "Repair or uninstall that package."
         ) from error
-    if not isinstance(shape, ToolShape):
+    if not isinstance(tool, Tool):
         raise PluginRejected(
-            f"{_origin(entry_point)} is a {type(shape).__name__}, not a ToolShape. Point the "
-            "entry point at the tool's shape."
+            f"{_origin(entry_point)} is a {type(tool).__name__}, not a Tool. Point the entry point"
+            " at the Tool of the kind."
         )
-    _check(shape, _origin(entry_point))
-    return shape if isinstance(shape, Tool) else Tool(**msgspec.structs.asdict(shape))
+    _check(tool, _origin(entry_point))
+    return tool
 
 
-def _check(shape: ToolShape, origin: str) -> None:
+def _check(tool: Tool, origin: str) -> None:
     views = get_args(ViewName)
-    if shape.view not in views:
+    if tool.view not in views:
         raise PluginRejected(
-            f'{origin} declares the view "{shape.view}". Its results can be read as one of these:'
+            f'{origin} declares the view "{tool.view}". Its results can be read as one of these:'
             f" {', '.join(views)}."
         )
 

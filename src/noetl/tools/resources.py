@@ -40,9 +40,10 @@ THREADS = "noetl-tool"
 class ToolResources:
     """Shared by all tools of one worker; `close` closes everything."""
 
-    def __init__(self, make_sandbox: Callable[[], SandboxPool], rules: Rules | None = None) -> None:
+    def __init__(self, rules: Rules | None = None, slots: int = 64) -> None:
+        """`slots` is how many commands the worker runs at the same time."""
         self.rules = rules or Rules()
-        self._make_sandbox = make_sandbox
+        self._slots = slots
         self._kept: dict[Hashable, Closable] = {}
         self._threads: ThreadPoolExecutor | None = None
         self.access_tokens: dict[str, AccessToken] = {}
@@ -57,7 +58,20 @@ class ToolResources:
 
     @property
     def sandbox(self) -> SandboxPool:
+        """The processes that run Python code."""
         return self.shared("sandbox", self._make_sandbox)
+
+    def _make_sandbox(self) -> SandboxPool:
+        # Most workers run no Python code.
+        from noetl.tools.processes.sandbox import SandboxPool, memory_here, processes_for
+
+        rules = self.rules
+        return SandboxPool(
+            rules.python_processes or processes_for(self._slots, memory_here()),
+            message_max=rules.max_response_bytes,
+            bounds=rules.bounds,
+            room=rules.room,
+        )
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -75,7 +89,7 @@ class ToolResources:
         screen: Screen | None = None,
     ) -> Files:
         """Files among the results of an execution, for one attempt; close them after it."""
-        cache = self.shared("files", lambda: FileCache(self.rules.cached_file_bytes))
+        cache = self.shared("files", FileCache)
         limit = self.rules.max_file_bytes
         return Files(execution_id, seal, action_id, put, get, cache, limit, screen)
 

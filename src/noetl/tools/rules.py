@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -76,8 +77,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum size of a result in memory: rows, an answer, an object, what code returns."""
     max_file_bytes: int = 10 * 1024**3
     """Maximum size of a file among the results: a download, a table."""
-    cached_file_bytes: int = 4 * 1024**3
-    """Total size of the files that the worker keeps for later tasks."""
     opened: Mapping[str, str] = {}
     """Variables of the worker's environment that tasks may see."""
     bounds: Bounds = Bounds()
@@ -86,7 +85,34 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What such processes see; None: everything that the worker sees."""
     task_network: bool = True
     """Whether a task may request the worker's network in its room."""
+    python_processes: int | None = None
+    """Maximum number of processes for Python code; None: what slots and memory allow."""
     connections_per_host: int = 100
     max_output_bytes: int = 16 * 1024 * 1024
     threads: int = 64
     """Concurrent calls of databases inside the worker (SQLite, DuckDB)."""
+
+
+# --- What libraries would find on their own ----------------------------------------------------
+
+AMBIENT_PREFIXES = (
+    *("AWS_", "AZURE_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "SNOWFLAKE_", "DATABRICKS_", "OCI_"),
+    *("MYSQL_PWD", "PGSERVICE"),
+)
+"""Beginnings of the names of variables in which libraries look for credentials."""
+NO_AMBIENT = {
+    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/noetl",
+    "AWS_CONFIG_FILE": "/nonexistent/noetl",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "CLOUDSDK_CONFIG": "/nonexistent/noetl",
+    "NO_GCE_CHECK": "true",
+    "SNOWFLAKE_HOME": "/nonexistent/noetl",
+}
+"""Variables that keep them from looking in files and services of the machine."""
+
+
+def drop_ambient_credentials() -> None:
+    """From now on libraries in this process find no credentials of the operator by themselves."""
+    for name in [name for name in os.environ if name.startswith(AMBIENT_PREFIXES)]:
+        del os.environ[name]
+    os.environ.update(NO_AMBIENT)

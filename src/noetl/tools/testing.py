@@ -30,7 +30,6 @@ from noetl.errors import NotFound
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import TaskLog, Tool, ToolContext
 from noetl.tools.files.results import in_memory
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.resources import THREADS, ToolResources
 from noetl.tools.rules import Rules
 
@@ -84,10 +83,6 @@ class ToolContract:
     @pytest.fixture
     def trials(self) -> Trials:
         raise LookupError(f"write the fixture `trials` in {type(self).__name__}")
-
-    def make_sandbox(self) -> SandboxPool:
-        """Python processes, for a tool that runs code in `context.resources.sandbox`."""
-        raise LookupError("this tool asks for a sandbox: override `make_sandbox` in its test")
 
     # --- The promises ---
 
@@ -153,7 +148,7 @@ class ToolContract:
 
         async def run() -> Ran:
             log = TaskLog()
-            resources = ToolResources(self.make_sandbox, self.rules)
+            resources = ToolResources(self.rules)
             try:
                 outcome = await self.call(trial, resources, log)
             finally:
@@ -197,7 +192,7 @@ class ToolContract:
         return await self.tool.run(config, context)
 
     async def _cancelled(self, trial: Trial) -> None:
-        resources = ToolResources(self.make_sandbox, self.rules)
+        resources = ToolResources(self.rules)
         before = asyncio.all_tasks()
         try:
             call = asyncio.create_task(self.call(trial, resources, TaskLog()))
@@ -217,7 +212,7 @@ class ToolContract:
                 assert not thread.is_alive(), f"it left {thread.name} at work"
 
     async def _out_of_time(self, trial: Trial) -> None:
-        resources = ToolResources(self.make_sandbox, self.rules)
+        resources = ToolResources(self.rules)
         try:
             async with asyncio.timeout(SECONDS_ALLOWED + self.seconds_to_stop):
                 outcome = await self.call(trial, resources, TaskLog(), SECONDS_ALLOWED)

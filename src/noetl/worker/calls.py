@@ -22,7 +22,7 @@ from noetl.model.outcome import Meta, Outcome, TaskError, failed
 from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
 from noetl.templates import Tainted, mask, reveal
-from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.base import Tool, ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.results import Files
 from noetl.tools.limits import listen, time_limit
@@ -180,7 +180,6 @@ class Call(msgspec.Struct):
     """The files of the current attempt, if its tool asked for them."""
     _keyring: Keyring | None = None
     _printing: Printing | None = None
-    _log: TaskLog | None = None
     _is_over: bool = False
     _waits: list[str] = []
     """What it waits for at this moment."""
@@ -302,11 +301,10 @@ class Call(msgspec.Struct):
     def _print(self, text: str) -> None:
         if self._is_over:
             return
-        if self._log is None:
+        if self._printing is None:
             self._printing = Printing(self.mask, self.reporter.wake)
-            self._log = TaskLog(self._printing)
             self.reporter.sources.append(self._news)
-        self._log(text)
+        self._printing(text)
 
     def _news(self) -> TaskLogged | None:
         """The output since the last call."""
@@ -316,17 +314,17 @@ class Call(msgspec.Struct):
     def end(self) -> None:
         """Stop reporting output."""
         self._is_over = True
-        if self._log is not None:
+        if self._printing is not None:
             self.reporter.sources.remove(self._news)
 
     def printed(self) -> Printed:
         """All of its output, or the end of it; the part that was not shown yet is reported."""
-        if self._log is None or self._printing is None:
+        if self._printing is None:
             return NOTHING
         rest = self._logged(self._printing.rest())
         if rest is not None:
             self.reporter.say(rest)
-        return self._printing.printed(self._log)
+        return self._printing.printed()
 
     def _logged(self, text: str) -> TaskLogged | None:
         return TaskLogged(text=text, **self._names()) if text else None

@@ -24,6 +24,7 @@ class Printing:
     def __init__(self, mask: Mask, wake: Callable[[], None]) -> None:
         self._mask = mask
         self._wake = wake
+        self._log = TaskLog()
         self._waiting: list[str] = []
         self._length = 0
         """Characters that were printed."""
@@ -33,6 +34,7 @@ class Printing:
         """Negative once more was printed than is shown."""
 
     def __call__(self, text: str) -> None:
+        self._log(text)
         self._length += len(text)
         if self._room < 0:
             return
@@ -62,11 +64,11 @@ class Printing:
         self._told = self._length
         return self._mask.text("".join(self._waiting))
 
-    def printed(self, log: TaskLog) -> Printed:
-        """The output that the log keeps, after the rest was sent."""
-        kept = log.text()
+    def printed(self) -> Printed:
+        """The output that is kept, after the rest was sent."""
+        kept = self._log.text()
         text = self._mask.text(kept)
         untold = self._length - self._told
-        if self._told == 0 or untold > log.limit:
+        if self._told == 0 or untold > self._log.limit:
             return Printed(text)
         return Printed(text, len(self._mask.text(kept[: len(kept) - untold])))

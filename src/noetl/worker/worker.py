@@ -68,8 +68,8 @@ class Worker:
         self._running: dict[CommandId, tuple[Lease, asyncio.Task[None]]] = {}
         self._programs: dict[str, Program] = {}
         self._closing: set[CommandId] = set()
-        """Commands whose last report is on its way: its answer, which may bring the next command,
-        must not be missed because somebody says meanwhile that they are over."""
+        """Commands whose last report is on its way. They are not interrupted any more: the answer
+        may bring the next command."""
         self._reporters: dict[CommandId, Reporter] = {}
         self._paused: dict[CommandId, None] = {}
         """Commands under which nothing more is to begin."""
@@ -109,7 +109,7 @@ class Worker:
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:
         while not self._draining:
-            # Those whose moment has come go before new ones.
+            # Commands whose slot of a rate has come go before new ones.
             free = self._free() - self._caller.rates.coming
             if free <= 0:
                 self._room.clear()
@@ -127,7 +127,7 @@ class Worker:
                 self._begin(lease, group)
 
     def _free(self) -> int:
-        """Slots that nothing works in; what waits for the moment of a rate needs none."""
+        """Slots without work; a command that waits for a slot of a rate needs none."""
         return self.slots - len(self._running) + self._caller.rates.idle
 
     def _begin(self, lease: Lease, group: asyncio.TaskGroup) -> None:
@@ -176,7 +176,7 @@ class Worker:
 
     @staticmethod
     def _was_told_to_stop(task: asyncio.Task[Any]) -> bool:
-        """Our own interruption of one command, not the end of the worker."""
+        """Whether we interrupted one command; otherwise the worker is ending."""
         return task.uncancel() == 0
 
     async def _run_one(self, lease: Lease) -> Lease | None:
@@ -198,7 +198,8 @@ class Worker:
             logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
             return None
         except Exception:
-            # Nobody heard how it ended. The lease lapses, and the work is done again from there.
+            # No server accepted its end. The lease lapses, and another worker repeats what is not
+            # recorded.
             logger.exception("no report was taken", extra={"command_id": lease.command.command_id})
             return None
         finally:
@@ -233,13 +234,13 @@ class Worker:
         except LeaseLost:
             raise
         except Exception as error:
-            # Not foreseen by any tool or rule: still exactly one last word about this run.
+            # No tool or rule foresaw this. The run still gets exactly one last report.
             logger.exception("a step run failed unexpectedly", extra={"step": lease.command.step})
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
 
     async def _program(self, digest: str) -> Program:
-        """The program of a net. A store that does not answer just now is asked again."""
+        """The program of a net. A store that does not answer is asked again."""
         for _ in range(PROGRAM_TRIES_MAX):
             try:
                 return await self._control.program(digest)
@@ -269,7 +270,7 @@ class Worker:
     def _pause(self, command_ids: set[CommandId]) -> None:
         """Begin nothing more under these, and say so; what is running ends.
 
-        One that is unknown may be on its way to us, and is then given back as it comes.
+        An unknown one may be on its way to us, and is given back when it arrives.
         """
         for command_id in command_ids:
             is_new = command_id not in self._paused

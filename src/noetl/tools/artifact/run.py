@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -79,8 +79,7 @@ async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> 
         def rows() -> list[dict[str, Any]]:
             from noetl.tools.tables.files import rows_of
 
-            found = chain.from_iterable(rows_of(path, form))
-            wanted = islice(found, config.offset, stop)
+            wanted = islice(rows_of(path, form), config.offset, stop)
             gathered = Gathering(context.resources.rules.max_response_bytes)
             while portion := list(islice(wanted, ROWS_PER_LOOK)):
                 gathered.take(portion)

@@ -23,7 +23,14 @@ from noetl.tools.duckdb.attached import (
     kind_of,
     stoppable,
 )
-from noetl.tools.duckdb.extensions import check_statement, check_stored, load
+from noetl.tools.duckdb.extensions import (
+    Instance,
+    check_statement,
+    check_stored,
+    load,
+    may_load,
+    sharing,
+)
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
@@ -128,13 +135,18 @@ class Task(Database, kw_only=True):
                     stack.enter_context(alone(self.path, halt))
                 if self.path is not None:
                     prepare(self.path, self.config)
+                needed = [one.kind for one in self.attached.values() if one.kind != "duckdb"]
+                extensions = (*self.config.extensions, *needed)
+                texts = (*self.config.settings, *(one.sql for one in self.plan.statements))
+                extends = may_load(extensions, texts)
+                shared = stack.enter_context(sharing(self.path, extends=extends))
                 read_only = self.path is not None and self.config.read_only
                 self.connection = connection_to(self.path or ":memory:", read_only=read_only)
                 stack.enter_context(closed_in_the_end(self.connection, self.there))
                 for one in self.attached.values():
                     stack.enter_context(stoppable(one, halt))
                 stack.enter_context(halt.stoppable(self.connection.interrupt))
-                self._prepare()
+                self._prepare(shared, extensions)
                 return self.perform()
         except duckdb.Error as error:
             others = list(self.attached.values())
@@ -143,7 +155,7 @@ class Task(Database, kw_only=True):
 
     # --- Before the first statement ---
 
-    def _prepare(self) -> None:
+    def _prepare(self, shared: Instance, extensions: tuple[str, ...]) -> None:
         config, execute = self.config, self.connection.execute
         # Nothing is fetched from the network, and only extensions that the task names are loaded.
         execute("SET autoinstall_known_extensions = false")
@@ -159,13 +171,15 @@ class Task(Database, kw_only=True):
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'settings: "{name}" is not the name of a setting.')
             execute(f"SET {name} = {literal(value)}")
-        needed = [one.kind for one in self.attached.values() if one.kind != "duckdb"]
-        for extension in (*config.extensions, *needed):
+        own = [] if self.path is None else ["duckdb"]
+        if extensions and shared.tasks > 1:
+            check_stored(self.connection, own)
+        for extension in extensions:
             load(self.connection, extension)
         # Files first: loading their extension must not contact any server.
         self._attach(on_server=False)
-        own = [] if self.path is None else ["duckdb"]
-        check_stored(self.connection, [*own, *(one.kind for one in self.there.values())])
+        if shared.is_extended:
+            check_stored(self.connection, [*own, *(one.kind for one in self.there.values())])
         self._attach(on_server=True)
         self._confine()
         for name, view in self.views.items():

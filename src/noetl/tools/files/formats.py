@@ -52,7 +52,7 @@ def decoded(body: bytes, content_type: str, form: str) -> Any:
                 lines = body.decode(charset).splitlines()
                 return [read_json(line) for line in lines if line.strip()]
             case "csv":
-                return _rows(body.decode(charset))
+                return csv_rows(body.decode(charset))
             case "xml":
                 return _tree(body)
             case "text":
@@ -84,7 +84,8 @@ def form_of_media(content_type: str) -> str:
     return "bytes"
 
 
-def _rows(text: str) -> list[dict[str, Any]]:
+def csv_rows(text: str) -> list[dict[str, Any]]:
+    """The lines of a CSV text by the names in its first one. Raises csv.Error."""
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     rows: list[dict[str, Any]] = []
     for row in reader:

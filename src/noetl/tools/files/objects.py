@@ -113,12 +113,12 @@ async def place_at(
     endpoint = str(config.get("endpoint") or config.get("base_url") or "")
     policy = resources.rules.egress
     await check_egress(policy, endpoint)
-    way_out = None
+    proxy = None
     if endpoint.startswith("http://") or not policy.private:
         # A store may answer with a redirect, which the library follows. With TLS required it cannot
         # reach a metadata service, because those have none.
-        way_out = await resources.shared("gateway", lambda: Gateway(policy)).url()
-    return Place(_remote(url, config, endpoint, way_out), url.rstrip("/"))
+        proxy = await resources.shared("gateway", lambda: Gateway(policy)).url()
+    return Place(_remote(url, config, endpoint, proxy), url.rstrip("/"))
 
 
 def _directory(url: str, resources: ToolResources, create: bool) -> Place:
@@ -144,14 +144,14 @@ def _config(scheme: str, fields: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _remote(url: str, config: dict[str, Any], endpoint: str, way_out: str | None) -> ObjectStore:
+def _remote(url: str, config: dict[str, Any], endpoint: str, proxy: str | None) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     client = {"allow_http": endpoint.startswith("http://"), "timeout": "1 day"}
     options: dict[str, Any] = {
         "config": config,
-        "client_options": client | ({"proxy_url": way_out} if way_out else {}),
+        "client_options": client | ({"proxy_url": proxy} if proxy else {}),
         # Retries are the playbook's decision.
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     }

@@ -26,6 +26,8 @@ from noetl.tools.limits import to_thread
 from noetl.tools.processes.programs import spawner
 
 PART = 8 * 1024 * 1024
+CACHED_BYTES = 4 * 1024**3
+"""Total size of the files that a worker keeps for later tasks."""
 
 Put = Callable[[str, str, bytes], Awaitable[None]]
 """Stores a body: execution, key, bytes. The same key again changes nothing."""
@@ -46,7 +48,7 @@ class Screen(Protocol):
 class FileCache:
     """Files on the worker's disk, by checksum. The least recently used are dropped first."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = CACHED_BYTES) -> None:
         self._limit = limit
         self._root: Path | None = None
         self._sizes: OrderedDict[str, int] = OrderedDict()

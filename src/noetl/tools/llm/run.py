@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from noetl.model.outcome import Meta, Outcome, TaskError
+from noetl.model.schemas import compiled, place_in, problems
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import bearer, fields_of
-from noetl.tools.failures import Failed, need
+from noetl.tools.failures import Failed
 from noetl.tools.llm import Llm
 from noetl.tools.plain_data import NotPlain, plain, read_json
 from noetl.tools.web.service import ask
@@ -20,8 +21,9 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 
 
 async def run(config: Llm, context: ToolContext) -> Outcome:
-    if config.schema is not None:
-        need("llm", "jsonschema")
+    if (wrong := next(problems(config.schema or {}, extended=True), None)) is not None:
+        place, told = wrong
+        raise Failed("client_error", f"The schema itself cannot be used: {place_in(place)}: {told}")
     fields = await fields_of(config.auth, context)
     answer = await ask(
         context,
@@ -80,7 +82,7 @@ def _outcome(config: Llm, body: Any) -> Outcome:
             cut = " It was cut off: raise `max_tokens`." if is_cut else ""
             error = TaskError(
                 kind="schema",
-                message=f"The answer does not fulfil `schema`: {lack}.{cut}",
+                message=f"The answer does not fulfil `schema`: {lack}{cut}",
                 retryable=True,
                 details={"text": text[:2000]},
             )
@@ -97,20 +99,9 @@ def _outcome(config: Llm, body: Any) -> Outcome:
 
 def _conforming(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     """The value in the text, and what is wrong with it, if anything."""
-    import jsonschema
-    from referencing import Registry
-
     fenced = _FENCED.fullmatch(text)
     try:
         value = plain(read_json(fenced.group(1) if fenced else text))
     except (msgspec.DecodeError, NotPlain) as error:
-        return None, f"it is not JSON ({error})"
-    checker = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-    try:
-        # With a registry of its own it fetches nothing that the schema refers to.
-        problem = next(checker(schema, registry=Registry()).iter_errors(value), None)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with a schema is told as that
-        return None, f"the schema itself cannot be used ({type(error).__name__})"
-    if problem is None:
-        return value, None
-    return value, f"at {problem.json_path}: {problem.message[:500]}"
+        return None, f"it is not JSON ({error})."
+    return value, compiled(schema).wrong(value)

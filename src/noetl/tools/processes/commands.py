@@ -18,7 +18,7 @@ from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.failures import Failed, Refused
 from noetl.tools.plain_data import NotPlain, as_text, plain, read_json
 from noetl.tools.processes.namespaces import Room
-from noetl.tools.processes.programs import LET_SEEN, Program, let_seen
+from noetl.tools.processes.programs import INHERITED, Program, inherited
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.processes.tree import ending
 
@@ -37,9 +37,9 @@ def environment(
 
     `allowed` is what the task asks for, `opened` what the operator lets tasks have.
     """
-    seen = let_seen()
+    seen = inherited()
     for name in allowed:
-        if name in LET_SEEN:
+        if name in INHERITED:
             continue
         if opened is None or name not in opened:
             raise Refused(

@@ -4,7 +4,7 @@ A process inside sees no process, file, network or message queue but its own: th
 libraries of the system and of this Python, read-only; the directories that the task may use; an
 empty /tmp of limited size. It has no capabilities, not even over its own room.
 
-The supervisor of a task creates the user and pid namespaces (`leave_for_room`) and forks their
+The supervisor of a task creates the user and pid namespaces (`unshare`) and forks their
 first process. That process builds the rest (`build`), starts the task's own process, and waits.
 When it ends or is killed, the kernel kills everything left inside. See decision 0022.
 """
@@ -100,13 +100,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _TRIAL = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from noetl.tools.processes.namespaces import Room, build, lay_down_rights, leave_for_room
+from noetl.tools.processes.namespaces import Room, build, drop_capabilities, unshare
 try:
-    leave_for_room()
+    unshare()
     if (pid := os.fork()):
         os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     build(Room())
-    lay_down_rights()
+    drop_capabilities()
 except OSError as error:
     print(error.strerror or error, end="")
     sys.stdout.flush()
@@ -115,15 +115,30 @@ os._exit(0)
 """
 
 
-def refusal(source: str) -> str | None:
-    """Build a room in a child process. Returns what the kernel refused; None if it was built.
+def check() -> None:
+    """Raise BadSetting if the kernel of this machine does not let the worker build rooms."""
+    from noetl.errors import BadSetting  # which the spawner need not load
 
-    `source` is the directory that this package is imported from.
-    """
+    refused = refusal()
+    if refused is not None:
+        raise BadSetting(
+            "NOETL_SANDBOX=namespaces: this machine does not let the worker make namespaces"
+            f" ({refused}). It needs Linux 5.12 or later and user namespaces for this user: sysctl"
+            " user.max_user_namespaces above 0; kernel.unprivileged_userns_clone=1 (Debian) or"
+            " kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) where they exist; in a"
+            " container a seccomp profile that lets unshare and mount pass, and a /proc without"
+            " masks. Or unset NOETL_SANDBOX, and tasks run in processes of their own."
+        )
+
+
+def refusal() -> str | None:
+    """Build a room in a child process. Returns what the kernel refused; None if it was built."""
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces; they are a feature of Linux"
     import subprocess
 
+    # The directory that this package is imported from.
+    source = os.path.abspath(f"{__file__}/../../../..")
     trial = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-I", "-c", _TRIAL, source], capture_output=True, text=True, check=False
     )
@@ -136,7 +151,7 @@ def refusal(source: str) -> str | None:
 # --- Building a room ---------------------------------------------------------------------------
 
 
-def leave_for_room() -> None:
+def unshare() -> None:
     """Create the namespaces: children forked from now on live in them. This process stays outside,
     where it can see and kill them.
     """
@@ -174,7 +189,7 @@ def build(room: Room, processes: int | None = None) -> None:
     os.chdir(HOME)
 
 
-def lay_down_rights() -> None:
+def drop_capabilities() -> None:
     """Drop every capability over the room, for this process and its children."""
     for capability in range(_CAPABILITIES):
         _libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)

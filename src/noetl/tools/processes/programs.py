@@ -43,13 +43,13 @@ from noetl.tools.processes.spawner import (
 )
 from noetl.tools.processes.tree import kill_all
 
-LET_SEEN = ("PATH", "HOME", "LANG")
-"""Variables of the worker's environment that every process of a task sees."""
+INHERITED = ("PATH", "HOME", "LANG")
+"""Variables of the worker's environment that every process of a task inherits."""
 
 
-def let_seen() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Their current values."""
-    return {name: os.environ[name] for name in LET_SEEN if name in os.environ}
+    return {name: os.environ[name] for name in INHERITED if name in os.environ}
 
 
 STUBBORN_SECONDS = 5.0
@@ -226,7 +226,7 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=let_seen(),
+                env=inherited(),
                 # A signal to our own group must not reach it: it is needed until the end.
                 start_new_session=True,
             )

@@ -28,7 +28,7 @@ from noetl.tools.files.results import link_or_copy
 from noetl.tools.limits import to_thread, waiting
 from noetl.tools.processes.child import SIZE, Answer, Call
 from noetl.tools.processes.namespaces import INPUTS, OUTPUTS, Room
-from noetl.tools.processes.programs import Spawned, let_seen, spawner
+from noetl.tools.processes.programs import Spawned, inherited, spawner
 from noetl.tools.processes.spawner import Bounds, Spawn
 from noetl.tools.processes.tree import ending
 
@@ -39,7 +39,6 @@ CALLS_MAX = 10_000
 START_SECONDS = 30.0
 IDLE_SECONDS = 60.0
 """How long an idle process waits for the next call of its playbook."""
-SLOTS = 64
 BYTES_PER_PROCESS = 64 * 1024 * 1024
 """The assumed size of a process, when their number is derived from the memory of the machine."""
 WHAT = "a Python process"
@@ -108,7 +107,7 @@ class Child:
         self._output, their_output = os.pipe()
         spawn = Spawn(
             bounds,
-            environment=let_seen(),
+            environment=inherited(),
             message_max=message_max,
             packages=key[1],
             room=room,
@@ -314,13 +313,13 @@ class SandboxPool:
 
     def __init__(
         self,
-        size: int | None = None,
+        size: int,
         *,
         message_max: int = MESSAGE_MAX,
         bounds: Bounds | None = None,
         room: Room | None = None,
     ) -> None:
-        self._size = processes_for(SLOTS, memory_here()) if size is None else size
+        self._size = size
         self._reserve = self._size // RESERVE
         self._message_max = message_max
         self._bounds = bounds or Bounds()
@@ -334,14 +333,6 @@ class SandboxPool:
         self._endings: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.TimerHandle | None = None
         self._closed = False
-
-    async def warm(self, owner: str = "", count: int = 1) -> None:
-        """Prepare processes of a playbook before its first call."""
-        spawner().warm()
-        children = [self._child((owner, None, False)) for _ in range(count)]
-        for child in children:
-            self._keep(child)
-        await asyncio.gather(*(asyncio.shield(child.ready) for child in children))
 
     async def call(
         self,
@@ -483,12 +474,9 @@ class SandboxPool:
         if child is None:
             while self._idle and len(self._idle) + len(self._busy) >= self._size:
                 self._end_later(self._idle.pop(0))
-            child = self._child(key)
+            child = Child(key, self._message_max, self._bounds, self._room)
         self._busy.add(child)
         return child
-
-    def _child(self, key: Key) -> Child:
-        return Child(key, self._message_max, self._bounds, self._room)
 
     async def _give_back(self, child: Child) -> None:
         self._busy.discard(child)

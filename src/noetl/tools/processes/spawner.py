@@ -4,7 +4,9 @@ It works in a single thread, so that it can fork. Each process of a task has a s
 parent. The supervisor is a sub-reaper: everything the task starts, in any session, stays below it,
 and is killed when the task's process ends, when the worker asks for it, or when the worker is gone.
 If a supervisor itself is killed, its processes fall to the spawner, which kills them. At its own
-end, when no process of a task is left, the spawner removes what they had on disk.
+end, when no process of a task is left, the spawner removes what they had on disk. A service manager
+may ask all processes of a service to end at once; spawner and supervisors ignore that, because they
+are needed until the worker and its tasks have ended.
 
 A process of a task cannot inspect others or be inspected by them, gains no privileges through
 setuid programs, and, if the kernel has Landlock, cannot trace or signal processes that it did not
@@ -35,8 +37,8 @@ from noetl.tools.processes.namespaces import (
     PRIVATE,
     Room,
     build,
-    lay_down_rights,
-    leave_for_room,
+    drop_capabilities,
+    unshare,
 )
 from noetl.tools.processes.tree import descendants
 
@@ -50,6 +52,8 @@ FDS_MAX = 8
 OOM_SCORE = "500"
 """When memory runs out, the kernel kills tasks before the worker."""
 NOT_STARTED = 127
+REQUESTS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals by which others ask a process to end."""
 _PARENT_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 4, 38, 36
 _DROP_FROM_BOUNDS = 24
 _CAPABILITY_VERSION = 0x20080522
@@ -101,6 +105,8 @@ def keep(fd: int, serve: Serve, folder: str) -> None:
     """Start processes for the worker, until it closes its end and all have ended. Then remove the
     directory of its tasks: if the worker was killed, nobody else does.
     """
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)
     os.set_inheritable(fd, False)
     if sys.platform == "linux":
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -198,7 +204,7 @@ def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
     last, lasts = os.pipe()
     if spawn.room is not None:
         try:
-            leave_for_room()
+            unshare()
         except OSError as error:
             _say(line, NO_ROOM, error.errno or errno.EINVAL)
             raise
@@ -228,6 +234,8 @@ def _supervise(spawn: Spawn, fds: list[int], serve: Serve) -> NoReturn:
                     _signal(pid, signal.SIGTERM)
             elif word == KILL:
                 break
+    if code is None and spawn.bounds is not None:
+        code = _killed(main)
     code = _kill_the_rest(main, code)
     if spawn.room is not None:
         # The first process of the room cannot end the way the task's process did, so it reports the
@@ -248,6 +256,19 @@ def _say(line: socket.socket, what: bytes, number: int) -> None:
     # If the worker is gone, the next read shows that.
     with suppress(OSError):
         line.sendall(NEWS.pack(what, number))
+
+
+def _killed(main: int) -> int:
+    """Kill the main process and its group. Returns how it ended.
+
+    What it leaves falls to us, a sub-reaper; mostly that is nothing, and then nobody needs to look
+    through all processes of the machine for it.
+    """
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(main, signal.SIGKILL)
+    _, status = os.waitpid(main, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def _kill_the_rest(main: int, code: int | None) -> int:
@@ -319,7 +340,8 @@ def _as_task(
     code = NOT_STARTED
     try:
         os.close(signal.set_wakeup_fd(-1))
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, *REQUESTS):
+            signal.signal(number, signal.SIG_DFL)
         line, *fds = fds
         for fd in (*close, line):
             os.close(fd)
@@ -383,7 +405,7 @@ def _enter(room: Room, bounds: Bounds | None, begins: int, lasts: int, fds: list
     """
     try:
         build(room, None if bounds is None else bounds.processes)
-        lay_down_rights()
+        drop_capabilities()
     except OSError as error:
         _refuse(begins, NO_ROOM, error)
         raise
@@ -446,7 +468,7 @@ def _confine() -> None:
         return
     libc = ctypes.CDLL(None)
     if os.geteuid() == 0:
-        _lay_down_sight(libc)
+        _drop_inspection(libc)
     version = libc.syscall(_CREATE_RULESET, None, 0, _RULESET_VERSION)
     if version < 1:
         return
@@ -462,8 +484,8 @@ def _confine() -> None:
         os.close(ruleset)
 
 
-def _lay_down_sight(libc: ctypes.CDLL) -> None:
-    """The superuser may inspect every process; its tasks may not."""
+def _drop_inspection(libc: ctypes.CDLL) -> None:
+    """Drop the capabilities to inspect other processes, which a task of the superuser has."""
     for capability in _SIGHT:
         libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
     head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)

@@ -16,17 +16,18 @@ CODE_NAME = "<code>"
 async def run(config: Python, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
     packages, code, name = None, config.code, CODE_NAME
-    async with within(limit, "The code and its packages were not there within"):
-        if config.libs and isinstance(config.libs, tuple):
-            from noetl.tools.python.packages import packages_for
+    if code is None or config.libs:
+        async with within(limit, "The code and its packages were not there within"):
+            if config.libs and isinstance(config.libs, tuple):
+                from noetl.tools.python.packages import packages_for
 
-            packages = await packages_for(config.libs, context)
-        if code is None:
-            from noetl.tools.files.scripts import loaded
+                packages = await packages_for(config.libs, context)
+            if code is None:
+                from noetl.tools.files.scripts import loaded
 
-            assert config.script is not None
-            name = config.script
-            code = await loaded(name, config.auth, context)
+                assert config.script is not None
+                name = config.script
+                code = await loaded(name, config.auth, context)
     lines = context.files.folder / "lines.ndjson" if config.result_as == "ndjson" else None
     sandbox = context.resources.sandbox
     try:

@@ -210,15 +210,9 @@ async def _azure_token(wanted: Wanted, context: ToolContext) -> str:
     url = text_field(fields, "token_url") or AZURE_TOKENS.format(
         tenant=quote(needed(fields, "tenant_id"), safe="")
     )
-    form = {
-        "grant_type": "client_credentials",
-        "client_id": needed(fields, "client_id"),
-        "client_secret": needed(fields, "client_secret"),
-        "scope": AZURE_SCOPE,
-    }
-    answer = await ask(context, "POST", url, form=form)
-    with _reading("Azure's token service"):
-        return str(answer.data["access_token"])
+    from noetl.tools.web.client import access_token
+
+    return await access_token({**fields, "token_url": url, "scope": AZURE_SCOPE}, context)
 
 
 # --- AWS ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import msgspec
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, guarded
-from noetl.tools.files.formats import form_of
+from noetl.tools.files.formats import csv_rows, form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.results import Files
 from noetl.tools.files.scripts import loaded
@@ -134,9 +134,9 @@ def out_of_reach() -> Iterator[None]:
 
 def _file_rows(path: Path, form: str) -> Iterable[Row]:
     # DuckDB reads them; a task without files does not load it.
-    from noetl.tools.tables.files import FileRows
+    from noetl.tools.tables.files import rows_of
 
-    return FileRows(path, form)
+    return rows_of(path, form)
 
 
 def _from_file(path: Path, written: str) -> Any:
@@ -147,7 +147,7 @@ def _from_file(path: Path, written: str) -> Any:
         if path.suffix in (".ndjson", ".jsonl"):
             return [read_json(line) for line in text.splitlines() if line.strip()]
         if path.suffix == ".csv":
-            return list(csv.DictReader(text.splitlines(keepends=True), strict=True))
+            return csv_rows(text)
     except FileNotFoundError:
         raise Failed("not_found", f'rows: the file "{written}" does not exist.') from None
     except (msgspec.DecodeError, UnicodeDecodeError, csv.Error) as error:

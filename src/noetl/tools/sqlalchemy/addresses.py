@@ -20,6 +20,8 @@ DRIVERS = {
     "oracle": "oracle+oracledb",
 }
 """The default driver of each kind; the extra that brings it has the name of the kind."""
+INSTALLED = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+"""The driver that every worker has, for URLs that name none. SQLAlchemy would take psycopg2."""
 
 
 class Address(NamedTuple):
@@ -33,6 +35,7 @@ def address(kind: str, written: str | None, fields: Mapping[str, Any]) -> Addres
     """From a URL, from the fields of a credential, or from both. Raises BadCredential."""
     text = written or next((str(fields[name]) for name in ADDRESSES if fields.get(name)), None)
     url = _read(text) if text else _built(kind, fields)
+    url = url.set(drivername=INSTALLED.get(url.drivername, url.drivername))
     if text and fields:
         # A password belongs in a credential; the rest may be written in the task.
         user, password = _field(fields, "user"), _field(fields, "password")

@@ -198,14 +198,15 @@ def source(
     return f"{READERS[form]}({literal(str(path))})"
 
 
-def rows_of(path: Path, form: str, size: int = ROWS_AT_A_TIME) -> Iterator[list[dict[str, Any]]]:
-    """The rows as mappings, `size` at a time."""
+def rows_of(path: Path, form: str) -> Iterator[dict[str, Any]]:
+    """The rows as mappings, read as they are needed."""
     with opened(path, form) as (connection, query):
         connection.execute(query)
         columns = connection.description or []
         names = [column[0] for column in columns]
-        while portion := connection.fetchmany(size):
-            yield [dict(zip(names, row, strict=True)) for row in parsed(portion, columns)]
+        while portion := connection.fetchmany(ROWS_AT_A_TIME):
+            for row in parsed(portion, columns):
+                yield dict(zip(names, row, strict=True))
 
 
 def parsed(rows: list[Any], columns: Sequence[Any]) -> list[Any]:
@@ -222,15 +223,3 @@ def parsed(rows: list[Any], columns: Sequence[Any]) -> list[Any]:
                 except msgspec.DecodeError as error:
                     raise NotPlain(f"holds JSON that cannot be read: {error}") from None
     return changed
-
-
-class FileRows:
-    """The rows of a file, read as they are needed."""
-
-    def __init__(self, path: Path, form: str) -> None:
-        self._path = path
-        self._form = form
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for portion in rows_of(self._path, self._form):
-            yield from portion

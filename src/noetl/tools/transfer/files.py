@@ -187,21 +187,15 @@ class Finished(msgspec.Struct, frozen=True):
 _finished = msgspec.json.Decoder(Finished).decode
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where the whole file goes."""
+class ToFile(msgspec.Struct, frozen=True):
+    """Collects lines; at the end DuckDB converts them to the file, which is then published."""
 
     end: InFile | InStore
     form: str
     path: Path | None
     """The path of the file; None for an object."""
     publish: Callable[[Path], None]
-    """Puts a file there, atomically."""
-
-
-class ToFile(msgspec.Struct, frozen=True):
-    """Collects lines; at the end DuckDB converts them to the file, which is then published."""
-
-    place: Place
+    """Puts the whole file there, atomically."""
     part: Part
     folder: Path
     halt: Halt
@@ -212,7 +206,7 @@ class ToFile(msgspec.Struct, frozen=True):
         if body is not None:
             done = _finished(body)
             # The file may have been written on the disk of another machine.
-            if self.place.path is None or _stamp(self.place.path) == done.stamp:
+            if self.path is None or _stamp(self.path) == done.stamp:
                 self.part.remove()
                 return Mark(done.records, done.batches, done=True)
         return self.part.mark
@@ -233,7 +227,7 @@ class ToFile(msgspec.Struct, frozen=True):
         whole = self._made()
         stamp = _stamp(whole)
         assert stamp is not None
-        self.place.publish(whole)
+        self.publish(whole)
         if self.notes is not None:
             done = Finished(reached.records, reached.batches, stamp)
             self.notes.keep("done", msgspec.json.encode(done))
@@ -243,7 +237,7 @@ class ToFile(msgspec.Struct, frozen=True):
         """The whole file, with the extensions of its name, from which DuckDB derives the
         compression.
         """
-        end, form = self.place.end, self.place.form
+        end = self.end
         name = end.key if isinstance(end, InStore) else end.path
         path = self.part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"
         if not self.part.names:
@@ -252,15 +246,15 @@ class ToFile(msgspec.Struct, frozen=True):
             with bounded(self.folder, self.halt) as connection:
                 query = reading(self.part.lines())
                 header, delimiter = end.header, end.delimiter
-                write(connection, query, path, form, header=header, delimiter=delimiter)
+                write(connection, query, path, self.form, header=header, delimiter=delimiter)
         with path.open("rb") as file:
             os.fsync(file.fileno())
         return path
 
     def _empty(self, path: Path) -> None:
-        if self.place.form == "parquet":
+        if self.form == "parquet":
             raise Failed("schema", "There are no records, and a Parquet file needs columns.")
-        path.write_text("[]\n" if self.place.form == "json" else "")
+        path.write_text("[]\n" if self.form == "json" else "")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

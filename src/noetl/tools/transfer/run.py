@@ -71,9 +71,9 @@ def _placed(end: Any) -> Any:
     """An end with its path resolved: it may be the address of an object."""
     if not isinstance(end, InFile) or not is_object(end.path):
         return end
-    url, key = store_and_key(end.path)
-    form, header, delimiter = end.format, end.header, end.delimiter
-    return InStore(url=url, key=key, auth=end.auth, format=form, header=header, delimiter=delimiter)
+    written = msgspec.structs.asdict(end)
+    url, key = store_and_key(written.pop("path"))
+    return InStore(url=url, key=key, **written)
 
 
 # msgspec builds a type on first use, and crashes if two threads do so at the same time: build it
@@ -228,9 +228,9 @@ class Copying(msgspec.Struct):
                 reader = targets.Reader(self._duckdb(stack, None), self.folder)
                 return targets.ToService(end, self._send, reader, self._notes())
             case InFile() | InStore() as end:
-                place = files.Place(end, self.target.form, path, self._publish)
                 self.part = stack.enter_context(files.gathering(self._part_place(end), resume))
-                return files.ToFile(place, self.part, self.folder, self.halt, self._notes())
+                place = end, self.target.form, path, self._publish
+                return files.ToFile(*place, self.part, self.folder, self.halt, self._notes())
         raise AssertionError(self.config.target)
 
     def _notes(self) -> targets.Notes | None:

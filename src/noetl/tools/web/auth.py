@@ -35,10 +35,8 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 """Posts a form to a URL. Returns status and body."""
 
 
-async def proof_of(auth: str | AnyAuth | None, context: ToolContext, fetch: Fetch) -> Proof:
+async def proof_of(auth: str | AnyAuth, context: ToolContext, fetch: Fetch) -> Proof:
     """Raises Failed if fields are missing or no token is issued."""
-    if auth is None:
-        return Proof()
     if isinstance(auth, str):
         fields = await context.credential(auth)
         return await _proof(_kind_of(fields), fields, fetch, context)

@@ -265,6 +265,9 @@ async def _certificate(config: Request, context: ToolContext) -> ClientCertifica
 async def _proof(
     session: Session, config: Request, context: ToolContext, timeout: aiohttp.ClientTimeout
 ) -> Proof:
+    if config.auth is None:
+        return Proof()
+
     async def fetch(url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
         async with session.client.post(
             url, data=form, timeout=timeout, allow_redirects=False, proxy=config.proxy
