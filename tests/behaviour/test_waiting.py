@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.control.live import QUIET_KEPT
+from noetl.control import live
 from noetl.errors import Finished, SignalRefused
 from noetl.model.events import (
     ApprovalReceived,
@@ -250,10 +250,17 @@ def test_what_waits_in_a_child_is_answered_there():
     assert on_bench(work).result == "paid by main"
 
 
+@pytest.fixture
+def few_kept(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many executions that wait stay in memory: as two hundred elsewhere."""
+    monkeypatch.setattr(live, "QUIET_KEPT", 20)
+    return 20
+
+
 def test_executions_that_were_forgotten_go_on_when_something_happens_to_them(
-    monkeypatch: pytest.MonkeyPatch,
+    few_kept: int, monkeypatch: pytest.MonkeyPatch
 ):
-    count = QUIET_KEPT + 50
+    count = few_kept + 5
 
     async def work(bench: Bench) -> list[Run]:
         ids = [await waiting(bench, APPROVAL, {"amount": one}) for one in range(count)]
@@ -274,10 +281,10 @@ def test_executions_that_were_forgotten_go_on_when_something_happens_to_them(
         assert run.result == "paid by main"
 
 
-def test_a_timer_of_a_forgotten_execution_fires():
+def test_a_timer_of_a_forgotten_execution_fires(few_kept: int):
     async def work(bench: Bench) -> Run:
         first = await waiting(bench, APPROVAL, {"patience": "3s"})
-        for _ in range(QUIET_KEPT + 1):
+        for _ in range(few_kept + 1):
             await waiting(bench, APPROVAL)
         return await bench.ended(first)
 

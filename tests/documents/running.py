@@ -28,7 +28,7 @@ VOLATILE = frozenset({"headers", "elapsed", "_tokens", "duration", "counts"})
 OF_POSTGRES = ("pg_local", "pg_k8s", "pg_creds")
 """The credentials by which examples reach the tables."""
 _ROWS = sql.SQL("SELECT to_jsonb(found) - 'id' FROM {} AS found ORDER BY 1")
-IDS = re.compile(r"\b\d{17,19}\b|\baer-[0-9a-f]{24}\b")
+IDS = re.compile(r"\b\d{13,19}\b|\baer-[0-9a-f]{24}\b")
 TOLD = (
     "task",
     "name",

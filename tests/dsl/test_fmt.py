@@ -224,6 +224,29 @@ def test_details_of_yaml_are_kept(text: str, expected: str) -> None:
     assert format_text(expected) == expected
 
 
+def test_rules_of_admission_and_named_sugar_are_put_in_order_as_all_others() -> None:
+    text = """\
+workflow:
+  - spec: {policy: {admit: {rules: [{then: {allow: true}, when: "{{ true }}"}]}}}
+    step: a
+    tool:
+      - while: {do: [{kind: noop, name: b}], when: "{{ true }}"}
+        name: rounds
+"""
+
+    assert (
+        format_text(text)
+        == """\
+workflow:
+  - step: a
+    spec: { policy: { admit: { rules: [{ when: "{{ true }}", then: { allow: true } }] } } }
+    tool:
+      - name: rounds
+        while: { when: "{{ true }}", do: [{ name: b, kind: noop }] }
+"""
+    )
+
+
 def test_an_alias_never_comes_to_stand_before_its_anchor() -> None:
     text = (
         "workflow:\n  - tool: &t\n      kind: noop\n    step: a\n\n  - next: *n\n    step: &n b\n"

@@ -181,7 +181,7 @@ def test_any_tree_of_the_languages_words_is_answered(data):
     check(written(data))
 
 
-@short
+@settings(short, max_examples=1000 if IS_LONG else 50)  # Most of the time goes into making them.
 @given(st.lists(entries, max_size=4), entries, entries)
 def test_any_steps_of_the_languages_words_are_answered(steps, root, step):
     named = {**step, "step": "start", "tool": step.get("tool", {"kind": "noop"})}
@@ -246,6 +246,10 @@ def _add(holder: dict[str, Any] | list[Any], node: Any, dice: random.Random) -> 
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: large}\n"
 TEMPLATES, SUMS, ALIASES = (20_000, 8, 100_000) if IS_LONG else (4_000, 2, 30_000)
+STEPS = 5_000 if IS_LONG else 1_500
+"""More than Python may call deep."""
+TERMS = 60_000 if IS_LONG else 20_000
+"""Of each of several sums; one alone is as long as a template may be."""
 
 
 def one_step(tool: str) -> str:
@@ -260,20 +264,21 @@ def one_step(tool: str) -> str:
             + "workflow:\n"
             + "".join(
                 f"  - {{step: {'start' if n == 0 else f's{n}'}, next: s{n + 1}}}\n"
-                for n in range(3000)
+                for n in range(STEPS)
             )
-            + "  - {step: s3000, tool: {kind: noop}}\n",
+            + f"  - {{step: s{STEPS}, tool: {{kind: noop}}}}\n",
             id="a long chain",
         ),
         pytest.param(
             HEAD
-            + f"workflow:\n  - {{step: start, next: [{', '.join(f's{n}' for n in range(2000))}]}}\n"
-            + "".join(f"  - {{step: s{n}, next: last}}\n" for n in range(2000))
+            + "workflow:\n"
+            + f"  - {{step: start, next: [{', '.join(f's{n}' for n in range(STEPS))}]}}\n"
+            + "".join(f"  - {{step: s{n}, next: last}}\n" for n in range(STEPS))
             + "  - {step: last, spec: {join: all}, tool: {kind: noop}}\n",
             id="a wide fork",
         ),
         pytest.param(
-            one_step(f"[{', '.join(f'{{kind: noop, result: {n}}}' for n in range(5000))}]"),
+            one_step(f"[{', '.join(f'{{kind: noop, result: {n}}}' for n in range(STEPS))}]"),
             id="many tasks",
         ),
         pytest.param(one_step(f"{{kind: noop, result: {'x' * 1_000_000}}}"), id="a long text"),
@@ -307,7 +312,7 @@ def one_step(tool: str) -> str:
         pytest.param(
             one_step(
                 "{kind: noop, result: ["
-                + ", ".join('"{{ ' + f"x{n}+" + "x+" * 60_000 + 'x }}"' for n in range(SUMS))
+                + ", ".join('"{{ ' + f"x{n}+" + "x+" * TERMS + 'x }}"' for n in range(SUMS))
                 + "]}"
             ),
             id="several long sums",
@@ -315,7 +320,7 @@ def one_step(tool: str) -> str:
         pytest.param(
             HEAD
             + "workflow:\n  - {step: start, next: s0}\n"
-            + "".join(f"  - {{step: s{n}, next: [s{n + 1}, typo{n}]}}\n" for n in range(5000)),
+            + "".join(f"  - {{step: s{n}, next: [s{n + 1}, typo{n}]}}\n" for n in range(STEPS)),
             id="many misspelt steps",
         ),
         pytest.param(one_step("[" * 60 + "]" * 60), id="lists in lists"),
@@ -326,7 +331,7 @@ def one_step(tool: str) -> str:
         pytest.param(one_step("{" + ", ".join(f"k{n}: 1" for n in range(20_000)) + "}"), id="keys"),
         pytest.param(f"{HEAD}? {'k' * 100_000}\n: 1\n", id="a long key"),
         pytest.param(
-            HEAD + "workflow:\n" + "  - {step: start, next: nowhere}\n" * 5000, id="many mistakes"
+            HEAD + "workflow:\n" + "  - {step: start, next: nowhere}\n" * STEPS, id="many mistakes"
         ),
         pytest.param(f"{HEAD}workflow: [{'a, ' * 20_000}]\n", id="many texts that are no steps"),
         pytest.param(f"{HEAD}workflow: [[{'a, ' * 20_000}]]\n", id="many texts in what is no step"),

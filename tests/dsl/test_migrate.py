@@ -1,4 +1,4 @@
-"""Migration: what has an exact canonical form gets it, everything else stays and is explained."""
+"""Rewritten: what has an exact canonical form gets it, everything else stays and is explained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from noetl.dsl import compile_text
 from noetl.errors import PlaybookRejected
 from noetl.model.net import Net
-from noetl.model.rewrites import Migration
+from noetl.model.rewrites import Rewritten
 from noetl.rewrite.fmt import format_text
 from noetl.rewrite.migrate import migrate_text
 from noetl.rewrite.templates import output_is_outcome, replace_names
@@ -28,7 +28,7 @@ def name_of(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def migrated(text: str) -> Migration:
+def migrated(text: str) -> Rewritten:
     return migrate_text(text, TOOLS)
 
 
@@ -99,7 +99,7 @@ def test_canonical_text_comes_back_byte_for_byte_whatever_its_layout() -> None:
     text = steps("- step:   start\n  tool: {kind: noop}   \n\n\n  # end\r\n").replace("\n", "\r\n")
     text = text.replace("\r\r", "\r")
 
-    assert migrated(text) == Migration(text, (), ())
+    assert migrated(text) == Rewritten(text, (), ())
 
 
 def test_broken_yaml_is_rejected_with_its_place() -> None:
@@ -323,4 +323,4 @@ def test_a_reserved_name_that_is_also_read_without_a_guard_stays_with_a_reason()
     found = migrated(text)
 
     assert found.text == text
-    assert "`outcome`: not there in this place" in found.remarks[0].message
+    assert "`outcome`: undefined here" in found.remarks[0].message

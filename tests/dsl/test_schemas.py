@@ -143,6 +143,14 @@ def test_a_schema_that_never_ends_or_a_value_that_is_too_much_is_an_answer_and_n
     assert schemas.Schema({"pattern": "^(a+)+$"}).wrong("a" * 5000 + "b") is not None
 
 
+@pytest.mark.parametrize("reference", ["#name", "name", "https://example.com/x.json", 3])
+def test_a_reference_to_anything_but_a_path_of_the_schema_is_refused(reference: Any) -> None:
+    [(place, told)] = schemas.problems({"properties": {"a": {"$ref": reference}}})
+
+    assert schemas.place_in(place) == "`properties.a.$ref`"
+    assert told.startswith("`$ref` refers to this document only: `#/$defs/name`.")
+
+
 def test_a_wrong_pattern_is_told_by_us_alone(capfd: pytest.CaptureFixture[str]) -> None:
     [(_, told)] = schemas.problems({"pattern": "a(b"})
 

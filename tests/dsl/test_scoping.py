@@ -168,6 +168,19 @@ def test_a_name_that_resembles_nothing_gets_another_hint():
 
 
 @pytest.mark.parametrize(
+    ("name", "written_here"),
+    [
+        ("null", "`none`"),
+        ("inputs.day", "workload.NAME"),
+        ("outputs.fetch", "goes by its name"),
+        ("env.HOME", "no environment variables"),
+    ],
+)
+def test_names_that_exist_elsewhere_are_answered_with_what_to_write(name, written_here):
+    assert written_here in messages(reading(name))
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         "citty | default('x')",
@@ -609,3 +622,34 @@ def test_names_of_pages_are_free_where_no_page_is_read(name):
     assert codes(
         "- {step: start, tool: {kind: noop, result: '{{ NAME }}'}}".replace("NAME", name)
     ) == ["unknown-name"]
+
+
+@pytest.mark.parametrize(
+    ("guard", "instead"),
+    [
+        ("outcome.http.status == 404", "error.status"),
+        ("outcome.status == 'error' and outcome.sh.exit_code == 3", "error.code"),
+        ("output.pg.code == '23505'", "error.code"),
+        ("outcome.py.exception_type == 'ValueError'", "error.message"),
+    ],
+)
+def test_an_arc_that_reads_of_its_step_what_only_calls_have_is_told_what_to_read(guard, instead):
+    text = f"""
+- step: start
+  tool: {{kind: noop}}
+  next: {{arcs: [{{step: end, when: "{{{{ {guard} }}}}"}}]}}
+- step: end
+"""
+    assert [code for code, _ in found(text)] == ["undefined-key"]
+    assert instead in messages(text)
+
+
+def test_an_arc_may_ask_whether_its_outcome_has_something():
+    guard = "outcome.http is defined or outcome.sh.exit_code | default(0)"
+    text = f"""
+- step: start
+  tool: {{kind: noop}}
+  next: {{arcs: [{{step: end, when: "{{{{ {guard} }}}}"}}]}}
+- step: end
+"""
+    assert found(text) == []

@@ -26,6 +26,7 @@ from noetl.engine.pipeline.machine import (
 from noetl.model.commands import Command
 from noetl.model.events import StepFailed
 from noetl.model.outcome import Meta, failed, ok
+from tests.effort import generated
 from tests.engine.generated import Whole, nets, wholes, written
 from tests.engine.playing import Play, machine_of
 from tests.engine.reference import Reference
@@ -127,7 +128,7 @@ def check_agreement(steps: dict[str, dict[str, Any]], whole: Whole, dice: random
     assert all(count <= steps[step]["quotas"].calls for (step, _), count in workers.calls.items())
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(nets(), wholes(), st.integers(0, 2**32))
 def test_l5_the_engine_agrees_with_the_reference(
     steps: dict[str, dict[str, Any]], whole: Whole, seed: int
@@ -144,7 +145,7 @@ def test_l5_the_engine_agrees_with_the_reference_at_length(
     check_agreement(steps, whole, random.Random(seed))
 
 
-@settings(max_examples=50, deadline=None)
+@generated(30, long=500)
 @given(st.lists(st.lists(LINKS, max_size=4), min_size=1, max_size=5), st.randoms())
 def test_l6_auto_runs_a_step_once_after_all_live_branches_whatever_their_lengths(
     branches: list[list[tuple[bool, bool]]], dice: random.Random

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.engine.program import Program
+from tests.effort import generated
 from tests.engine.playing import program_of
 
 RATIO_MAX = 4.0
@@ -54,7 +55,7 @@ def reached(targets: list[list[int | None]], start: int) -> set[int]:
 
 
 @given(nets())
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@generated(60, long=1000)
 def test_a_token_could_come_from_every_step_that_leads_here(targets):
     program = program_of(written(targets))
     bits = [program.steps[f"s{number}"].bit for number in range(len(targets))]

@@ -56,7 +56,7 @@ def test_filters_and_calls_are_listed():
     assert template.called == {"now", ".get"}
 
 
-@generated(100)
+@generated(50, long=1000)
 @given(expressions, scopes)
 def test_the_roots_that_are_read_are_enough_to_evaluate_with(expression, roots):
     template = compile_text(f"{{{{ {expression} }}}}")

@@ -99,7 +99,7 @@ strange = st.one_of(
     st.dictionaries(st.one_of(st.integers(), st.none(), st.text(max_size=3)), data, max_size=3),
     st.just({"k": "\ud800", "n": float("nan")}),
 )
-EVERYTHING = generated(250)
+EVERYTHING = generated(125, long=2500)
 
 
 @EVERYTHING

@@ -88,19 +88,19 @@ def both_codes_agree(text: str, around: Scope) -> None:
         assert repr(outcome(one, around)) == repr(outcome(other, around))
 
 
-@generated(150)
+@generated(75, long=1500)
 @given(simple, roots)
 def test_simple_expressions_agree_on_any_scope(expression, around):
     both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
 
 
-@generated(100)
+@generated(50, long=1000)
 @given(st.lists(st.one_of(simple, paths), min_size=1, max_size=3), roots)
 def test_texts_agree_on_any_scope(parts, around):
     both_codes_agree("<" + "-".join(f"{{{{ {part} }}}}" for part in parts) + ">", scope(**around))
 
 
-@generated(100)
+@generated(50, long=1000)
 @given(expressions, roots)
 def test_all_other_expressions_agree_too(expression, around):
     both_codes_agree(f"{{{{ {expression} }}}}", scope(**around))
@@ -115,7 +115,7 @@ STATEMENTS = [
 ]
 
 
-@generated(100)
+@generated(50, long=1000)
 @given(st.sampled_from(STATEMENTS), simple, simple, roots)
 def test_statements_agree_on_any_scope(text, one, other, around):
     both_codes_agree(text.format(one, other), scope(**around))

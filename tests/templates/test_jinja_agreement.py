@@ -189,7 +189,7 @@ def test_common_texts_give_what_jinja_gives(text):
     assert compile_text(text + ".").evaluate(scope(**DATA)) == expected + "."
 
 
-@generated(150)
+@generated(75, long=1500)
 @given(expressions, scopes)
 def test_generated_expressions_give_what_jinja_gives(expression, roots):
     try:

@@ -18,6 +18,9 @@ def problems(text: str):
     [
         ("{{ x | uper }}", "unknown-filter", 'Did you mean "upper"?'),
         ("{{ x | attr('a') }}", "unknown-filter", '"attr"'),
+        ("{{ x | date }}", "unknown-filter", "Write `| strftime('%Y-%m-%d')`."),
+        ("{{ x | len }}", "unknown-filter", "Write `| length`."),
+        ("{{ x.date() }}", "template-unsupported", "Write `| strftime('%Y-%m-%d')`."),
         ("{{ x | random }}", "unknown-filter", '"random"'),
         ("{{ x | safe }}", "unknown-filter", '"safe"'),
         ("{{ x | map('uper') }}", "unknown-filter", 'Did you mean "upper"?'),

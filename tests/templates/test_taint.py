@@ -271,7 +271,7 @@ def test_reveal_and_mask_keep_what_holds_no_secret():
     assert mask([Tainted(1), structure])[1] is structure
 
 
-@generated(100)
+@generated(60, long=1000)
 @given(expressions)
 def test_no_expression_gets_a_secret_out(expression):
     scope = Scope(dict.fromkeys("abcd", Tainted({"k": SECRET, "n": [SECRET]})), tainted=set("abcd"))

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
+
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.tests import TESTS as JINJA_TESTS
 
 from noetl.dsl import nodes
 from noetl.dsl.grammar import Schema
@@ -17,11 +20,12 @@ from noetl.dsl.nodes import field, items
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.model import schemas
+from noetl.model.language import AboutDocument
+from noetl.model.language import OfferDocument as Offer
 from noetl.templates.filters import FILTERS
 from noetl.templates.functions import FUNCTIONS
 from noetl.templates.operators import TESTS
 
-Kind = Literal["key", "value", "step", "name", "filter", "test", "function"]
 ROOTS: Mapping[str, str] = {
     "ctx": "What the execution has written so far.",
     "workload": "What the execution was started with, over the playbook's defaults.",
@@ -42,24 +46,6 @@ _KEY = re.compile(r"^(?P<indent>\s*)(?P<dashes>(?:-\s+)*)(?P<key>[\w.$-]+|\"[^\"
 _STEP = re.compile(r"^\s*(?:-\s+)?\{?\s*(?:-\s+)?step:\s*[\"']?([A-Za-z_][\w-]*)", re.MULTILINE)
 _CTX = re.compile(r"\bctx\.([A-Za-z_]\w*)")
 _WORD = re.compile(r"[\w$-]+")
-
-
-class Offer(NamedTuple):
-    """A completion."""
-
-    text: str
-    kind: Kind
-    about: str = ""
-
-
-class About(NamedTuple):
-    """What the word at a place means."""
-
-    text: str
-    """In Markdown."""
-    word: str
-    column: int
-    """Where the word begins, from 1."""
 
 
 class Place(NamedTuple):
@@ -96,74 +82,49 @@ def place_of(text: str, line: int, column: int) -> Place:
     return Place(path, siblings, key, typed, template)
 
 
-def _indent(line: str) -> int:
-    """The column of the first key of a line, after its dashes."""
+def _block(lines: list[str], at: int, before: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The path of keys above a line, and the keys beside it.
+
+    Upwards from the line, what begins further left than all so far is around it: a key, or the dash
+    of an entry. A key may also stand right above the dashes of its list.
+    """
+    column = left = _first(before)
+    path: list[str] = []
+    siblings: dict[str, str] = {}
+
+    def note_sibling(line: str, found: re.Match[str]) -> None:
+        siblings[found["key"].strip('"')] = line[found.end() :].strip().strip("\"'")
+
+    above: list[tuple[str, re.Match[str] | None]] = [(before, None)]
+    above += [(line, found) for line in reversed(lines[:at]) if (found := _KEY.match(line))]
+    for line, found in above:
+        start = len(line) if found is None else found.start("key")
+        if found is not None and (start < left or (start == left and path[-1:] == ["[]"])):
+            path.append(found["key"].strip('"'))
+            left = start
+        elif found is not None and start == column and not path:
+            note_sibling(line, found)
+        for dash in reversed(_dashes(line)):
+            if dash < left:
+                path.append("[]")
+                left = dash
+    for line in filter(str.strip, lines[at + 1 :]):
+        if _first(line) < column or (_first(line) == column and _dashes(line)):
+            break
+        found = _KEY.match(line)
+        if found is not None and found.start("key") == column:
+            note_sibling(line, found)
+    return tuple(reversed(path)), siblings
+
+
+def _first(line: str) -> int:
+    """The column of the first thing on a line, after its dashes."""
     return len(line) - len(line.lstrip(" -")) if line.strip(" -") else len(line)
 
 
-def _block(lines: list[str], at: int, before: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The path of keys above a line, and the keys beside it."""
-    depth = _indent(before) if before.strip() else len(before)
-    entry = _dash(before) if before.lstrip().startswith("-") else None
-    path: list[str] = []
-    siblings: dict[str, str] = {}
-    limit = depth
-    in_entry = entry is not None
-    if in_entry:
-        path.append("[]")
-    for line in reversed(lines[:at]):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        found = _KEY.match(line)
-        start = _indent(line)
-        if found is None:
-            continue
-        dash = _dash(line)
-        if start == limit and not (in_entry and not path[:-1] and entry == dash):
-            if not path or path == ["[]"]:
-                if not (in_entry and dash is not None):
-                    siblings[found["key"].strip('"')] = _value(line, found)
-                if dash is not None and not in_entry:
-                    path.append("[]")
-                    limit = dash
-                    in_entry = True
-            elif dash is not None and path[-1] != "[]" and dash < limit:
-                path.append("[]")
-                limit = dash
-            continue
-        if start < limit or (path and path[-1] == "[]" and start <= limit and dash is None):
-            path.append(found["key"].strip('"'))
-            limit = start
-            if dash is not None:
-                path.append("[]")
-                limit = dash
-    path.reverse()
-    siblings |= _keys_after(lines, at, depth)
-    return tuple(path), siblings
-
-
-def _dash(line: str) -> int | None:
-    """The column of the dash of a list entry."""
-    rest = line.lstrip(" ")
-    return len(line) - len(rest) if rest.startswith("- ") or rest.strip() == "-" else None
-
-
-def _value(line: str, found: re.Match[str]) -> str:
-    return line[found.end() :].strip().strip("\"'")
-
-
-def _keys_after(lines: list[str], at: int, depth: int) -> dict[str, str]:
-    """The keys beside a line on the lines after it."""
-    found: dict[str, str] = {}
-    for line in lines[at + 1 :]:
-        if not line.strip():
-            continue
-        if _indent(line) < depth or (_dash(line) is not None and _indent(line) <= depth):
-            break
-        match = _KEY.match(line)
-        if match is not None and _indent(line) == depth:
-            found[match["key"].strip('"')] = _value(line, match)
-    return found
+def _dashes(line: str) -> list[int]:
+    """The columns of the dashes with which list entries begin on a line."""
+    return [found.start() for found in re.finditer(r"-(?= |$)", line[: _first(line)])]
 
 
 def _flow(before: str) -> list[str] | None:
@@ -192,14 +153,11 @@ def _flow(before: str) -> list[str] | None:
 
 def _in_flow(path: tuple[str, ...], flow: list[str], typed: str) -> Place:
     found = list(path)
-    for number, part in enumerate(flow[:-1]):
-        key = _last_key(part)
-        if key is not None:
-            found.append(key)
-        if part.startswith("[]") or (
-            number == 0 and key is None and part.lstrip(" ").startswith("-")
-        ):
+    for part in flow[:-1]:
+        if part.startswith("[]"):
             found.append("[]")
+        if match := re.search(r"([\w.$-]+)\s*:\s*$", part):
+            found.append(match[1])
     inside = flow[-1]
     if inside.startswith("[]"):
         return Place((*found, "[]"), {}, None, typed, None)
@@ -210,11 +168,6 @@ def _in_flow(path: tuple[str, ...], flow: list[str], typed: str) -> Place:
             siblings[key.strip().strip("\"'")] = value.strip().strip("\"'")
     key, colon, _ = inside.rpartition(",")[2].partition(":")
     return Place(tuple(found), siblings, key.strip() if colon else None, typed, None)
-
-
-def _last_key(part: str) -> str | None:
-    match = re.search(r"([\w.$-]+)\s*:\s*$", part)
-    return match[1] if match else None
 
 
 # --- The schema ---------------------------------------------------------------------------------
@@ -292,7 +245,7 @@ def _keys(place: Place, schema: Schema) -> Iterator[Offer]:
 def _values(text: str, place: Place, schema: Schema) -> Iterator[Offer]:
     assert place.key is not None
     if place.key in STEP_KEYS and place.path != ("workflow", "[]"):
-        yield from (Offer(name, "step") for name in step_names(text))
+        yield from (Offer(name, "step", "") for name in step_names(text))
     siblings = {key: value for key, value in place.siblings.items() if key != place.key}
     seen: set[str] = set()
     for one in schemas_at(schema, place.path, siblings):
@@ -316,16 +269,16 @@ def _in_template(text: str, place: Place) -> Iterator[Offer]:
     before = place.template or ""
     head = before[: len(before) - len(place.typed)].rstrip(" ")
     if head.endswith("|"):
-        yield from (Offer(name, "filter", _doc(FILTERS[name])) for name in sorted(FILTERS))
+        yield from (Offer(name, "filter", _doc(FILTERS, name)) for name in sorted(FILTERS))
     elif re.search(r"\bis(?:\s+not)?$", head):
-        yield from (Offer(name, "test", _doc(TESTS[name])) for name in sorted(TESTS))
+        yield from (Offer(name, "test", _doc(TESTS, name)) for name in sorted(TESTS))
     elif head.endswith("."):
         root = re.search(r"([A-Za-z_]\w*)\.$", head)
         yield from _members(text, root[1] if root else "")
     else:
         yield from (Offer(name, "step", "The result of this step.") for name in step_names(text))
         yield from (Offer(name, "name", about) for name, about in ROOTS.items())
-        yield from (Offer(name, "function", _doc(FUNCTIONS[name])) for name in sorted(FUNCTIONS))
+        yield from (Offer(name, "function", _doc(FUNCTIONS, name)) for name in sorted(FUNCTIONS))
 
 
 def _members(text: str, root: str) -> Iterator[Offer]:
@@ -335,7 +288,7 @@ def _members(text: str, root: str) -> Iterator[Offer]:
     elif root == "workload":
         yield from (Offer(name, "name", "Of the workload.") for name in section_keys(text, root))
     elif root == "steps":
-        yield from (Offer(name, "step") for name in step_names(text))
+        yield from (Offer(name, "step", "") for name in step_names(text))
     elif root == "iter":
         names = re.findall(r"\biterator:\s*([A-Za-z_]\w*)", text)
         yield from (Offer(name, "name", "Of the iteration.") for name in dict.fromkeys(names))
@@ -386,7 +339,7 @@ def section_keys(text: str, section: str) -> list[str]:
 # --- Explanations -------------------------------------------------------------------------------
 
 
-def about(text: str, line: int, column: int, schema: Schema) -> About | None:
+def about(text: str, line: int, column: int, schema: Schema) -> AboutDocument | None:
     """What the word at this place means; None if unknown."""
     lines = text.splitlines() or [""]
     if not 1 <= line <= len(lines):
@@ -399,14 +352,14 @@ def about(text: str, line: int, column: int, schema: Schema) -> About | None:
         return None
     place = place_of(text, line, word.end() + 1)
     meaning = _meaning(text, place, word[0], written[word.end() :], schema)
-    return About(meaning, word[0], word.start() + 1) if meaning else None
+    return AboutDocument(meaning, word[0], word.start() + 1) if meaning else None
 
 
 def _meaning(text: str, place: Place, word: str, behind: str, schema: Schema) -> str:
     if place.template is not None:
         for table in (FILTERS, TESTS, FUNCTIONS):
             if word in table:
-                return f"`{word}`: {_doc(table[word])}"
+                return f"`{word}`: {_doc(table, word)}"
         if word in ROOTS:
             return f"`{word}`: {ROOTS[word]}"
         return f"The result of step `{word}`." if word in step_names(text) else ""
@@ -431,5 +384,9 @@ def _description(schema: Schema, part: Schema) -> str:
     return found
 
 
-def _doc(what: Any) -> str:
-    return (getattr(what, "__doc__", None) or "").strip().partition("\n")[0]
+def _doc(table: Mapping[str, Any], name: str) -> str:
+    """What a filter, test or function does, in a sentence: our own, or Jinja's."""
+    theirs = JINJA_TESTS if table is TESTS else JINJA_FILTERS
+    written = table[name].__doc__ or theirs[name].__doc__ or ""
+    sentence = " ".join(written.partition("\n\n")[0].split()).partition(". ")[0]
+    return re.sub(r":[a-z]+:", "", sentence).rstrip(".:") + "."

@@ -183,6 +183,16 @@ def _name(pattern: str) -> Text:
 NAME = _name("[A-Za-z_][A-Za-z0-9_]*")
 """A name that templates can use: letters, digits and underscores."""
 HYPHENATED_NAME = _name("[A-Za-z_][A-Za-z0-9_-]*")
+CATALOG_NAME_MAX = 255
+CATALOG_NAME = Text(
+    wrong=lambda text: (
+        f"has {len(text):,} characters; at most {CATALOG_NAME_MAX} are kept. Write a shorter one."
+        if len(text) > CATALOG_NAME_MAX
+        else ""
+    ),
+    schema={"maxLength": CATALOG_NAME_MAX},
+)
+"""The name or the path of a document. Databases look it up, and their indexes have limits."""
 STEP_NAME = AsWritten(Text("the name of a step", schema={"minLength": 1}))
 """The name of a step, or a template that yields one."""
 
@@ -447,12 +457,17 @@ class Also(msgspec.Struct, frozen=True):
     shape: Shape | None = None
 
 
+Order = tuple[tuple[str, ...], tuple[str, ...]]
+"""The keys that come first in a mapping, and those that come last."""
+
+
 class Placed:
     """A mapping of the document as its shape read it, with the place of every value.
 
     A subclass is the shape: it declares the keys with the types that they are read as, and `title`
     names it in messages. `older` are keys that are older forms, each with what to write today. Keys
-    of a base class come after its own, those of `older` in between.
+    of a base class come after its own, those of `older` in between. `first` and `last` are the keys
+    that `noetl fmt` puts first and last; the others stay in the order written.
 
         class WrittenTimer(Placed, title="a timer"):
             id: str | None = field(Text(), "Name of the timer.", required=True)
@@ -462,6 +477,7 @@ class Placed:
 
     declared: ClassVar[dict[str, Field]] = {}
     shape: ClassVar[Record]
+    order: ClassVar[Order] = ((), ())
     _spellings: ClassVar[dict[str, list[str]]] = {}
 
     def __init_subclass__(
@@ -472,7 +488,11 @@ class Placed:
         removed: Mapping[str, str] | None = None,
         astray: Mapping[str, tuple[str, str]] | None = None,
         record: type[Record] | None = None,
+        first: tuple[str, ...] = (),
+        last: tuple[str, ...] = (),
     ) -> None:
+        if first or last:
+            cls.order = (first, last)
         declared = {name: one for name, one in vars(cls).items() if isinstance(one, Field | Also)}
         names = {id(field): name.rstrip("_") for name, field in declared.items()}
         own: dict[str, Field] = {}

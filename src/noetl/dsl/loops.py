@@ -201,7 +201,14 @@ class _Cursor(Placed, title="a cursor"):
     params: Node | None = field(Anything(), "Bound values.")
 
 
-class WrittenLoop(Placed, title="a loop", older={"policy": _IN_ORDER}, record=_LoopShape):
+class WrittenLoop(
+    Placed,
+    title="a loop",
+    older={"policy": _IN_ORDER},
+    record=_LoopShape,
+    first=("in", "collection", "cursor", "iterator", "element", "mode"),
+    last=("spec",),
+):
     """What a loop goes over, and how."""
 
     in_: Node | _Range | None = field(_COLLECTION, "The collection to loop over.")

@@ -529,7 +529,7 @@ def _retry(retry: Written) -> None:
 # --- The tree of the compiler ------------------------------------------------------------------
 
 
-class NodeWritten:
+class NodeWritten(Written):
     """A mapping in the tree that the compiler has read."""
 
     is_text = False
@@ -579,9 +579,6 @@ class NodeWritten:
             node = value
         return NodeWritten(node, self.what, self._report, self._root)
 
-    def rename(self, key: str, new: str) -> None:
-        self.move(key, self, new, f"it is `{new}` today")
-
     def move(self, key: str, to: Written, new: str, today: str, code: str = "older-form") -> None:
         assert isinstance(to, NodeWritten)
         if new in to._node.entries and (to._node is not self._node or new != key):
@@ -595,7 +592,7 @@ class NodeWritten:
         if to._node is self._node:
             self._replace_key(key, new)
             return
-        self._remove(key)
+        self.discard(key)
         to._node.put(new, place, value)
 
     def _conflict(self, key: str, new: str) -> None:
@@ -605,7 +602,7 @@ class NodeWritten:
             " Keep one of them.",
             self._node.keys[key],
         )
-        self._remove(key)
+        self.discard(key)
 
     def _replace_key(self, key: str, new: str) -> None:
         """Rename a key in place: the order of actions has a meaning."""
@@ -615,7 +612,7 @@ class NodeWritten:
         for name, place, value in pairs:
             node.put(name, place, value)
 
-    def _remove(self, key: str) -> None:
+    def discard(self, key: str) -> None:
         del self._node.entries[key], self._node.keys[key]
 
     def spread(self, prefixes: Mapping[str, str], to: str) -> None:
@@ -630,13 +627,13 @@ class NodeWritten:
                 self._report.add(
                     "wrong-type", f"`{key}` of {self.what} must be a mapping.", source.place
                 )
-                self._remove(key)
+                self.discard(key)
                 continue
             self.note(key, f"write `{to}: {{{prefix}x: …}}`")
             for name, value in source.entries.items():
                 joined.put(f"{prefix}{name}", source.keys[name], value)
             place = self._node.keys[key]
-            self._remove(key)
+            self.discard(key)
             self._node.put(to, place, joined)
 
     def gather(self, key: str, prefix: str, today: str) -> None:
@@ -662,18 +659,11 @@ class NodeWritten:
         place = self._node.entries[key].place
         self._node.entries[key] = _node_of(value, place)
 
-    def leave_out(self, key: str, today: str) -> None:
-        self.note(key, today)
-        self._remove(key)
-
-    def discard(self, key: str) -> None:
-        self._remove(key)
-
     def ignore(self, key: str, why: str) -> None:
         self._add_problem(
             "hint-ignored", key, f"`{key}` of {self.what} is accepted without effect: {why}."
         )
-        self._remove(key)
+        self.discard(key)
 
     def note(self, key: str, today: str) -> None:
         self._add_problem(
@@ -684,7 +674,7 @@ class NodeWritten:
 
     def refuse(self, key: str, code: str, message: str) -> None:
         self._add_problem(code, key, message)
-        self._remove(key)
+        self.discard(key)
 
     def _add_problem(self, code: str, key: str, message: str) -> None:
         # Problems name paths of the text as written, before pieces of it move.

@@ -9,6 +9,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
+    CATALOG_NAME,
     COUNT,
     HYPHENATED_NAME,
     STEP_NAME,
@@ -88,11 +89,16 @@ class _Metadata(Record):
         return super().schema() | {"additionalProperties": True}
 
 
-class WrittenMetadata(Placed, title="`metadata`", record=_Metadata):
+class WrittenMetadata(
+    Placed,
+    title="`metadata`",
+    record=_Metadata,
+    first=("name", "path", "version", "description"),
+):
     """The name, path and description of a document."""
 
-    name: str | None = field(Text(), "Short name.")
-    path: str | None = field(Text(), "Its path in the catalog.")
+    name: str | None = field(CATALOG_NAME, "Short name.")
+    path: str | None = field(CATALOG_NAME, "Its path in the catalog.")
     version: str | None = field(Text(numbers=True), "The author's own version.")
     description: str | None = field(Text(), "What it is for.")
     desc = Also(description)
@@ -104,6 +110,7 @@ class WrittenMetadata(Placed, title="`metadata`", record=_Metadata):
 class WrittenSecret(
     Placed,
     title="a keychain entry",
+    first=("name", "kind"),
     older={
         "endpoint": "oauth2: write `token_url`.",
         "method": "oauth2: it is always POST; leave it out.",
@@ -221,7 +228,9 @@ class _ExecutorSpec(PlacedKnobs, title="the executor's `spec`", older=_EXECUTOR_
     )
 
 
-class WrittenExecutor(Placed, title="the executor", older=_EXECUTOR_OLDER):
+class WrittenExecutor(
+    Placed, title="the executor", older=_EXECUTOR_OLDER, first=("kind", "profile", "spec")
+):
     """How and where executions run."""
 
     kind: Locality | None = field(one_of(Locality), "Where it wants to run.")
@@ -229,9 +238,13 @@ class WrittenExecutor(Placed, title="the executor", older=_EXECUTOR_OLDER):
     spec: _ExecutorSpec = field(_ExecutorSpec)
 
 
+HEADER = ("apiVersion", "kind", "name", "path", "metadata")
+
+
 class WrittenPlaybook(
     Placed,
     title="a playbook",
+    first=(*HEADER, "keychain", "executor", "workload", "workflow", "workbook", "spec"),
     removed={
         "vars": "put inputs into `workload`; state is written by `set_ctx` or a step's `vars`.",
         "steps": "list the steps under `workflow`.",
@@ -248,8 +261,8 @@ class WrittenPlaybook(
     apiVersion: str | None = field(Text(), f"Always {API_VERSION}.", required=True)  # noqa: N815
     kind: str | None = field(Text(), "Always Playbook.", required=True)
     metadata: WrittenMetadata = field(WrittenMetadata, "What it is called.")
-    name: str | None = field(Text(), "Belongs into `metadata`.")
-    path: str | None = field(Text(), "Belongs into `metadata`.")
+    name: str | None = field(CATALOG_NAME, "Belongs into `metadata`.")
+    path: str | None = field(CATALOG_NAME, "Belongs into `metadata`.")
     keychain: tuple[WrittenSecret, ...] = field(
         ListOf(WrittenSecret.shape, "entries"), "Secrets it needs."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
 import msgspec
 
@@ -22,6 +22,7 @@ from noetl.dsl.grammar import (
     Made,
     Number,
     OneOf,
+    Order,
     OrOlder,
     Placed,
     Record,
@@ -33,7 +34,6 @@ from noetl.dsl.grammar import (
     field,
     is_list,
     is_mapping,
-    is_scalar,
     is_text,
     one_of,
     warn_unused,
@@ -128,7 +128,7 @@ class _DirectiveShape(Record):
         return super().schema() | {"dependencies": {key: ["do"] for key in of_action}}
 
 
-class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
+class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape, first=("do",)):
     """What a policy rule writes, and where it goes."""
 
     do: DirectiveKind | None = field(one_of(DirectiveKind), "What happens next.")
@@ -171,8 +171,8 @@ class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape):
 class WrittenRule(msgspec.Struct, frozen=True):
     """A rule of any list: `{when, then}`, or the closing `{else}`."""
 
+    order: ClassVar[Order] = (("when", "else"), ("then",))
     node: Mapping
-    is_else: bool
     when: Node | None
     then: Any
     """Read by the shape that the list has for `then`."""
@@ -213,8 +213,7 @@ class RuleShape(Shape):
             look.wrong_type(node, what, "a rule: {when, then} or {else}")
             return None
         given = self._record.read(node, what, look)
-        is_else = "else" in node.entries
-        if is_else:
+        if "else" in node.entries:
             if "when" in node.entries or "then" in node.entries:
                 look.report.add(
                     "bad-rule",
@@ -233,7 +232,6 @@ class RuleShape(Shape):
             )
         return WrittenRule(
             node=node,
-            is_else=is_else,
             when=given.get("when"),
             then=given.get("then") or self._then.nothing(),
             priority=given.get("priority") or 0,
@@ -343,13 +341,6 @@ class WrittenTaskSpec(
     policy: WrittenTaskPolicy = field(WrittenTaskPolicy, "What an outcome leads to.")
 
 
-class _Seconds(Anything):
-    """`backoff: 5` is an older form of `delay: 5`."""
-
-    def schema(self) -> Schema:
-        return {"type": "number", "deprecated": True, "description": "Older form: write `delay`."}
-
-
 class WrittenBackoff(Placed, title="a backoff"):
     """How the waits between tries grow, in detail."""
 
@@ -360,6 +351,15 @@ class WrittenBackoff(Placed, title="a backoff"):
     max_delay = Also(max_delay_seconds)
     multiplier: Node | None = field(Number(least=1), "Growth of an exponential wait.")
     jitter: bool | None = field(Flag(), "Spread the waits.")
+
+
+def _backoff(
+    written: Backoff | WrittenBackoff | None,
+) -> tuple[WrittenBackoff, Backoff | None]:
+    """What is said in detail, and how the waits grow if that is said at all."""
+    if isinstance(written, WrittenBackoff):
+        return written, written.type
+    return WrittenBackoff(), written
 
 
 class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
@@ -374,20 +374,17 @@ class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
     max_delay_seconds = Also(max_delay)
     backoff_multiplier: Node | None = field(Number(least=1), "How the wait grows.")
     jitter: bool | None = field(Flag(), "Spread the waits.")
-    backoff: Backoff | WrittenBackoff | Node | None = field(
-        Either(
-            "a word or a mapping",
-            (is_text, _BACKOFF),
-            (lambda node: is_scalar(node) and not is_text(node), _Seconds()),
-            (is_mapping, WrittenBackoff.shape),
+    backoff: Backoff | WrittenBackoff | None = field(
+        OrOlder(
+            Either("a word or a mapping", (is_text, _BACKOFF), (is_mapping, WrittenBackoff.shape)),
+            {"type": "number"},
+            "Write `delay`.",
         ),
         "How the wait grows.",
     )
 
     def check(self, look: Inspection) -> None:
-        backoff = self.backoff
-        detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
-        shape = detail.type if detail else backoff if isinstance(backoff, str) else None
+        detail, shape = _backoff(self.backoff)
         has_wait = bool({*_FIRST_WAIT, "backoff"} & nodes.written(self.node))
         _check_waits(self.node, shape, has_wait, look)
         if detail:
@@ -566,7 +563,7 @@ def retry(
 ) -> Retry:
     """Every written form of a retry."""
     backoff = written.backoff
-    detail = backoff if isinstance(backoff, WrittenBackoff) else WrittenBackoff()
+    detail, shape = _backoff(backoff)
     if isinstance(written, WrittenDirective):
         attempts, first, growth = written.attempts, written.delay, written.multiplier
     else:
@@ -574,15 +571,14 @@ def retry(
         growth = written.backoff_multiplier
     delay = building.amount(first or detail.delay_seconds, where, home)
     multiplier = building.amount(growth or detail.multiplier, where, home)
-    shape = detail.type if detail else backoff
-    if shape not in get_args(Backoff):
+    if shape is None:
         # A multiplier, or only a number of attempts, implies how the waits grow.
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
         delay = 1 if backoff is not None and shape != "none" else 0
     made = Retry(
         attempts=building.amount(attempts, where, home) or 3,
-        backoff=shape,  # type: ignore[arg-type]
+        backoff=shape,
         delay=delay,
         max_delay=building.amount(written.max_delay or detail.max_delay_seconds, where, home),
         multiplier=2 if multiplier is None else multiplier,

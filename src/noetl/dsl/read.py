@@ -8,6 +8,7 @@ state machine, which does not recurse.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, Never
 
 import yaml
@@ -77,6 +78,46 @@ def read(text: str, report: Report) -> Mapping | None:
         )
         return None
     return root
+
+
+_LIST = ""
+"""Stands for the key where there are none."""
+_PATH = ("metadata", "path")
+
+
+def declared_path(text: str) -> str | None:
+    """The path that a document has, by its head alone; also of one that is wrong further on."""
+    if len(text) > BYTES_MAX or _TAG_DIRECTIVE.search(text):
+        return None
+    found: dict[tuple[str | None, ...], str] = {}
+    # For each open mapping the key whose value comes next, or None if a key does.
+    keys: list[str | None] = []
+    with suppress(yaml.YAMLError, UnicodeEncodeError):
+        for event in yaml.parse(text.removeprefix("\ufeff"), Loader=_LOADER):
+            is_key = bool(keys) and keys[-1] is None
+            match event:
+                case yaml.ScalarEvent(value=value) if is_key:
+                    keys[-1] = value
+                    continue
+                case yaml.ScalarEvent(value=value):
+                    found.setdefault(tuple(keys), value)
+                case yaml.MappingStartEvent():
+                    keys.append(None)
+                    continue
+                case yaml.SequenceStartEvent():
+                    keys.append(_LIST)
+                    continue
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    keys.pop()
+                    if keys == ["metadata"] and _PATH in found:
+                        break
+                case yaml.AliasEvent():
+                    pass
+                case _:
+                    continue
+            if keys and keys[-1] != _LIST:
+                keys[-1] = None
+    return found.get(_PATH) or found.get(("path",)) or found.get(("metadata", "name"))
 
 
 class _Reader:

@@ -12,8 +12,8 @@ from noetl.dsl.grammar import (
     ListOf,
     Made,
     OneOf,
+    OrOlder,
     Placed,
-    Schema,
     When,
     define,
     field,
@@ -125,13 +125,6 @@ class _Quality(Placed):
     )
 
 
-class _Quiet(OneOf):
-    """`complete` is an older word for the default."""
-
-    def schema(self) -> Schema:
-        return {"enum": [*self.words, "complete"]}
-
-
 class _RouterPolicy(_Quality, title="a router's policy", astray=astray_policies("a router")):
     pass
 
@@ -139,7 +132,8 @@ class _RouterPolicy(_Quality, title="a router's policy", astray=astray_policies(
 class _RouterSpec(Placed, title="a router's `spec`", astray={"do": CONTROL}):
     mode: MatchMode | None = field(one_of(MatchMode), "First arc, or all that hold.")
     on_no_match: str | None = field(
-        _Quiet("quiet"), "No warning if no arc holds: the token may end here."
+        OrOlder(OneOf("quiet"), {"const": "complete"}, "This is the default; leave it out."),
+        "No warning if no arc holds: the token may end here.",
     )
     policy: _RouterPolicy = field(_RouterPolicy, "For all arcs that do not say otherwise.")
 
@@ -151,6 +145,7 @@ class _ArcSpec(_Quality, title="an arc's `spec`"):
 class WrittenArc(
     Placed,
     title="an arc",
+    first=("step", "when", "args", "set", "spec"),
     removed={
         "then": "an arc names its `step` directly.",
         "else": "leave out `when` on the last arc.",
@@ -167,7 +162,7 @@ class WrittenArc(
     spec: _ArcSpec = field(_ArcSpec)
 
 
-class WrittenRouter(Placed, title="a router"):
+class WrittenRouter(Placed, title="a router", first=("spec",), last=("arcs",)):
     """`next` of a step with guards."""
 
     spec: _RouterSpec = field(_RouterSpec)

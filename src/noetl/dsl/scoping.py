@@ -6,7 +6,7 @@ exists. Other names are those of steps and tasks, then of the token's args, ctx,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -68,6 +68,37 @@ _INSTEAD = {
 }
 
 
+_OF_A_CALL = {
+    "http": "A failed request has its status in `error.status`, an answered one in the result:"
+    " `STEP.status_code`.",
+    "sh": "A failed command has its exit code in `error.code`, another one in the result:"
+    " `STEP.exit_code`.",
+    "pg": "A failed statement has its SQLSTATE in `error.code`.",
+    "py": "The message of failed code begins with its exception:"
+    " `error.message.startswith('ValueError')`.",
+    "meta": 'A rule of the task can keep it: `set_ctx: {took: "{{ outcome.meta.duration }}"}`.',
+}
+"""What the outcome of a call has and that of a step has not, and what an arc reads instead."""
+_ELSEWHERE = {
+    **dict.fromkeys(("null", "NULL", "nil"), "No value is `none` in a template."),
+    "undefined": "Write `x is undefined`, or `x | default(…)`.",
+    **dict.fromkeys(
+        ("inputs", "params", "parameters"), "What a run is given is read as `workload.NAME`."
+    ),
+    **dict.fromkeys(
+        ("outputs", "tasks"), "The result of a step goes by its name: `{{ fetch.x }}`."
+    ),
+    "item": "In a loop the element has the name that `iterator` gives it.",
+    **dict.fromkeys(
+        ("env", "envs", "environ"),
+        "Templates read no environment variables. Give values in `workload`, and secrets in"
+        " `keychain` (`kind: env` reads a variable of the worker).",
+    ),
+    **dict.fromkeys(("secret", "secrets"), "A secret is declared under `keychain`."),
+}
+"""Names that other languages and orchestrators have, and what to write here."""
+
+
 def check_templates(building: Building, net: Net) -> None:
     """Report templates that cannot be compiled, and names and keys that do not exist where a
     template reads them.
@@ -122,13 +153,15 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
     elif name not in names and name not in use.home.iterators and name not in guarded(template):
         building.report.add(
             "unknown-name",
-            f"nothing in this playbook is called `{name}`."
-            + (
-                building.report.suggest(name, [*names, *IN_SCOPE[use.where], *use.home.iterators])
-                or " Declare it under `workload` if it comes with the request."
-            ),
+            f"nothing in this playbook is called `{name}`." + _instead(building, use, name, names),
             use.place,
         )
+
+
+def _instead(building: Building, use: Use, name: str, names: Collection[str]) -> str:
+    there = [*names, *IN_SCOPE[use.where], *use.home.iterators]
+    said = _ELSEWHERE.get(name, "Declare it under `workload` if it comes with the request.")
+    return building.report.suggest(name, there) or f" {said}"
 
 
 def _visible(use: Use) -> frozenset[str]:
@@ -171,6 +204,15 @@ def _check_keys(
     building: Building, use: Use, lookup: Lookup, known: _Known, template: Template
 ) -> None:
     """Report a key that is certainly missing when the template runs, or probably misspelt."""
+    if use.where is Where.ARC and lookup[0] in OUTCOME and lookup[1:2] and lookup[1] in _OF_A_CALL:
+        if not _may_miss(template, lookup):
+            building.report.add(
+                "undefined-key",
+                f"`{lookup[0]}` in an arc is that of the step, which has no `{lookup[1]}`: only"
+                f" status, result and error. {_OF_A_CALL[str(lookup[1])]}",
+                use.place,
+            )
+        return
     if lookup[0] in ("workload", "args"):
         # A request may bring more than is declared, so only probable misspellings are reported.
         declared = known.workload if lookup[0] == "workload" else known.args(use.home)

@@ -264,6 +264,8 @@ class WrittenStep(
     Placed,
     title="a step",
     record=_StepShape,
+    first=("step", "desc", "spec", "args", "input", "loop", "tool"),
+    last=("case", "next"),
     older={
         "set_ctx": "Write `set: {ctx.x: …}`.",
         "result": "Write `output` on the step's last task.",

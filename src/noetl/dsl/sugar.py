@@ -30,7 +30,7 @@ SUGAR = ("choose", "while", "until")
 _START = "Start of the generated labels."
 
 
-class _Branch(Placed, title="a branch of `choose`"):
+class _Branch(Placed, title="a branch of `choose`", first=("when", "else")):
     """`{when, do}`, or the closing `{else: [tasks]}`."""
 
     when: Node | None = field(When(), "The condition.")
@@ -43,7 +43,7 @@ class _Branch(Placed, title="a branch of `choose`"):
             look.report.add("bad-rule", "a branch has `when` and `do`, or only `else`.", self.place)
 
 
-class _Rounds(Placed):
+class _Rounds(Placed, first=("when", "max")):
     when: Node | None = field(When(), "The condition.", required=True)
     max: int | None = field(COUNT, "Most rounds.")
     do: WrittenTasks = field(TASKS, "The tasks.", required=True)
@@ -57,21 +57,21 @@ class _Until(_Rounds, title="an `until`"):
     pass
 
 
-class WrittenChoose(Placed, title="a `choose`"):
+class WrittenChoose(Placed, title="a `choose`", first=("name",)):
     """The first branch whose condition holds."""
 
     choose: tuple[_Branch, ...] = field(RuleList(_Branch.shape))
     name: str | None = field(NAME, _START)
 
 
-class WrittenWhile(Placed, title="a `while`"):
+class WrittenWhile(Placed, title="a `while`", first=("name",)):
     """Rounds as long as a condition holds."""
 
     while_: _While = field(_While)
     name: str | None = field(NAME, _START)
 
 
-class WrittenUntil(Placed, title="an `until`"):
+class WrittenUntil(Placed, title="an `until`", first=("name",)):
     """Rounds until a condition holds."""
 
     until: _Until = field(_Until)

@@ -175,6 +175,8 @@ class WrittenTask(
     Placed,
     title="a task",
     record=TaskShape,
+    first=("name", "kind"),
+    last=("args", "input", "with", "spec"),
     older={
         "timeout": "Write `spec: {timeout: …}`.",
         "timeout_seconds": "Write `spec: {timeout: …}`.",

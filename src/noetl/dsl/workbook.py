@@ -35,7 +35,11 @@ from noetl.model.problems import Place
 # --- How it is written ---------------------------------------------------------------------------
 
 
-class _Entry(Placed, title="a workbook entry"):
+class _Entry(
+    Placed,
+    title="a workbook entry",
+    first=("name", "desc", "description", "args", "loop", "tool"),
+):
     """A pipeline under `tool`. A task that is an entry, and a list of tasks, are read as one."""
 
     name: str | None = field(Text(), "Name that tasks call it by.")

@@ -59,8 +59,7 @@ from noetl.model.state import (
 )
 
 AHEAD_MAX = 200
-"""So many events behind the one that is asked for may say how a call that was made ended its
-run."""
+"""How many events after the chosen one are read to learn how a call that was made ended its run."""
 
 
 # --- Up to which event -------------------------------------------------------------------------

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from noetl.model.answers import Document, Layout
 from noetl.model.problems import Problem
 
 
-class OfferDocument(Document, frozen=True, kw_only=True):
-    """Something that may be written at a place."""
+class OfferDocument(Document, frozen=True):
+    """A completion: something that may be written at a place."""
 
     text: str
-    kind: str
-    """`key`, `value`, `step`, `name`, `filter`, `test` or `function`."""
+    kind: Literal["key", "value", "step", "name", "filter", "test", "function"]
     about: str
 
 
-class AboutDocument(Document, frozen=True, kw_only=True):
-    """What stands at a place."""
+class AboutDocument(Document, frozen=True):
+    """What the word at a place means."""
 
     text: str
     """In Markdown."""
     word: str
     column: int
+    """Where the word begins, from 1."""
 
 
 class RemarkDocument(Document, frozen=True, kw_only=True):

@@ -299,7 +299,7 @@ class Loop(Record, frozen=True, kw_only=True):
     partition: Value = None
     """The key of an iteration: those with the same one follow one another."""
     max_pending: int | None = None
-    """A cursor claims no more while so many of its elements have not ended."""
+    """A cursor claims nothing while this many of its elements have not ended."""
 
 
 class Block(Record, frozen=True, kw_only=True):

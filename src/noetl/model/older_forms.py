@@ -49,7 +49,7 @@ class Written(Protocol):
 
     def rename(self, key: str, new: str) -> None:
         """`key` is called `new` today."""
-        ...
+        self.move(key, self, new, f"it is `{new}` today")
 
     def move(self, key: str, to: Written, new: str, today: str, code: str = "older-form") -> None:
         """What stands under `key` belongs there today, under `new`; `today` says so to people."""
@@ -81,7 +81,8 @@ class Written(Protocol):
 
     def leave_out(self, key: str, today: str) -> None:
         """The key says nothing new."""
-        ...
+        self.note(key, today)
+        self.discard(key)
 
     def discard(self, key: str) -> None:
         """Take out what is empty now that its content was moved. Nothing is said about it."""

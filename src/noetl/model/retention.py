@@ -20,7 +20,7 @@ class KeepRule(msgspec.Struct, frozen=True):
 
     @property
     def written(self) -> str:
-        """The executions that it is about, as people write it; nothing for all."""
+        """The executions that it applies to, as people write it; empty for all."""
         return ":".join(part for part in (self.prefix, FAILED if self.failed else "") if part)
 
 
@@ -34,7 +34,7 @@ class Keep(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> float | None:
-        """For so many seconds executions are kept at most; None if some are kept for ever."""
+        """The longest time that one is kept, in seconds; None if some are kept for ever."""
         if not any(rule.prefix == "" and not rule.failed for rule in self.rules):
             return None
         kept = [rule.seconds for rule in self.rules if rule.seconds is not None]
@@ -48,7 +48,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 def keep_rules(text: str) -> Keep:
-    """Raises ValueError, with what is wrong, for what does not say how long to keep what."""
+    """Read the rules. Raises ValueError that says what is wrong."""
     found: dict[str, KeepRule] = {}
     for part in filter(None, (one.strip() for one in text.split(","))):
         what, equals, length = part.rpartition("=")

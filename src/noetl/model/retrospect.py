@@ -171,7 +171,7 @@ class WhatIfDocument(Document, frozen=True, kw_only=True):
 # --- Tests -------------------------------------------------------------------------------------
 
 
-class TestDifference(Document, frozen=True, kw_only=True):
+class TestDifference(Document, frozen=True):
     """One thing that is not as a test expects."""
 
     what: str

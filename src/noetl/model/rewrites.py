@@ -5,24 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
-class Change(msgspec.Struct, frozen=True, order=True):
-    """Something that is now written differently and means the same."""
-
-    line: int
-    """The line in the original text."""
-    message: str
-
-
 class Remark(msgspec.Struct, frozen=True, order=True):
-    """Something that stayed as it was, and why."""
+    """What was changed at a line of the original text, or why it stayed."""
 
     line: int
     message: str
 
 
-class Migration(msgspec.Struct, frozen=True):
-    """The result of migrating a text. Line numbers refer to the original."""
+class Rewritten(msgspec.Struct, frozen=True):
+    """A text that was formatted or migrated. Line numbers refer to the original."""
 
     text: str
-    changes: tuple[Change, ...]
-    remarks: tuple[Remark, ...]
+    changes: tuple[Remark, ...] = ()
+    """What is now written differently and means the same."""
+    remarks: tuple[Remark, ...] = ()
+    """What stayed as it was, and why."""

@@ -73,8 +73,10 @@ class TooMuch(Exception):
 # --- Whether a schema is valid -----------------------------------------------------------------
 
 
-def problems(schema: Any) -> Iterator[Wrong]:
-    """Everything that is wrong with a schema."""
+def problems(schema: Any, *, extended: bool = False) -> Iterator[Wrong]:
+    """Everything that is wrong with a schema. An `extended` one may have keywords that JSON Schema
+    does not have, for others to read; here they mean nothing.
+    """
     try:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError, RecursionError):
@@ -83,10 +85,10 @@ def problems(schema: Any) -> Iterator[Wrong]:
     if size > BYTES_MAX:
         yield (), f"the schema has {size} bytes; at most {BYTES_MAX} are allowed."
         return
-    yield from _problems(schema, (), schema)
+    yield from _problems(schema, (), schema, extended)
 
 
-def _problems(schema: Any, at: Path, root: Any) -> Iterator[Wrong]:
+def _problems(schema: Any, at: Path, root: Any, extended: bool) -> Iterator[Wrong]:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -99,13 +101,14 @@ def _problems(schema: Any, at: Path, root: Any) -> Iterator[Wrong]:
         here = (*at, key)
         if key in _REFUSED:
             yield here, f"`{key}` is not supported: {_REFUSED[key]}"
-        elif key not in KEYWORDS and not str(key).startswith("x-"):
-            yield here, f"JSON Schema has no `{key}`.{did_you_mean(str(key), KEYWORDS)}"
+        elif key not in KEYWORDS:
+            if not (extended or str(key).startswith("x-")):
+                yield here, f"JSON Schema has no `{key}`.{did_you_mean(str(key), KEYWORDS)}"
         elif problem := _wrong_value(key, value, root):
             yield here, problem
         else:
             for below, part in _below(key, value):
-                yield from _problems(part, (*here, *below), root)
+                yield from _problems(part, (*here, *below), root, extended)
 
 
 def _below(key: str, value: Any) -> Iterator[tuple[Path, Any]]:
@@ -142,7 +145,7 @@ def _wrong_value(key: str, value: Any, root: Any) -> str:
         case "dependentRequired" if not isinstance(value, dict):
             return "`dependentRequired` maps names to lists of names."
         case "$ref":
-            if not isinstance(value, str) or not value.startswith("#"):
+            if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
                 return "`$ref` refers to this document only: `#/$defs/name`. Nothing is fetched."
             if _target(root, value) is None:
                 return f"there is nothing at {value[:80]}."

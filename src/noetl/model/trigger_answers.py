@@ -21,6 +21,12 @@ class TriggerItem(Document, frozen=True, kw_only=True):
     description: str
 
 
+class TriggerDeleted(Document, frozen=True, kw_only=True):
+    """It starts nothing any more. Its versions and executions remain."""
+
+    path: str
+
+
 # --- Schedules -----------------------------------------------------------------------------------
 
 
@@ -92,12 +98,6 @@ class Backfilled(Document, frozen=True, kw_only=True):
     dry_run: bool
 
 
-class ScheduleDeleted(Document, frozen=True, kw_only=True):
-    """The schedule starts nothing any more."""
-
-    path: str
-
-
 # --- Hooks ---------------------------------------------------------------------------------------
 
 
@@ -163,12 +163,6 @@ class HookList(Document, frozen=True, kw_only=True):
     next_after: str | None
 
 
-class HookDeleted(Document, frozen=True, kw_only=True):
-    """The hook accepts no more deliveries."""
-
-    path: str
-
-
 # --- Consumers -----------------------------------------------------------------------------------
 
 
@@ -214,12 +208,6 @@ class ConsumerDocument(ConsumerItem, frozen=True, kw_only=True):
     """Newest first."""
 
 
-class ConsumerDeleted(Document, frozen=True, kw_only=True):
-    """The consumer takes no more messages."""
-
-    path: str
-
-
 # --- Notifications -------------------------------------------------------------------------------
 
 
@@ -245,9 +233,3 @@ class NotificationList(Document, frozen=True, kw_only=True):
     notifications: list[NotificationItem]
     next_after: str | None
     """Where the next page begins; None on the last."""
-
-
-class NotificationDeleted(Document, frozen=True, kw_only=True):
-    """The notification sends nothing any more."""
-
-    path: str

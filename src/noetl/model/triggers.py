@@ -1,8 +1,8 @@
-"""What starts executions beside people: schedules, hooks, consumers and notifications, checked and
-built.
+"""Compiled documents other than playbooks: the triggers (schedules, hooks, consumers and
+notifications) and schemas, and what is stored of triggers.
 
-Each is registered in the catalog like a playbook. Its canonical bytes stand there under their
-digest, as the net of a playbook does.
+Each is registered in the catalog like a playbook. The catalog stores its canonical bytes under
+their digest, as it does with the net of a playbook.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class PostgresSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     auth: str
     table: str = ""
     key: str = "id"
-    """The column that tells rows apart."""
+    """The column that identifies a row."""
     mark: str = ""
     """The column that is NULL in a row that is new, and is set to the time when it is taken."""
     channel: str = ""
@@ -260,7 +260,7 @@ MessageOutcome = Literal["started", "refused", "ignored"]
 
 
 class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done for a document, and when."""
+    """The state of a trigger, and when a server has to look at it next."""
 
     path: str
     key: str = ""
@@ -274,7 +274,7 @@ class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a time."""
+    """The outcome of a scheduled time."""
 
     path: str
     time: float
@@ -286,11 +286,11 @@ class TriggerTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a message of a consumer."""
+    """The outcome of a message of a consumer."""
 
     path: str
     id: str
-    """What its source calls it; no two messages of a consumer have the same."""
+    """Its id in the source, unique among the messages of a consumer."""
     at: float
     outcome: MessageOutcome
     reason: str = ""
@@ -298,14 +298,14 @@ class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about a row, and what is kept with it or not at all."""
+    """A change to the row of a trigger, and what is stored in the same transaction."""
 
     row: TriggerRow | None = None
-    """As it shall be; its revision is the one it must still have. None: no row is decided about."""
+    """The row to write, with the revision that the stored one must still have; None: no row."""
     times: tuple[TriggerTime, ...] = ()
     messages: tuple[TriggerMessage, ...] = ()
-    """If one of them is known already, nothing is written."""
+    """If one of them is stored already, nothing is written."""
     rows: tuple[TriggerRow, ...] = ()
-    """New rows; one that is there already stays as it is."""
+    """Rows to add; one that exists stays as it is."""
     gone: bool = False
     """The row is removed."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl.dsl.expressions import Expressions
 from noetl.model.older_forms import Written
-from noetl.model.rewrites import Change, Remark
+from noetl.model.rewrites import Remark
 from noetl.model.toolshape import ToolShape
 from noetl.rewrite.tree import (
     Branch,
@@ -35,11 +35,11 @@ class Work:
     def __init__(self, tools: Mapping[str, ToolShape]) -> None:
         self.tools = tools
         self.expressions = Expressions()
-        self.changes: list[Change] = []
+        self.changes: list[Remark] = []
         self.remarks: list[Remark] = []
 
     def changed(self, entry: Entry, message: str) -> None:
-        self.changes.append(Change(entry.line, message))
+        self.changes.append(Remark(entry.line, message))
 
     def kept(self, entry: Entry, message: str) -> None:
         self.remarks.append(Remark(entry.line, message))
@@ -56,7 +56,7 @@ class Work:
         self.changed(entry, change)
 
 
-class TreeWritten:
+class TreeWritten(Written):
     """A mapping of the text, for `dsl.older`, which rewrites older forms to the current ones."""
 
     is_text = True
@@ -96,9 +96,6 @@ class TreeWritten:
         if not self._branch.has_room(*path):
             return None
         return TreeWritten(self._work, self._branch.make_room(*path), self.what)
-
-    def rename(self, key: str, new: str) -> None:
-        self.move(key, self, new, f"it is `{new}` today")
 
     def move(self, key: str, to: Written, new: str, today: str, code: str = "older-form") -> None:
         assert isinstance(to, TreeWritten)
@@ -158,16 +155,9 @@ class TreeWritten:
         entry.lead += [line for line in gather(entry) if line not in kept]
         entry.value = tree_of(value)
 
-    def leave_out(self, key: str, today: str) -> None:
-        self.note(key, today)
-        self._take(key)
-
-    def discard(self, key: str) -> None:
-        self._take(key)
-
     def ignore(self, key: str, why: str) -> None:
         self._work.changed(self._entry(key), f"`{key}` of {self.what} had no effect: {why}.")
-        self._take(key)
+        self.discard(key)
 
     def note(self, key: str, today: str) -> None:
         self._work.changed(self._entry(key), f"`{key}` of {self.what}: {today}.")
@@ -180,7 +170,7 @@ class TreeWritten:
         assert entry is not None
         return entry
 
-    def _take(self, key: str) -> None:
+    def discard(self, key: str) -> None:
         """Remove an entry; its comments stay with what follows."""
         entry = self._entry(key)
         lines = gather(entry)

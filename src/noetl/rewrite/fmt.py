@@ -9,36 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.dsl.nodes import plain
+from noetl.dsl.grammar import Inspection, Placed
+from noetl.dsl.nodes import Mapping, Node, Scalar, Sequence, plain
+from noetl.dsl.playbook import HEADER, WrittenPlaybook
+from noetl.dsl.policies import WrittenRule
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
+from noetl.dsl.rules import WrittenAction, WrittenChain
+from noetl.dsl.tasks import WrittenLabel
 from noetl.errors import PlaybookRejected
+from noetl.model.problems import Place
 from noetl.rewrite.layout import parse_tree, write_tree
-from noetl.rewrite.tree import (
-    Alias,
-    Branch,
-    Entry,
-    Leaf,
-    Lines,
-    Tree,
-    children,
-    items,
-    mapping_at,
-    then_of,
-)
-
-_HEADER = ("apiVersion", "kind", "name", "path", "metadata")
-_ROOT = (*_HEADER, "keychain", "executor", "workload", "workflow", "workbook", "spec")
-_METADATA = ("name", "path", "version", "description")
-_NAMED = ("name", "kind")
-_EXECUTOR = ("kind", "profile", "spec")
-_STEP = ("step", "desc", "spec", "args", "input", "loop", "tool")
-_BLOCK = ("name", "desc", "description", "args", "loop", "tool")
-_LOOP = ("in", "collection", "cursor", "iterator", "element", "mode")
-_INPUTS = ("args", "input", "with", "spec")
-_ARC = ("step", "when", "args", "set", "spec")
-_RULE = ("when", "else")
-_SUGAR = ("choose", "while", "until")
+from noetl.rewrite.tree import Alias, Branch, Entry, Leaf, Lines, Tree
 
 
 def format_text(text: str) -> str:
@@ -61,9 +43,9 @@ def read_data(text: str) -> Any:
 def write_canonical(root: Branch) -> str:
     """Put keys and blank lines in order, and write."""
     head = _take_head(root)
-    _order_root(root)
+    _order_keys(root)
     for position, entry in enumerate(root.entries):
-        _space(entry, wanted=position > 0 and entry.name not in _HEADER)
+        _space(entry, wanted=position > 0 and entry.name not in HEADER)
     workflow = root.get("workflow")
     if isinstance(workflow, Branch):
         for position, entry in enumerate(workflow.entries):
@@ -91,100 +73,41 @@ def _space(entry: Entry, *, wanted: bool) -> None:
 # --- The order of keys -------------------------------------------------------------------------
 
 
-def _order_root(root: Branch) -> None:
-    _sort(root, _ROOT)
-    _sort(root.get("metadata"), _METADATA)
-    for entry in children(root.get("keychain")):
-        _sort(entry.value, _NAMED)
-    _sort(root.get("executor"), _EXECUTOR)
-    for entry in children(root.get("workflow")):
-        _order_step(entry.value)
-    workbook = root.get("workbook")
-    tasks = workbook.get("tasks") if isinstance(workbook, Branch) else None
-    for entry in children(tasks or workbook):
-        block = entry.value
-        if isinstance(block, Branch) and block.get("kind") is not None:
-            _order_task(block)
-        elif isinstance(block, Branch):
-            _sort(block, _BLOCK)
-            _sort(block.get("loop"), _LOOP, ("spec",))
-            _order_pipeline(block.get("tool"))
+def _order_keys(root: Branch) -> None:
+    """Put the keys of each mapping into the order that its shape declares."""
+    branches: dict[Place, Branch] = {}
+    written = _node_of(root, branches)
+    shaped: list[Any] = [WrittenPlaybook.shape.read(written, "", Inspection(Report(), {}))]
+    while shaped:
+        match shaped.pop():
+            case Placed() | WrittenRule() as one:
+                if one.place in branches:
+                    _sort(branches[one.place], *one.order)
+                shaped += vars(one).values() if isinstance(one, Placed) else [one.then]
+            case tuple() as several:
+                shaped += several
+            case WrittenLabel(task=inner) | WrittenAction(content=inner):
+                shaped.append(inner)
+            case WrittenChain(actions=inner):
+                shaped += inner
 
 
-def _order_step(step: Tree | None) -> None:
-    if not isinstance(step, Branch):
-        return
-    _sort(step, _STEP, ("case", "next"))
-    _sort(step.get("loop"), _LOOP, ("spec",))
-    _order_pipeline(step.get("tool"))
-    _order_sink(step.get("sink"))
-    for entry in children(step.get("case")):
-        _order_event_rule(entry.value)
-    router = step.get("next")
-    _sort(router, ("spec",), ("arcs",))
-    arcs = router.get("arcs") if isinstance(router, Branch) and router.is_map else router
-    for entry in children(arcs):
-        _sort(entry.value, _ARC)
+def _node_of(tree: Tree, branches: dict[Place, Branch]) -> Node:
+    """The tree as shapes read it, each part at a place of its own; an alias says nothing."""
+    place = Place(len(branches) + 1, 1)
+    if not isinstance(tree, Branch):
+        return Scalar(place, tree.data if isinstance(tree, Leaf) else None, "", False)
+    branches[place] = tree
+    if not tree.is_map:
+        return Sequence(place, [_node_of(entry.value, branches) for entry in tree.entries])
+    found = Mapping(place)
+    for entry in tree.entries:
+        found.put(entry.name, place, _node_of(entry.value, branches))
+    return found
 
 
-def _order_pipeline(tool: Tree | None) -> None:
-    if isinstance(tool, Branch) and tool.is_map:
-        _order_task(tool)
-    for entry in items(tool):
-        item = entry.value
-        if not isinstance(item, Branch) or item.get("kind") is not None or len(item.entries) != 1:
-            _order_task(item)
-        elif item.entries[0].name in _SUGAR:
-            _order_sugar(item.entries[0].value)
-        else:
-            _order_task(item.entries[0].value)
-
-
-def _order_sugar(sugar: Tree) -> None:
-    for branch in [sugar, *(entry.value for entry in items(sugar))]:
-        if isinstance(branch, Branch):
-            _sort(branch, (*_RULE, "max"))
-            _order_pipeline(branch.get("do"))
-            _order_pipeline(branch.get("else"))
-
-
-def _order_task(task: Tree | None) -> None:
-    if not isinstance(task, Branch):
-        return
-    _sort(task, _NAMED, _INPUTS)
-    policy = mapping_at(task, "spec", "policy")
-    if policy is None:
-        return
-    for hook in ("before", "after", "finally"):
-        _order_pipeline(policy.get(hook))
-    for entry in children(policy.get("rules")):
-        _sort(entry.value, _RULE)
-        # The keys under `then` have no order in a rule of a task, but do in a rule of `case`.
-        then = then_of(entry.value)
-        if isinstance(then, Branch) and then.get("do") is not None:
-            _sort(then, ("do",))
-
-
-def _order_event_rule(rule: Tree) -> None:
-    _sort(rule, _RULE, ("then",))
-    then = then_of(rule)
-    for entry in children(then):
-        action = entry.value
-        if isinstance(then, Branch) and then.is_map and entry.name == "sink":
-            _order_sink(action)
-        for named in children(action):
-            _order_sink(named.value)
-
-
-def _order_sink(action: Tree | None) -> None:
-    if isinstance(action, Branch):
-        _order_pipeline(action.get("tool"))
-
-
-def _sort(tree: Tree | None, first: tuple[str, ...], last: tuple[str, ...] = ()) -> None:
+def _sort(tree: Branch, first: tuple[str, ...], last: tuple[str, ...]) -> None:
     """Bring these keys to the front and those to the end; the rest stays as written."""
-    if not isinstance(tree, Branch) or not tree.is_map:
-        return
     rank = {name: place - len(first) for place, name in enumerate(first)}
     rank |= {name: place + 1 for place, name in enumerate(last)}
     ordered = sorted(tree.entries, key=lambda entry: rank.get(entry.name, 0))

@@ -13,7 +13,7 @@ from noetl.dsl.older import rewrite as rewrite_older_forms
 from noetl.dsl.playbook import API_VERSION
 from noetl.dsl.steps import WrittenStep
 from noetl.model.problems import Place
-from noetl.model.rewrites import Migration
+from noetl.model.rewrites import Rewritten
 from noetl.model.toolshape import ToolShape
 from noetl.rewrite.edit import TreeWritten, Work
 from noetl.rewrite.fmt import read_data, write_canonical
@@ -49,7 +49,7 @@ from noetl.rewrite.tree import (
 )
 
 
-def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
+def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Rewritten:
     """Rewrite what has an exact canonical equivalent. Raises PlaybookRejected for broken YAML."""
     read_data(text)
     root = parse_tree(text)
@@ -62,7 +62,7 @@ def migrate_text(text: str, tools: Mapping[str, ToolShape]) -> Migration:
     migrated = write_canonical(root) if work.changes else text
     if _take_out_absent_names(work, root, migrated):
         migrated = write_canonical(root)
-    return Migration(migrated, tuple(sorted(work.changes)), tuple(sorted(work.remarks)))
+    return Rewritten(migrated, tuple(sorted(work.changes)), tuple(sorted(work.remarks)))
 
 
 def _take_out_absent_names(work: Work, root: Branch, migrated: str) -> bool:
@@ -81,9 +81,9 @@ def _take_out_absent_names(work: Work, root: Branch, migrated: str) -> bool:
             continue
         listed = " and ".join(f"`{name}`" for name in sorted(names))
         if take_out(work, entry.value, names):
-            work.changed(entry, f"{listed}: not there in this place, so its guard answered for it.")
+            work.changed(entry, f"{listed}: undefined here, so only its guard counts.")
         else:
-            work.kept(entry, f"{listed}: not there in this place. Write what the template means.")
+            work.kept(entry, f"{listed}: undefined here. Write what the template means.")
     return len(work.changes) > done
 
 
@@ -343,5 +343,5 @@ _STAYS = {
     "run": "`run` is no longer understood and its meaning is not certain. List the tasks under"
     " `tool`.",
     "eval": "`eval` belongs to a task, as `spec.policy.rules`. Say there what should happen.",
-    "expr": "`expr` says no more what it is a condition of. Use `spec.policy.admit` or a guard.",
+    "expr": "`expr` does not say what it is a condition of. Use `spec.policy.admit` or a guard.",
 }

@@ -1,8 +1,8 @@
 """The filters of the language: those on lists, those that make text, those that convert.
 
-They give the same results as Jinja's, with two differences: where Jinja gives a generator, these
-give a list; and every size is known and paid for before anything is made. `FILTERS`, at the end,
-lists them all.
+They give the same results as Jinja's, and some call its functions, with two differences: where
+Jinja gives a generator, these give a list; and every size is known and paid for before anything is
+made. `FILTERS`, at the end, lists them all.
 """
 
 from __future__ import annotations
@@ -22,8 +22,17 @@ from functools import lru_cache
 from itertools import groupby as grouped
 from textwrap import wrap
 from typing import Any
-from urllib.parse import quote_from_bytes
 from uuid import UUID
+
+from jinja2.filters import (
+    do_batch,
+    do_filesizeformat,
+    do_indent,
+    do_title,
+    do_wordcount,
+    sync_do_slice,
+)
+from jinja2.utils import url_quote
 
 from noetl.model.patterns import BadPattern, compiled_pattern
 from noetl.templates.errors import EvaluationFailed
@@ -50,8 +59,6 @@ WRAP_WORD_MAX = 1_000
 STRIP_MAX = 100
 TRUNCATE_LEEWAY = 5
 
-WORD_BEGINNING = re.compile(r"([-\s({\[<]+)")
-WORD = re.compile(r"\w+")
 PRECISION_MAX = 100
 INDENT_MAX = 16
 PATTERN_MAX = 4_096
@@ -101,11 +108,9 @@ def batch(
 ) -> list[object]:
     items = items_of(run, value, "batch")
     size = whole(linecount, "the number of items", 1, SIZE_MAX)
-    lines = [items[start : start + size] for start in range(0, len(items), size)]
-    if lines and fill_with is not None:
+    if items and fill_with is not None:
         run.charge(size)
-        lines[-1] = lines[-1] + [fill_with] * (size - len(lines[-1]))
-    return list(lines)
+    return list(do_batch(items, size, fill_with))
 
 
 def slices(
@@ -114,17 +119,7 @@ def slices(
     items = items_of(run, value, "slice")
     count = whole(slices, "the number of slices", 1, SIZE_MAX)
     run.charge(count)
-    size, longer = divmod(len(items), count)
-    made: list[object] = []
-    position = 0
-    for index in range(count):
-        end = position + size + (index < longer)
-        part = items[position:end]
-        if fill_with is not None and index >= longer:
-            part.append(fill_with)
-        made.append(part)
-        position = end
-    return made
+    return list(sync_do_slice(items, count, fill_with))
 
 
 def with_attribute(
@@ -298,6 +293,7 @@ def _frozen(value: object) -> object:
 def default(
     run: Evaluation, value: object, default_value: object = "", boolean: object = False
 ) -> object:
+    """The value, or another one if it is missing; with true, also if it is false or empty."""
     if isinstance(value, Undefined) or (boolean and not value):
         return default_value
     return value
@@ -394,8 +390,7 @@ def upper(run: Evaluation, value: object) -> str:
 def title(run: Evaluation, value: object) -> str:
     text = run.text(value)
     run.charge(len(text))
-    parts = WORD_BEGINNING.split(text)
-    return run.made("".join(part[0].upper() + part[1:].lower() for part in parts if part))
+    return run.made(do_title(text))
 
 
 def string(run: Evaluation, value: object) -> str:
@@ -433,11 +428,8 @@ def indent(
     margin = width if isinstance(width, str) else " " * whole(width, "the width", 0, WIDTH_MAX)
     text = run.text(value)
     run.charge_text(len(text))
-    lines = (text + "\n").splitlines()
-    run.charge_text(len(lines) * (len(margin) + 1))
-    rest = [margin + line if line or blank else line for line in lines[1:]]
-    head = margin + lines[0] if first else lines[0]
-    return "\n".join([head, *rest])
+    run.charge_text(len((text + "\n").splitlines()) * (len(margin) + 1))
+    return do_indent(text, margin, bool(first), bool(blank))
 
 
 def replace(run: Evaluation, value: object, old: object, new: object, count: object = None) -> str:
@@ -515,7 +507,7 @@ def wordwrap(
 
 def wordcount(run: Evaluation, value: object) -> int:
     text = run.text(value)
-    count = sum(1 for _ in WORD.finditer(text))
+    count = do_wordcount(text)
     run.charge(count + len(text) // 10)
     return count
 
@@ -554,37 +546,29 @@ def urlencode(run: Evaluation, value: object) -> str:
     elif isinstance(value, list | tuple):
         pairs = list(value)
     else:
-        return _quoted(run, value, "/")
+        return _quoted(run, value)
     run.charge(1 + len(pairs))
     texts = []
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise EvaluationFailed("urlencode needs text, a mapping, or a list of pairs")
         key, part = pair
-        texts.append(f"{_quoted(run, key, '')}={_quoted(run, part, '')}".replace("%20", "+"))
+        texts.append(f"{_quoted(run, key, True)}={_quoted(run, part, True)}")
     return run.made("&".join(texts))
 
 
-def _quoted(run: Evaluation, value: object, safe: str) -> str:
+def _quoted(run: Evaluation, value: object, in_query: bool = False) -> str:
     data = value if isinstance(value, bytes) else run.text(value).encode()
     run.charge_text(3 * len(data))
-    return quote_from_bytes(data, safe)
+    return url_quote(data, for_qs=in_query)
 
 
 def filesizeformat(run: Evaluation, value: object, binary: object = False) -> str:
+    """A number of bytes as people read it, such as 13 kB."""
     try:
-        size = float(value)  # type: ignore[arg-type]
+        return do_filesizeformat(value, bool(binary))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise EvaluationFailed(f"filesizeformat needs a number, not {kind_of(value)}") from None
-    base = 1024 if binary else 1000
-    if size == 1:
-        return "1 Byte"
-    if size < base:
-        return f"{int(size)} Bytes"
-    step = next((step for step in range(1, 8) if size < base ** (step + 1)), 8)
-    prefix = "kMGTPEZY"[step - 1]
-    named = f"{prefix.upper()}iB" if binary else f"{prefix}B"
-    return f"{base * size / base ** (step + 1):.1f} {named}"
 
 
 # --- Numbers, JSON, base64, digests, patterns and times ------------------------------------------
@@ -643,6 +627,7 @@ def rounded(
 
 
 def tojson(run: Evaluation, value: object, indent: object = None) -> str:
+    """The value as JSON."""
     margin = None if indent is None else whole(indent, "the indent", 0, INDENT_MAX)
     run.walk_text(value, margin or 0)
     try:
@@ -664,6 +649,7 @@ def _json_scalar(value: object) -> object:
 
 
 def fromjson(run: Evaluation, value: object) -> object:
+    """The value that a JSON text says."""
     text = _required_text(value, "fromjson")
     run.charge_text(len(text))
     run.charge(sum(text.count(sign) for sign in ",[{:"))
@@ -679,12 +665,14 @@ def _no_constant(name: str) -> object:
 
 
 def b64encode(run: Evaluation, value: object) -> str:
+    """The text or bytes in base64."""
     data = value if isinstance(value, bytes) else run.text(value).encode()
     run.charge_text(2 * len(data))
     return base64.b64encode(data).decode("ascii")
 
 
 def b64decode(run: Evaluation, value: object) -> str:
+    """The text of which this is the base64."""
     text = _required_text(value, "b64decode")
     run.charge_text(len(text))
     try:
@@ -694,6 +682,7 @@ def b64decode(run: Evaluation, value: object) -> str:
 
 
 def sha256(run: Evaluation, value: object) -> str:
+    """The SHA-256 digest of the text, in hexadecimal."""
     text = run.text(value)
     run.charge_text(len(text))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -715,6 +704,7 @@ def regex_search(run: Evaluation, value: object, pattern: object, group: object 
 def regex_replace(
     run: Evaluation, value: object, pattern: object, replacement: object = "", count: object = 0
 ) -> str:
+    """The text with what a pattern (RE2) matches replaced."""
     text, template = run.text(value), run.text(replacement)
     most = whole(count, "the count", 0, 1_000_000)
     compiled = _compiled_pattern(run, text, pattern)
@@ -792,6 +782,7 @@ def _parse_time(value: object, layout: object) -> datetime:
 
 
 def strftime(run: Evaluation, value: object, format: object = "%Y-%m-%dT%H:%M:%S%z") -> str:  # noqa: A002
+    """A time as text, in a format such as `%Y-%m-%d`."""
     if not isinstance(value, date):
         raise EvaluationFailed(
             f"strftime needs a time, not {kind_of(value)}; write `| to_datetime | strftime(…)`"

@@ -131,6 +131,7 @@ INSTEAD = {
     "find": "write `text in other_text` or `| regex_search(…)`",
     "isoformat": "write `| string` or `| strftime(…)`",
     "strftime": "write `| strftime(…)`",
+    "date": "write `| strftime('%Y-%m-%d')`",
     "encode": "write `| b64encode`",
     "decode": "write `| b64decode`",
     "isdigit": 'write `| regex_search("^[0-9]+$")`',

@@ -294,7 +294,8 @@ def _check_named(
     what: str, name: object, known: Mapping[str, Callable[..., object]]
 ) -> Iterator[Found]:
     if not isinstance(name, str) or name not in known:
-        yield f"unknown-{what}", f'there is no {what} "{name}".' + did_you_mean(str(name), known)
+        instead = _instead if what == "filter" else did_you_mean
+        yield f"unknown-{what}", f'there is no {what} "{name}".' + instead(str(name), known)
 
 
 def _check_test(node: nodes.Test) -> Iterator[Found]:

@@ -38,8 +38,7 @@ from noetl.dsl.grammar import (
     is_text,
     one_of,
 )
-from noetl.dsl.nodes import Mapping, Node, is_null, plain, text_of
-from noetl.dsl.nodes import Sequence as ListNode
+from noetl.dsl.nodes import Mapping, Node, entries, is_null, items, plain, text_of
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
 from noetl.dsl.schema import DIALECT
@@ -317,14 +316,14 @@ def check_names(root: Mapping, nets: Sequence[Net]) -> tuple[Problem, ...]:
     report = Report()
     # A workbook entry that compensates a step runs under its own name.
     steps = {body.name for body in bodies(nets[0])}
-    entries = {entry.name for net in nets for entry in net.keychain}
+    secrets = {entry.name for net in nets for entry in net.keychain}
     for name, place in _steps(root):
         if name not in steps:
             hint = report.suggest(name, steps) or f" It has: {', '.join(sorted(steps))}."
             report.add("unknown-step", f'the playbook has no step "{name}".{hint}', place)
     for name, place in _keys_of(root, "keychain"):
-        if name not in entries:
-            hint = report.suggest(name, entries)
+        if name not in secrets:
+            hint = report.suggest(name, secrets)
             report.add("bad-value", f'the keychain has no entry "{name}".{hint}', place)
     calls = [key for expect in _expects(root) for key in _keys(expect.get("calls"))]
     for name, place in [*_keys_of(root, "stand_ins"), *calls]:
@@ -335,14 +334,8 @@ def check_names(root: Mapping, nets: Sequence[Net]) -> tuple[Problem, ...]:
     return report.problems(root)
 
 
-def _parts(root: Mapping) -> Iterator[Mapping]:
-    """The file itself, and its tests."""
-    yield root
-    yield from _tests(root)
-
-
 def _tests(root: Mapping) -> Iterator[Mapping]:
-    return (node for node in _items(root.get("tests")) if isinstance(node, Mapping))
+    return (node for node in items(root.get("tests")) if isinstance(node, Mapping))
 
 
 def _expects(root: Mapping) -> Iterator[Mapping]:
@@ -350,38 +343,31 @@ def _expects(root: Mapping) -> Iterator[Mapping]:
     return (node for node in found if isinstance(node, Mapping))
 
 
-def _items(node: Node | None) -> list[Node]:
-    return node.items if isinstance(node, ListNode) else []
-
-
 def _keys(node: Node | None) -> list[tuple[str, Place]]:
     return list(node.keys.items()) if isinstance(node, Mapping) else []
 
 
 def _keys_of(root: Mapping, name: str) -> Iterator[tuple[str, Place]]:
-    for part in _parts(root):
+    for part in (root, *_tests(root)):
         yield from _keys(part.get(name))
 
 
 def _answers(root: Mapping) -> Iterator[Node]:
-    for part in _parts(root):
-        written = part.get("stand_ins")
-        if isinstance(written, Mapping):
-            for node in written.entries.values():
-                yield from _items(node) or [node]
+    for part in (root, *_tests(root)):
+        for node in entries(part.get("stand_ins")).values():
+            yield from items(node) or [node]
 
 
 def _steps(root: Mapping) -> Iterator[tuple[str, Place]]:
     """Every place where a step is named."""
     for test in _tests(root):
-        for signal in _items(test.get("signals")):
-            if isinstance(signal, Mapping):
-                yield from _words(signal.get("step"))
+        for signal in items(test.get("signals")):
+            yield from _words(entries(signal).get("step"))
     for expect in _expects(root):
-        for node in _items(expect.get("steps")):
-            for one in _items(node) or [node]:
+        for node in items(expect.get("steps")):
+            for one in items(node) or [node]:
                 yield from _words(one)
-        for arc in [*_items(expect.get("arcs")), *_items(expect.get("never"))]:
+        for arc in [*items(expect.get("arcs")), *items(expect.get("never"))]:
             yield from _words(arc)
         yield from _keys(expect.get("results"))
 

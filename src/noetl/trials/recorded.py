@@ -108,7 +108,7 @@ def _named(key: Key) -> str:
 # --- What would have happened --------------------------------------------------------------------
 
 
-class Lived(NamedTuple):
+class Replayed(NamedTuple):
     """How an execution went: its facts, and what stopped it if something did."""
 
     facts: list[Any]
@@ -116,7 +116,7 @@ class Lived(NamedTuple):
     unknown: Key | None
 
 
-async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived:
+async def replay(recording: Recording, net: Net, around: Surroundings) -> Replayed:
     """Run the playbook in a system of its own, in a VirtualLoop, with recorded outcomes."""
     first = recording.facts[0]
     assert isinstance(first, ExecutionRequested)
@@ -130,7 +130,7 @@ async def relived(recording: Recording, net: Net, around: Surroundings) -> Lived
             state = await world.orchestrator.state(execution_id)
             rows = await world.events(execution_id)
     facts = [decode(row.body) for row in rows]
-    return Lived(facts=facts, status=state.status, unknown=recorded.unknown)
+    return Replayed(facts=facts, status=state.status, unknown=recorded.unknown)
 
 
 def _handed_over(net: Net) -> list[Target]:
@@ -168,21 +168,21 @@ async def compared(recording: Recording, net: Net, around: Surroundings) -> What
     if any(isinstance(fact, FrameClaimed) for fact in recording.facts):
         return told("unknown", "the rows that a cursor claimed are not in the record")
     try:
-        lived = await relived(recording, net, around)
+        again = await replay(recording, net, around)
     except NoetlError as error:
         return told("unknown", str(error))
-    divergence = _divergence(recording.facts, lived.facts, ended=lived.unknown is None)
+    divergence = _divergence(recording.facts, again.facts, ended=again.unknown is None)
     if divergence is not None:
-        return told("different", divergence.text, now=lived.status, where=divergence)
-    if lived.unknown is not None:
-        why = f"it goes the same way until {_named(lived.unknown)}, for which nothing is recorded"
+        return told("different", divergence.text, now=again.status, where=divergence)
+    if again.unknown is not None:
+        why = f"it goes the same way until {_named(again.unknown)}, for which nothing is recorded"
         if head.status in ("RUNNING", "PAUSED", "PENDING", "CANCELLED"):
             return told("same", "it goes the same way, as far as it was recorded")
-        return told("unknown", why, now=lived.status)
-    if lived.status != head.status and head.status in ("COMPLETED", "FAILED"):
-        why = f"it would have been {lived.status} instead of {head.status}"
-        return told("different", why, now=lived.status)
-    return told("same", "it goes the same way", now=lived.status)
+        return told("unknown", why, now=again.status)
+    if again.status != head.status and head.status in ("COMPLETED", "FAILED"):
+        why = f"it would have been {again.status} instead of {head.status}"
+        return told("different", why, now=again.status)
+    return told("same", "it goes the same way", now=again.status)
 
 
 class _Run(NamedTuple):

@@ -90,4 +90,7 @@ async def _judged(loaded: PlaybookTrials, around: Surroundings) -> list[TestDocu
     }
     around = around._replace(tools=tools)
     verdicts = [await judge(loaded, trial, around) for trial in loaded.file.tests[:TESTS_MAX]]
-    return [msgspec.convert(verdict.as_data(), TestDocument) for verdict in verdicts]
+    return [
+        msgspec.convert(verdict.as_data(), TestDocument, from_attributes=True)
+        for verdict in verdicts
+    ]

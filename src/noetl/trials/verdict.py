@@ -10,20 +10,13 @@ import msgspec
 from noetl.model.duration import seconds
 from noetl.model.events import Event, NextSelected, StepScheduled, StepSkipped
 from noetl.model.net import Net
+from noetl.model.retrospect import TestDifference as Difference
 from noetl.trials.files import ARROW, Expect, PlaybookTrials, Trial
 from noetl.trials.playbooks import target
 from noetl.trials.world import Story, Surroundings, run_trial
 
 NOTHING = "nothing"
 """Shown in place of a missing value."""
-
-
-class Difference(NamedTuple):
-    """One thing that is not as expected."""
-
-    what: str
-    expected: Any
-    found: Any
 
 
 class Verdict(NamedTuple):
@@ -45,7 +38,7 @@ class Verdict(NamedTuple):
             "elapsed_seconds": round(self.story.elapsed, 3),
             **way_of(self.story.facts)._asdict(),
             "complaints": list(self.story.complaints),
-            "differences": [difference._asdict() for difference in self.differences],
+            "differences": self.differences,
         }
 
 
