@@ -8,9 +8,9 @@ import time
 
 from noetl.tools.base import TaskLog, ToolContext
 from noetl.tools.files.results import in_memory
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.python import TOOL, Python
 from noetl.tools.resources import ToolResources
+from noetl.tools.rules import Rules
 
 CALLS = 5000
 AT_ONCE = 4
@@ -50,11 +50,10 @@ async def round_of(resources: ToolResources) -> float:
 
 
 async def main() -> None:
-    resources = ToolResources(lambda: SandboxPool(2))
+    resources = ToolResources(Rules(python_processes=2))
     started = time.perf_counter()
-    assert isinstance(resources.sandbox, SandboxPool)
-    await resources.sandbox.warm(count=2)
-    print(f"2 processes warm after {(time.perf_counter() - started) * 1000:.0f} ms")
+    await round_of(resources)
+    print(f"first round, with the start of 2 processes: {time.perf_counter() - started:.2f} s")
     rates = [await round_of(resources) for _ in range(ROUNDS)]
     print(f"{statistics.median(rates):,.0f} calls/s (median of {ROUNDS}, {AT_ONCE} at once)")
     await resources.close()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from noetl.api.client import Client
-from noetl.settings import Settings
+from noetl.settings import Settings, database_url
 from noetl.tools.base import Tool
 from noetl.wiring import embedded as whole_system
 from noetl.wiring import here
@@ -33,7 +33,7 @@ async def embedded(
     """
     settings = Settings.from_environment(os.environ)
     if database is not None:
-        settings = msgspec.structs.replace(settings, database_url=database)
+        settings = msgspec.structs.replace(settings, database_url=database_url(database))
     if slots is not None:
         settings = msgspec.structs.replace(settings, slots=slots)
     async with whole_system(settings, tools=tools) as system:

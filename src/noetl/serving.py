@@ -58,8 +58,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 
     wiring.operator_key(settings).require()
     async with wiring.embedded(settings, work=False, serves=True) as system:
-        services = system
-        is_open = await services.access.is_open()
+        is_open = await system.access.is_open()
         if is_open and not is_loopback(host):
             raise BadSetting(
                 f"no users are configured, so the server does not listen on {host}."
@@ -68,8 +67,8 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
         with listening(host, port) as listener:
             pages = Pages() if settings.ui else None
             origins, proxies = settings.cors_origins, settings.trusted_proxies
-            app = Edge(services, origins=origins, proxies=proxies, pages=pages)
-            served = Served(app, listener, services.draining, is_open)
+            app = Edge(system, origins=origins, proxies=proxies, pages=pages)
+            served = Served(app, listener, system.draining, is_open)
             # Workers of other processes keep their leases; one that was in this process is gone.
             if system.store.exclusive:
                 await system.orchestrator.leases.take_over(lambda name: name.startswith(EMBEDDED))
@@ -77,7 +76,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                 wiring.tracing_ends(system) as spans,
                 wiring.keeping_time(system, grace=RETURN_SECONDS),
                 wiring.keeping_triggers(system),
-                wiring.in_background(services.retention.run()),
+                wiring.in_background(system.retention.run()),
             ):
                 if not work:
                     yield served
@@ -105,10 +104,9 @@ async def showing(
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
         async with wiring.embedded(here, work=False) as system:
             await keep(system.store, recording)
-            services = system
             with listening(host, port) as listener:
-                app = ShowingEdge(services, pages=Pages())
-                yield Served(app, listener, services.draining, True)
+                app = ShowingEdge(system, pages=Pages())
+                yield Served(app, listener, system.draining, True)
 
 
 @asynccontextmanager

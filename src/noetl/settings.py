@@ -32,7 +32,7 @@ _FROM_KUBERNETES = re.compile(
 )
 
 FILE_LIKE = ("sqlite", "postgresql")
-"""What may be reached without a host: a file, or a server through its socket."""
+"""Schemes of URLs without a host: a file, or a server behind a local socket."""
 
 Secrecy = Literal["none", "password", "whole"]
 
@@ -41,9 +41,9 @@ class Kind(msgspec.Struct, frozen=True):
     """How the text of a variable becomes a value."""
 
     parse: Callable[[str], Any]
-    """Raises ValueError for a text that will not do."""
+    """Raises ValueError for an invalid text."""
     expected: str
-    """What to write, for the message about a text that will not do."""
+    """What a valid text looks like, for the message about an invalid one."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -99,6 +99,37 @@ def _url(*schemes: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def database_url(text: str) -> str:
+    """A file or a URL, as people name a database, in the form that the rest of the program reads.
+
+    Raises BadSetting for a database of another kind.
+    """
+    url = _canonical(text)
+    scheme, has_scheme, rest = url.partition("://")
+    if scheme == "sqlite" and rest and not rest.startswith("/"):
+        raise BadSetting(
+            f"{url} names no file: write sqlite:///{rest} for one in the working directory, with"
+            " four slashes for an absolute path."
+        )
+    if has_scheme and scheme not in FILE_LIKE:
+        raise BadSetting(
+            f"NoETL uses SQLite or PostgreSQL, not {scheme}. Name a file (--db noetl.db) or a"
+            " database (--db postgresql://user:password@host/database)."
+        )
+    return url
+
+
+def _canonical(text: str) -> str:
+    # libpq and many providers write both.
+    return re.sub("^postgres://", "postgresql://", text)
+
+
+def _database(text: str) -> str:
+    if re.match("sqlite://[^/]", text):  # a host, which files do not have
+        raise ValueError
+    return _url(*FILE_LIKE)(_canonical(text))
 
 
 def _urls(one: Callable[[str], str]) -> Callable[[str], str]:
@@ -203,7 +234,7 @@ def _store(text: str) -> str:
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 DATABASE = Kind(
-    _url("sqlite", "postgresql"),
+    _database,
     "a URL like sqlite:///noetl.db or postgresql://user:password@host/database",
 )
 HTTP = Kind(
@@ -412,7 +443,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read every setting; raises BadSetting for the first that will not do."""
+        """Read every setting; raises BadSetting for the first invalid one."""
         return cls(**{row.field: row.read(environment) for row in TABLE})
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from noetl.control.own_work import OwnWork
     from noetl.dsl import Compiled
     from noetl.model.ids import ExecutionId
-    from noetl.model.rewrites import Migration
+    from noetl.model.rewrites import Rewritten
     from noetl.secrets.keychain import Sources
     from noetl.secrets.operator_key import OperatorKey
     from noetl.secrets.vault import Vault
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from noetl.templates import Views
     from noetl.tools.base import Tool
     from noetl.tools.processes.namespaces import Room
-    from noetl.tools.processes.sandbox import SandboxPool
     from noetl.tools.resources import ToolResources
     from noetl.tools.rules import Rules
     from noetl.worker.control import Control
@@ -122,7 +121,7 @@ def schema(kind: str = "Playbook") -> dict[str, Any]:
     return playbook_schema(tools())
 
 
-def migrator() -> Callable[[str], Migration]:
+def migrator() -> Callable[[str], Rewritten]:
     """Text → the same playbook in the canonical dialect, with a report."""
     from noetl.rewrite.migrate import migrate_text
     from noetl.tools.registry import tools
@@ -211,8 +210,8 @@ def _views(added: Sequence[Tool]) -> Views:
 async def _go_on_here(
     system: Services, own: OwnWork, execution_ids: Collection[ExecutionId]
 ) -> None:
-    """A visitor works these off. On a database that this process holds alone, every other process
-    that had a part of them is gone.
+    """Let a visitor run these executions. If this process holds the database alone, every other
+    process that ran a part of them is gone.
     """
     own.take(execution_ids)
     if system.store.exclusive:
@@ -298,7 +297,7 @@ def _runtime(clock: Clock) -> Runtime:
 
 @asynccontextmanager
 async def _peers(system: Services) -> AsyncIterator[None]:
-    """Hear of what others do on the same database, if there can be others."""
+    """Exchange news with other processes on the same database, if there can be any."""
     from noetl.control.peers import Peers
 
     store, clock = system.store, system.clock
@@ -325,7 +324,7 @@ async def _peers(system: Services) -> AsyncIterator[None]:
     try:
         async with in_background(peers.run()):
             yield
-            # A command that ends at once has something to say, too.
+            # A command that ends at once has news, too.
             await peers.flush()
     finally:
         await system.membership.leave()
@@ -361,7 +360,7 @@ async def keeping_time(system: Services, *, grace: float = 0.0) -> AsyncIterator
 
     orchestrator, store, clock = system.orchestrator, system.store, system.clock
     owns = system.membership.owns
-    # Where nobody else writes, there is nothing to be found but what this process knows of.
+    # If nobody else writes, this process knows of everything, and hardly needs to look.
     rests, patience = (QUIET_LOOKS, None) if store.exclusive else (1, LOOK_SECONDS)
     firing = fire_timers(orchestrator, system.own or store.queue, clock, owns, rests)
     lapsing = orchestrator.leases.requeue_lapsed(owns, rests, after=grace)
@@ -454,7 +453,9 @@ async def worker_of(
 
 @asynccontextmanager
 async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
-    """The same for a control plane: it sends the spans of executions whose end it stores."""
+    """Where the spans of a control plane and of its worker go; None if they are not collected. It
+    sends those of executions whose end it stores.
+    """
     name, orchestrator = _process_name(), system.orchestrator
     async with tracing(name) as spans:
         if spans is None:
@@ -476,7 +477,7 @@ async def tracing_ends(system: Services) -> AsyncIterator[Spans | None]:
 
 @asynccontextmanager
 async def tracing(instance: str) -> AsyncIterator[Spans | None]:
-    """Where the spans of a process go; None if they are not collected."""
+    """The same for one process."""
     from noetl.version import __version__
     from noetl.worker.spans import Spans, is_wanted, sample_of
 
@@ -504,7 +505,7 @@ async def tracing(instance: str) -> AsyncIterator[Spans | None]:
 
 
 def operator_key(settings: Settings) -> OperatorKey:
-    """The key that credentials are encrypted with, or where it would be made."""
+    """The key that encrypts credentials, or the place where it will be created."""
     from noetl.secrets.operator_key import OperatorKey
 
     if is_server(settings.database_url):
@@ -516,7 +517,7 @@ def operator_key(settings: Settings) -> OperatorKey:
 
 @asynccontextmanager
 async def in_background(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Keep these going while the body does; if one of them breaks, so does the body."""
+    """Run these beside the body, and cancel them at its end; an error of one of them ends it."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
@@ -526,7 +527,7 @@ async def in_background(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]
     except BaseExceptionGroup as several:
         if len(several.exceptions) > 1:
             raise
-        # As a rule one thing went wrong, and callers know it by its own name.
+        # Usually one thing went wrong, and callers catch it by its own type.
         raise several.exceptions[0] from None
 
 
@@ -574,11 +575,12 @@ class Reached(NamedTuple):
 async def reached(
     settings: Settings, account: str, *, reads: bool = False
 ) -> AsyncIterator[Reached]:
-    """The API: of the chosen server; in this process, on a database that no process holds; or of
-    the process that holds it. Raises Unanswered if that one takes no calls, and nothing was done.
+    """A way to the API: of the chosen server, of the process that holds the database, or in this
+    process if none holds it. Raises Unanswered if the holder does not answer; then nothing was
+    done.
 
-    A caller that only `reads` a database needs no holder: it is read in this process, beside the
-    process that writes it, and neither created nor upgraded.
+    A caller that only `reads` needs no holder: it reads the database in this process, beside the
+    one that writes, and neither creates nor upgrades it.
     """
     from noetl.api.client import Client
     from noetl.errors import StoreBusy, Unanswered
@@ -763,11 +765,12 @@ def tool_rules(settings: Settings) -> Rules:
         ),
         room=room,
         task_network=settings.task_network == "allow",
+        python_processes=settings.python_processes,
     )
 
 
 def check_task_network(settings: Settings) -> None:
-    """Raise BadSetting if tasks should have no network, and nothing would keep them off it."""
+    """Raise BadSetting if tasks must have no network and nothing enforces that."""
     from noetl.errors import BadSetting
 
     if settings.task_network != "allow" and settings.sandbox != "namespaces":
@@ -802,41 +805,6 @@ def _room(settings: Settings) -> Room | None:
     )
 
 
-def check_sandbox(settings: Settings) -> None:
-    """Raise BadSetting if the kernel does not keep tasks as the operator wants them kept."""
-    from noetl.errors import BadSetting
-    from noetl.tools.processes.namespaces import refusal
-
-    if settings.sandbox != "namespaces":
-        return
-    refused = refusal(str(Path(__file__).parents[1]))
-    if refused is not None:
-        raise BadSetting(
-            f"NOETL_SANDBOX=namespaces: this machine does not let the worker make namespaces"
-            f" ({refused}). It needs Linux 5.12 or later and user namespaces for this user: sysctl"
-            " user.max_user_namespaces above 0; kernel.unprivileged_userns_clone=1 (Debian) or"
-            " kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) where they exist; in a"
-            " container a seccomp profile that lets unshare and mount pass, and a /proc without"
-            " masks. Or unset NOETL_SANDBOX, and tasks run in processes of their own."
-        )
-
-
-AMBIENT = (
-    *("AWS_", "AZURE_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "SNOWFLAKE_", "DATABRICKS_", "OCI_"),
-    *("MYSQL_PWD", "PGSERVICE"),
-)
-"""What the names of variables begin with by which libraries find credentials on their own."""
-NO_OTHERS = {
-    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/noetl",
-    "AWS_CONFIG_FILE": "/nonexistent/noetl",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "CLOUDSDK_CONFIG": "/nonexistent/noetl",
-    "NO_GCE_CHECK": "true",
-    "SNOWFLAKE_HOME": "/nonexistent/noetl",
-}
-"""By which they are told that there are none in files and services of the machine."""
-
-
 THREADS_BESIDE_SLOTS = 32
 """For what else this process does with files, such as a server with a worker in it."""
 
@@ -844,17 +812,19 @@ THREADS_BESIDE_SLOTS = 32
 def for_worker(settings: Settings, slots: int) -> tuple[ToolResources, Sources]:
     """What the tools of a worker in this process share, and where its secrets come from.
 
-    From here on libraries find no credentials of the operator's in the environment: tasks have
-    their own, and what the operator has opened to them is kept.
+    After this, libraries find no credentials of the operator in the environment. Tasks have their
+    own, and what the operator has opened to them was read before.
     """
-    check_sandbox(settings)
+    from noetl.tools.processes import namespaces
+    from noetl.tools.rules import drop_ambient_credentials
+
+    if settings.sandbox == "namespaces":
+        namespaces.check()
     # Python itself gives a small machine six threads, for files and names of hosts of all calls.
     threads = ThreadPoolExecutor(slots + THREADS_BESIDE_SLOTS, "noetl-files")
     asyncio.get_running_loop().set_default_executor(threads)
     made = tool_resources(settings, slots), secret_sources(settings)
-    for name in [name for name in os.environ if name.startswith(AMBIENT)]:
-        del os.environ[name]
-    os.environ.update(NO_OTHERS)
+    drop_ambient_credentials()
     return made
 
 
@@ -862,17 +832,7 @@ def tool_resources(settings: Settings, slots: int) -> ToolResources:
     """What the tools of a worker with so many slots share."""
     from noetl.tools.resources import ToolResources
 
-    rules = tool_rules(settings)
-
-    def sandbox() -> SandboxPool:
-        from noetl.tools.processes.sandbox import SandboxPool, memory_here, processes_for
-
-        size = settings.python_processes or processes_for(slots, memory_here())
-        return SandboxPool(
-            size, bounds=rules.bounds, room=rules.room, message_max=rules.max_response_bytes
-        )
-
-    return ToolResources(sandbox, rules)
+    return ToolResources(tool_rules(settings), slots)
 
 
 def secret_sources(settings: Settings) -> Sources:

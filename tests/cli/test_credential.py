@@ -156,6 +156,30 @@ def test_register_keeps_versions_and_the_catalog_shows_them(place):
     assert place.run("catalog", "show", "tests/helo").returncode == 1
 
 
+def test_who_registers_two_files_with_one_path_is_told_which_one_runs(place):
+    place.write("hello.yaml", HELLO)
+    place.write("old.yaml", HELLO + "# another text\n")
+
+    ran = place.run("register", "hello.yaml", "old.yaml")
+
+    assert ran.returncode == 0
+    assert "warning: hello.yaml and old.yaml declare the same path, tests/hello:" in ran.stderr
+
+    place.write("old.yaml", HELLO)
+    assert "warning" not in place.run("register", "hello.yaml", "old.yaml").stderr
+
+
+def test_tests_are_not_registered_and_are_no_mistake(place):
+    place.write("hello.yaml", HELLO)
+    place.write("hello.test.yaml", "playbook: hello.yaml\ntests: []\n")
+
+    ran = place.run("register", "hello.test.yaml", "hello.yaml")
+
+    assert ran.returncode == 0
+    assert "`noetl test hello.test.yaml` runs them" in ran.stderr
+    assert [one["path"] for one in place.json("catalog", "list")["entries"]] == ["tests/hello"]
+
+
 def test_a_directory_is_registered_with_its_playbooks_and_credentials(place, tmp_path):
     (tmp_path / "all").mkdir()
     place.write("all/hello.yaml", HELLO)

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -121,3 +122,63 @@ def test_who_names_a_file_that_is_no_database_is_told_so_and_the_file_stays(tmp_
     assert "hello.yaml: this file is not a database of NoETL" in refused.stderr
     assert "--db" in refused.stderr
     assert file.read_text() == HELLO
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "hello.yaml"],
+        ["dev", "--port", "0"],
+        ["executions", "list"],
+        ["db", "migrate"],
+        ["db", "check"],
+    ],
+    ids=" ".join,
+)
+def test_a_database_of_another_program_is_refused_and_stays_as_it_is(
+    tmp_path: Path, command: list[str], journal: str
+):
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    file = tmp_path / "books.sqlite"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute(f"PRAGMA journal_mode = {journal}")
+        db.execute("CREATE TABLE book (title TEXT)")
+        db.execute("INSERT INTO book VALUES ('Middlemarch')")
+        db.commit()
+    before = file.read_bytes()
+
+    refused = noetl(tmp_path, *command, "--db", "books.sqlite")
+
+    assert refused.returncode == 1
+    assert "books.sqlite is a database of another program: it has tables (book)" in refused.stderr
+    assert "--db" in refused.stderr
+    assert file.read_bytes() == before
+    assert {one.name for one in tmp_path.iterdir()} <= {
+        "books.sqlite",
+        "hello.yaml",
+        # The program itself has these while it runs; SQLite makes them to read.
+        *("books.sqlite-wal", "books.sqlite-shm"),
+    }
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path):
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    (tmp_path / "empty.db").touch()
+
+    ran = noetl(tmp_path, "run", "hello.yaml", "--db", "empty.db")
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_an_older_spelling_of_postgresql_names_the_same_database(
+    tmp_path: Path, new_database_url: str
+):
+    url = new_database_url.replace("postgresql://", "postgres://", 1)
+    (tmp_path / "hello.yaml").write_text(HELLO)
+
+    ran = noetl(tmp_path, "run", "hello.yaml", "--db", url)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "completed" in noetl(tmp_path, "executions", "list", "--db", new_database_url).stdout
+    assert [one.name for one in tmp_path.iterdir()] == ["hello.yaml"]

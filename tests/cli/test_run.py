@@ -13,10 +13,12 @@ import subprocess
 import termios
 
 import pytest
+from aiohttp import web
 
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.faults.runs import Place, kill, wait_for
 from tests.stopwatch import PATIENCE, Stopwatch
+from tests.tools.services import answering
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 HELLO = (
@@ -217,8 +219,12 @@ def test_a_failed_execution_is_still_one_json_document(place):
         (["run", "hello.yaml", "--set", "name=[1"], "is not YAML"),
         (["run", "hello.yaml", "--payload", "[1]"], "--payload is a JSON object"),
         (["run", "hello.yaml", "--payload", "{"], "--payload is not JSON"),
-        (["run", "hello.yaml", "--payload", "@gone.json"], "gone.json"),
+        (
+            ["run", "hello.yaml", "--payload", "@gone.json"],
+            "@gone.json: No such file",
+        ),
         (["run", "hello.yaml", "--db", "mysql://h/d"], "SQLite or PostgreSQL"),
+        (["run", "hello.yaml", "--db", "sqlite://x.db"], "write sqlite:///x.db"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -278,6 +284,29 @@ def test_a_missing_credential_fails_the_execution_before_anything_runs(place):
     assert "start: started" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "hello.yaml"],
+        ["executions", "list"],
+        ["execute", "tests/hello"],
+        ["worker", "start"],
+    ],
+    ids=" ".join,
+)
+def test_an_address_where_something_else_answers_is_told_as_such(place, command):
+    async def greet(request: web.Request) -> web.Response:
+        return web.json_response({"welcome": "to another service"})
+
+    place.write("hello.yaml", HELLO)
+    with answering(("*", "/{any:.*}", greet)) as url:
+        refused = place.run(*command, "--server", url)
+
+    assert refused.returncode == 1
+    assert f"what answers at {url} is not a NoETL server" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_a_playbook_beside_it_is_called_as_it_is_now(place):
     child = HEAD + "metadata: {name: c, path: tests/child}\nworkflow:\n  - step: start\n"
     place.write("child.yaml", child + "    tool: {kind: python, code: 'result = 1'}\n")
@@ -308,6 +337,90 @@ def test_a_playbook_beside_it_is_found_also_where_a_sink_calls_it(place):
     assert place.json("run", "calls.yaml")["status"] == "COMPLETED"
     listed = place.json("executions", "list")["executions"]
     assert {one["path"] for one in listed} == {"tests/calls", "tests/child"}
+
+
+def test_a_playbook_that_declares_no_path_is_not_taken_for_the_one_that_it_calls(place):
+    head = HEAD + "metadata:\n  name: c\n  path: tests/child\n"
+    place.write("child.yaml", head + "workflow: [{step: start, tool: {kind: noop, result: 7}}]\n")
+    place.write(
+        "the_caller.yaml",
+        HEAD
+        + "metadata: {name: caller}\n"
+        + "workflow:\n  - step: start\n    tool:\n      kind: playbook\n      path: tests/child\n",
+    )
+
+    assert place.json("run", "the_caller.yaml")["result"] == 7
+
+
+def test_a_playbook_beside_it_is_called_by_its_name_where_it_has_no_path(place):
+    place.write(
+        "child.yaml",
+        HEAD + "metadata: {name: kid}\nworkflow: [{step: start, tool: {kind: noop, result: 7}}]\n",
+    )
+    place.write(
+        "calls.yaml",
+        HEAD
+        + "metadata: {name: calls}\nworkflow: [{step: start, tool: {kind: playbook, path: kid}}]\n",
+    )
+
+    assert place.json("run", "calls.yaml")["result"] == 7
+
+
+def test_two_files_beside_it_with_the_path_that_it_calls_are_named_and_nothing_runs(place):
+    child = HEAD + "metadata: {name: c, path: tests/child}\nworkflow:\n  - step: start\n"
+    place.write("child.yaml", child + "    tool: {kind: noop, result: 1}\n")
+    place.write("child_old.yaml", child + "    tool: {kind: noop, result: 2}\n")
+    place.write(
+        "calls.yaml",
+        HEAD
+        + "metadata: {name: calls, path: tests/calls}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: tests/child}}]\n",
+    )
+
+    refused = place.run("run", "calls.yaml")
+
+    assert refused.returncode == 2
+    assert "child.yaml and child_old.yaml declare the same path, tests/child" in refused.stderr
+    assert place.json("executions", "list")["executions"] == []
+
+    place.write("child_old.yaml", child + "    tool: {kind: noop, result: 1}\n")
+    assert place.json("run", "calls.yaml")["result"] == 1
+
+
+def test_errors_of_a_playbook_beside_it_name_its_file(place):
+    place.write("kid.yaml", HEAD + "metadata: {name: c, path: tests/child}\nworkflow: []\nx: 1\n")
+    place.write(
+        "calls.yaml",
+        HEAD
+        + "metadata: {name: calls, path: tests/calls}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: tests/child}}]\n",
+    )
+
+    assert "\nkid.yaml:5:1: " in place.run("run", "calls.yaml").stderr.replace("noetl: ", "")
+
+
+def test_pages_are_told_as_pages(place):
+    place.write(
+        "pages.yaml",
+        HEAD
+        + """metadata: {name: pages, path: tests/pages}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {page: 1}
+      code: "return {'page': page, 'more': page < 3}"
+      retry:
+        - when: "{{ response.more }}"
+          then: {max_attempts: 9, next_call: {args: {page: "{{ response.page + 1 }}"}}}
+""",
+    )
+
+    said = place.run("run", "pages.yaml").stderr
+
+    assert "start: start_task asks for page 2\n" in said
+    assert "start: start_task asks for page 3\n" in said
+    assert "tried again" not in said
 
 
 def test_a_child_that_could_not_be_started_is_the_reason_that_is_told(place):

@@ -9,7 +9,7 @@ import pytest
 
 from noetl.errors import BadSetting
 from noetl.model.net import Limits
-from noetl.settings import MASK, TABLE, Settings, unknown_variables
+from noetl.settings import MASK, TABLE, Settings, database_url, unknown_variables
 
 BY_NAME = {setting.name: setting for setting in TABLE}
 
@@ -59,11 +59,19 @@ def test_values_are_read_with_their_types():
     assert settings.limits == Limits(max_attempts=7, timeout=2.5)
 
 
+@pytest.mark.parametrize("rest", ["u:p@h:5432/db", "/db"])
+def test_both_spellings_of_postgresql_name_the_same_database(rest: str):
+    said = Settings.from_environment({"NOETL_DATABASE_URL": f"postgres://{rest}"})
+
+    assert said.database_url == database_url(f"postgres://{rest}") == f"postgresql://{rest}"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("NOETL_DATABASE_URL", "mysql://h/db"),
         ("NOETL_DATABASE_URL", "sqlite://"),
+        ("NOETL_DATABASE_URL", "sqlite://noetl.db"),
         ("NOETL_DATABASE_URL", "postgresql://h:port/db"),
         ("NOETL_SERVER_URL", "localhost:8082"),
         ("NOETL_SERVER_URL", "http://"),

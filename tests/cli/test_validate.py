@@ -280,3 +280,19 @@ def test_what_is_refused_names_its_replacement(noetl, write, written, remedy):
 
     assert ran.code == 2
     assert remedy in ran.out
+
+
+def test_a_file_of_tests_is_checked_as_such(noetl, write, tmp_path):
+    write(good=GOOD, bad=BAD)
+    right = "playbook: good.yaml\ntests: [{name: it runs, expect: {steps: [start]}}]\n"
+    (tmp_path / "right.test.yaml").write_text(right)
+    (tmp_path / "wrong.test.yaml").write_text(right.replace("expect", "expct"))
+    (tmp_path / "broken.test.yaml").write_text(right.replace("good", "bad"))
+
+    assert noetl("validate", "good.yaml", "right.test.yaml")[0] == 0
+    code, out, _ = noetl("validate", "wrong.test.yaml")
+    assert code == 2
+    assert 'Did you mean "expect"?' in out
+    code, out, _ = noetl("validate", "broken.test.yaml")
+    assert code == 2
+    assert "broken.test.yaml:1:1: its playbook, bad.yaml:7: " in out

@@ -18,7 +18,6 @@ from noetl.control.local import LocalControl
 from noetl.model.commands import Ending, Lease, Report
 from noetl.settings import Settings
 from noetl.store.log import EventRow
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
@@ -46,7 +45,7 @@ async def servers(url: str, count: int, **environment: str) -> AsyncIterator[lis
 @asynccontextmanager
 async def working(system: Services, name: str, *, slots: int = 1) -> AsyncIterator[None]:
     """A worker that talks to this server."""
-    resources = ToolResources(SandboxPool)
+    resources = ToolResources()
     worker = Worker(
         LocalControl(
             system.orchestrator,

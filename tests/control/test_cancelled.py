@@ -19,7 +19,6 @@ from noetl.model.commands import Lease
 from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
@@ -130,7 +129,7 @@ def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
         compiled = compile_text(FOR_EVER, tools=kinds)
         net = compiled.unwrap()
         await system.orchestrator.programs.keep(net, compiled.digest)
-        resources = ToolResources(SandboxPool)
+        resources = ToolResources()
         control = LocalControl(
             system.orchestrator,
             system.store.bodies,
@@ -167,7 +166,7 @@ def test_a_command_that_is_stopped_before_it_began_frees_its_slot(tmp_path: Path
         compiled = compile_text(FOR_EVER.replace("deaf", "noop"), tools=tools())
         net = compiled.unwrap()
         await system.orchestrator.programs.keep(net, compiled.digest)
-        resources = ToolResources(SandboxPool)
+        resources = ToolResources()
         control = Stopping(
             system.orchestrator,
             system.store.bodies,

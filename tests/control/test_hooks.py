@@ -243,3 +243,24 @@ def test_a_changed_hook_holds_on_other_servers_soon(database_url: str):
             await until(is_known)
 
     run(story)
+
+
+def test_the_log_says_once_that_a_credential_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(hooks, "KNOWN_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, hook(verify={"token": {"secret": ["first", "second"]}}))
+            for _ in range(3):
+                known = await system.hooks.lately("t/h")
+                assert known is not None
+                assert known.missing == ("first", "second")
+
+    run(story)
+
+    said = [one.getMessage() for one in caplog.records if "takes nothing" in one.getMessage()]
+    assert len(said) == 2
+    assert '"first"' in said[0]
+    assert '"second"' in said[1]

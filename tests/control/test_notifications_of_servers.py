@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from noetl.api.services import Services
 from noetl.control import notifications
 from noetl.errors import NotFound
 from tests.control.servers import deaf, run, servers
-from tests.control.test_schedules import WAITING, register
+from tests.control.test_schedules import WAITING, embedded, register
 
 TELL = """\
 apiVersion: noetl.io/v2
@@ -153,3 +155,33 @@ def test_a_rule_that_cannot_be_settled_rests_as_any_trigger(
             await system.notifications.settle(row)
 
     run(story)
+
+
+def test_the_log_says_once_that_messages_wait_for_their_playbook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def story() -> None:
+        tries = 0
+        async with embedded(tmp_path) as system:
+            start = system.notifications.start
+
+            async def counted(*which: Any, **more: Any) -> Any:
+                nonlocal tries
+                tries += 1
+                return await start(*which, **more)
+
+            monkeypatch.setattr(system.notifications, "start", counted)
+            await register(system, WAITING)
+            await register(system, RULE % ("failed", "0s"))
+            for _ in range(2):
+                await failed(system)
+            while tries < 5:
+                await asyncio.sleep(0.05)
+            await register(system, TELL)
+            await told(system, 2)
+
+    run(story)
+
+    said = [one for one in caplog.records if "trigger cannot go on" in one.getMessage()]
+    assert [one.exc_info for one in said] == [None]
+    assert 'no playbook "t/tell" is registered' in said[0].getMessage()

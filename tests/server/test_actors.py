@@ -10,6 +10,7 @@ import pytest
 
 from noetl.api.table import TABLE
 from tests.server.conftest import Guarded
+from tests.server.processes import Server
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -289,20 +290,31 @@ def test_every_route_that_changes_something_is_tried_here():
     assert changing() - ELSEWHERE == {re.sub(documents, "{path}", route) for route in ACTS}
 
 
-@pytest.fixture
-def names(guarded: Guarded, request: pytest.FixtureRequest) -> dict[str, str]:
-    """An execution, a user with two sessions, and names that nothing has yet."""
-    server, token = guarded.server, guarded.tokens["admin"]
-    for text in (HEAD, SCHEDULE, HOOK, CONSUMER, NOTIFICATION):
-        server.post("/api/catalog/register", {"content": text}, token=token)
-    number = str(abs(hash(request.node.name)) % 10**9)
-    user = f"user-{number}"
+def signed_in(server: Server, token: str, user: str) -> dict[str, str]:
+    """A user with two sessions."""
     body = {"name": user, "password": SECRET, "roles": ["operator"]}
     server.post("/api/access/users", body, token=token)
     sign_in = {"user": user, "password": SECRET}
     session, _ = (server.post("/api/auth/login", sign_in, token="")["token"] for _ in range(2))
     found = server.ask("GET", "/api/auth/sessions", token=session).json["sessions"]
     own, other = sorted(found, key=lambda one: not one["current"])
+    return {
+        "user": user,
+        "session": session,
+        "session_id": own["session_id"],
+        "other_session_id": other["session_id"],
+    }
+
+
+@pytest.fixture
+def names(guarded: Guarded, route: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """An execution, names that nothing has yet, and a user with two sessions where one acts:
+    passwords are slow on purpose."""
+    server, token = guarded.server, guarded.tokens["admin"]
+    for text in (HEAD, SCHEDULE, HOOK, CONSUMER, NOTIFICATION):
+        server.post("/api/catalog/register", {"content": text}, token=token)
+    number = str(abs(hash(request.node.name)) % 10**9)
+    people = signed_in(server, token, f"user-{number}") if ACTS[route].who == "user" else {}
     started = server.post("/api/execute", {"path": "tests/asks"}, token=token)
     body = {"worker_id": f"worker-{number}"}
     worker = server.post("/api/worker/pool/register", body, token=guarded.tokens["worker"])
@@ -314,10 +326,7 @@ def names(guarded: Guarded, request: pytest.FixtureRequest) -> dict[str, str]:
         "hook": "tests/called",
         "consumer": "tests/taken",
         "notification": "tests/told",
-        "user": user,
-        "session": session,
-        "session_id": own["session_id"],
-        "other_session_id": other["session_id"],
+        **people,
     }
 
 

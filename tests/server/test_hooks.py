@@ -168,6 +168,21 @@ def test_a_credential_that_is_not_there_lets_nobody_in(hooks: Server):
     assert hooks.get("/api/hooks/hooks/without")["missing_credentials"] == ["never-set"]
 
 
+def test_a_changed_credential_counts_from_the_next_delivery_on(hooks: Server):
+    spec = "{verify: {token: {secret: door, header: X-Door}}, target: {playbook: hooks/echo}}"
+    hooks.post("/api/catalog/register", {"content": hook("door", spec)})
+
+    def answered(secret: str) -> int:
+        return call(hooks, "door", b"{}", {"X-Door": secret}).status
+
+    assert answered("first") == 401
+    for new, old in (("first", "second"), ("second", "first")):
+        hooks.post("/api/credentials", {"name": "door", "data": {"secret": new}})
+        assert (answered(new), answered(old)) == (202, 401)
+    hooks.ask("DELETE", "/api/credentials/door")
+    assert answered("second") == 401
+
+
 def test_bodies_that_are_no_json_arrive_as_text_and_forms_as_forms(hooks: Server):
     text = call(hooks, "anybody", b"plain \xff text", {"Content-Type": "text/plain"})
     assert hooks.ended(text.json["execution_id"])["result"] == "plain \ufffd text"

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl import wiring
-from noetl.dsl.assist import about, offers
+from noetl.dsl import nodes
+from noetl.dsl.assist import about, offers, place_of
+from noetl.dsl.read import read
+from noetl.dsl.report import Report
 from noetl.rewrite.fmt import format_text
 from tests.examples.system import EXAMPLES
 from tests.stopwatch import PATIENCE
@@ -66,6 +69,16 @@ def test_what_fits_is_offered(needle, wanted, kind):
     assert found[wanted].kind == kind, list(found)
 
 
+@pytest.mark.parametrize("before", ["{{ 1 | ", "{{ 1 is ", "{{ "])
+def test_every_filter_test_and_function_is_explained(before):
+    text = f'a: "{before}'
+
+    found = [one for one in offers(text, 1, len(text) + 1, SCHEMA) if one.kind != "step"]
+
+    assert len(found) > 3
+    assert [one.text for one in found if len(one.about) < 10] == []
+
+
 def test_keys_that_are_there_are_not_offered_again():
     text = TEXT.replace("      me\n", "      url: http://x\n      \n")
     line, column = at("http://x\n      ", text)
@@ -108,6 +121,38 @@ def test_every_key_of_every_example_is_offered_where_it_stands():
             missed += key not in found
     assert checked > 200
     assert missed <= checked * 0.02, (missed, checked)
+
+
+def keys_of(node: nodes.Node | None, path: tuple[str, ...] = ()):
+    """Every key below: the mapping that has it, the key, and the path of the mapping."""
+    if isinstance(node, nodes.Mapping):
+        for key, value in node.entries.items():
+            yield node, key, path
+            yield from keys_of(value, (*path, key))
+    for item in nodes.items(node):
+        yield from keys_of(item, (*path, "[]"))
+
+
+def test_every_key_of_every_example_has_the_path_and_neighbours_that_the_reader_finds():
+    checked = 0
+    for file in sorted(EXAMPLES.glob("*.yaml")):
+        text = file.read_text()
+        for mapping, key, path in keys_of(read(text, Report())):
+            line, column = mapping.keys[key].line, mapping.keys[key].column
+            found = place_of(text, line, column + 1)
+            assert found.path == path, (file.name, line, column)
+            if "{" not in text.splitlines()[line - 1][:column]:
+                assert found.siblings.keys() - {key} == mapping.keys.keys() - {key}
+            checked += 1
+    assert checked > 2000
+
+
+def test_an_entry_in_braces_is_offered_the_keys_of_an_entry():
+    text = TEXT.replace("  - step: check\n", "  - {step: check, de\n")
+
+    found = [one.text for one in offers(text, *at("check, de", text), SCHEMA)]
+
+    assert "desc" in found
 
 
 @settings(max_examples=200, deadline=None)

@@ -153,6 +153,34 @@ def test_a_credential_keeps_its_tags(dev):
 # --- Starting and stopping ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("", "1 to 255 characters, and this one has 0"),
+        ("k" * 256, "1 to 255 characters, and this one has 256"),
+        ("schedule/shop/nightly/2030-01-01T02:30:00.000Z", "schedule/ is for what"),
+        ("hook/shop/push/1", "hook/ is for what"),
+        ("consumer/shop/orders/1", "consumer/ is for what"),
+        ("notification/ops/failures/failed/1", "notification/ is for what"),
+    ],
+)
+def test_a_key_that_none_may_choose_starts_nothing(dev, key, why):
+    def started() -> set[str]:
+        """Those of other tests may still be running: what they do does not count."""
+        return {one["execution_id"] for one in dev.get("/api/executions?limit=500")["executions"]}
+
+    dev.post("/api/catalog/register", {"content": HELLO})
+    before = started()
+
+    refused = dev.ask(
+        "POST", "/api/execute", {"path": "tried/hello"}, headers={"Idempotency-Key": key}
+    )
+
+    assert refused.status == 400
+    assert why in message(refused)
+    assert started() == before
+
+
 def test_a_key_of_one_request_is_not_taken_for_another(dev):
     first = dev.post("/api/catalog/register", {"content": HELLO})
     dev.post("/api/catalog/register", {"content": SLOW})

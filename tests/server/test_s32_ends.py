@@ -87,6 +87,26 @@ def test_s32_a_revoked_token_ends_its_streams_and_no_others(guarded: Guarded, wa
             goes_on.read()
 
 
+def test_s32_a_revoked_token_ends_every_stream_of_it_whichever_was_opened_first(
+    guarded: Guarded, waiting: str
+):
+    """One lookup is for all of them, and goes on when the one that began it is gone."""
+    server, path = guarded.server, f"/api/executions/{waiting}/stream"
+    shown = token(guarded, "several", "viewer")
+    with ExitStack() as stack:
+        with asked(server, "GET", path, shown) as first:
+            first.getresponse().readline()
+            later = [stack.enter_context(asked(server, "GET", path, shown)) for _ in range(3)]
+            streams = [one.getresponse() for one in later]
+        again = stack.enter_context(asked(server, "GET", path, shown)).getresponse()
+
+        revoke(guarded, "several")
+        watch = Stopwatch(server.process.pid)
+        for stream in (*streams, again):
+            stream.read()
+        assert watch.seconds() < 5
+
+
 def test_s32_a_revoked_token_ends_its_waiting_for_work(guarded: Guarded):
     shown = token(guarded, "worker-1", "worker")
     body = b'{"worker_id": "w", "pool": "s32", "wait": 30}'

@@ -163,7 +163,7 @@ class Access:
         secret, session = await self._sessions.create(name, client_ip)
         if await self._store.user(name) != user:
             # The password changed during the check, after the change had ended all other sessions.
-            await self._sessions.end(session.session_id)
+            await self._sessions.end(session)
             raise Unauthenticated("the name or the password is wrong.")
         await self.note(name, "login", name, details=client_ip)
         return secret, session, _principal(user, session)
@@ -184,8 +184,8 @@ class Access:
 
     async def sign_out(self, by: Principal, session_id: str) -> None:
         """End one of the caller's own sessions."""
-        own = [found.session_id for found in await self._sessions.of(by.name)]
-        if session_id not in own or not await self._sessions.end(session_id):
+        own = {found.session_id: found for found in await self._sessions.of(by.name)}
+        if session_id not in own or not await self._sessions.end(own[session_id]):
             raise NotFound(f"you have no session {session_id}.")
         self._look_again()
         await self.note(by.name, "logout", session_id)
@@ -214,13 +214,13 @@ class Access:
             )
         )
         for session in sessions:  # The database ended them together with the old password.
-            await self._sessions.end(session.session_id)
+            await self._sessions.end(session)
         self._look_again()
         await self.note(by.name, "user.put", name, details=" ".join(roles))
 
     async def delete_user(self, by: Principal, name: str) -> None:
         for session in await self._sessions.of(name):
-            await self._sessions.end(session.session_id)
+            await self._sessions.end(session)
         if not await self._store.delete_user(name):
             raise NotFound(f'there is no user "{name}".')
         self._look_again()

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httptools
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from noetl.api.route import AnyRoute
 
 CONNECT_SECONDS = 5.0
+T = TypeVar("T")
 ANSWER_SECONDS = 60.0
 """How long a server may be silent, unless the caller of `request` says otherwise. A long answer may
 take longer as long as data keeps arriving."""
@@ -401,7 +402,20 @@ class Servers:
             params=call.query,
             headers=call.headers,
         )
-        return msgspec.json.decode(answer, type=route.answer)
+        return self.decoded(answer, route.answer, f"{route.method} {route.path}")
+
+    def decoded(self, answer: bytes, kind: type[T], asked: str) -> T:
+        """The answer of the current server to what was asked, or Unreachable: something else
+        answers.
+        """
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unreachable(
+                f"what answers at {self.url} is not a NoETL server, or one of another version:"
+                f" its answer to {asked} cannot be read ({error}). Is the address right?"
+                " --server names another."
+            ) from None
 
     async def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
         """See `client.Transport`."""

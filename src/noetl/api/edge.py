@@ -16,8 +16,14 @@ import random
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import lru_cache, partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +42,7 @@ from noetl.api.routes.commands import REPORT, Next
 from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
-from noetl.errors import BadText, NotAllowed, NotFound, Unauthenticated
+from noetl.errors import BadText, NoetlError, NotAllowed, NotFound, Unauthenticated
 from noetl.ui import Page, Pages, is_known
 
 if TYPE_CHECKING:
@@ -111,6 +117,13 @@ class Response(NamedTuple):
     """The length of a body sent in chunks, if it is known."""
 
 
+class Watched(NamedTuple):
+    """Whose access is looked up again and again, and what waits for its end."""
+
+    looking: asyncio.Task[None]
+    waits: set[asyncio.Timeout]
+
+
 class Asked:
     """What the head of a request says; parsed once, because clients repeat their heads."""
 
@@ -171,6 +184,8 @@ class Edge:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._proxies = Proxies(proxies)
         self._pages = pages
+        self._watched: dict[tuple[str | None, Principal], Watched] = {}
+        """Callers who read something that has no end."""
         self._reports = PlainReports(services, self._send_taken)
 
     def __call__(self, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -269,12 +284,50 @@ class Edge:
         if principal.kind in ("nobody", "local"):
             await request.gone()
             return
-        while not request.is_gone:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KNOWN_SECONDS):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as wait:
+                with self._ending_with_access(request.head.found, principal, wait):
                     await request.gone()
-            if await self._who(request.head.found) != principal:
-                return
+
+    @contextmanager
+    def _ending_with_access(
+        self, asked: Asked, principal: Principal, wait: asyncio.Timeout
+    ) -> Iterator[None]:
+        """Let the wait time out when the caller's access ends.
+
+        The caller is looked up every two seconds, once for everything that they read: five hundred
+        idle streams cost what one does.
+        """
+        key = asked.secret, principal
+        if key not in self._watched:
+            looking = asyncio.create_task(self._watch(asked, principal))
+            self._watched[key] = Watched(looking, set())
+        watched = self._watched[key]
+        watched.waits.add(wait)
+        try:
+            yield
+        finally:
+            watched.waits.discard(wait)
+            if not watched.waits and self._watched.get(key) is watched:
+                del self._watched[key]
+                watched.looking.cancel()
+
+    async def _watch(self, asked: Asked, principal: Principal) -> None:
+        """End all waits of a caller when they are no longer who they were, or when that cannot be
+        looked up: then they get nothing more, and may ask again.
+        """
+        key, loop = (asked.secret, principal), asyncio.get_running_loop()
+        try:
+            while await self._who(asked) == principal:
+                await asyncio.sleep(KNOWN_SECONDS)
+        except NoetlError as error:
+            logger.warning("streams end, because their reader could not be looked up: %s", error)
+        finally:
+            watched = self._watched.get(key)
+            if watched is not None and watched.looking is asyncio.current_task():
+                del self._watched[key]
+                for wait in watched.waits:
+                    wait.reschedule(loop.time())
 
     def _known(self, request: Request, asked: Asked) -> Principal | None:
         """The caller, if `_admit` can identify them without the database."""
@@ -289,7 +342,11 @@ class Edge:
         """A page of the web UI. Pages hold no data, so they need no sign-in."""
         if self._pages is None or head.method != "GET":
             return None
-        return self._pages.find(head.path, head.headers)
+        page = self._pages.find(head.path, head.headers)
+        if page is not None:
+            return page
+        missing = self._pages.missing(head.path, head.headers)
+        return None if missing is None or self._router.allowed(head.path) else missing
 
     def _match(self, asked: Asked, head: Head) -> Match:
         _refuse_nul(head)

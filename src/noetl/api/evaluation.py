@@ -29,7 +29,6 @@ from noetl.api.evaluation_child import (
     Made,
     Render,
     Rewrite,
-    Rewritten,
 )
 from noetl.control.explanation import Inquiry
 from noetl.control.preview import Seen
@@ -46,6 +45,7 @@ from noetl.errors import (
 from noetl.model import net as nets
 from noetl.model.net import Limits
 from noetl.model.retrospect import StepWhyDocument
+from noetl.model.rewrites import Rewritten
 
 PATIENCE_SECONDS = 20.0
 """Wall-clock limit; then the process is killed."""

@@ -24,7 +24,7 @@ from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, PlaybookR
 from noetl.model import net as nets
 from noetl.model.net import Limits
 from noetl.model.problems import Place, Problem
-from noetl.model.rewrites import Change, Remark
+from noetl.model.rewrites import Rewritten
 from noetl.model.triggers import Trigger
 from noetl.tools.registry import tools
 
@@ -57,14 +57,6 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     migrates: bool
-
-
-class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
-    """The new text; line numbers refer to the old one."""
-
-    text: str
-    changes: tuple[Change, ...] = ()
-    remarks: tuple[Remark, ...] = ()
 
 
 Job = Compile | Render | Inquiry | Rewrite
@@ -156,10 +148,7 @@ def _rewritten(job: Rewrite) -> Rewritten:
     from noetl.rewrite.fmt import format_text
     from noetl.rewrite.migrate import migrate_text
 
-    if not job.migrates:
-        return Rewritten(text=format_text(job.text))
-    found = migrate_text(job.text, _tools())
-    return Rewritten(text=found.text, changes=found.changes, remarks=found.remarks)
+    return migrate_text(job.text, _tools()) if job.migrates else Rewritten(format_text(job.text))
 
 
 def _raw(value: Any) -> msgspec.Raw:

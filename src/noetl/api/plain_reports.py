@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from noetl.api.errors import problem_of
-from noetl.api.routes.commands import SLOTS_MAX, Next, read_reports, report_taken
+from noetl.api.routes.commands import SLOTS_MAX, Next, report_taken
 from noetl.control.commit_loop import Entry
 from noetl.control.leases import lease_lost
 from noetl.errors import LeaseLost, NoetlError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(list[Report]).decode
 
 
 class Answering:
@@ -156,7 +157,7 @@ class PlainReports:
             who.require("work")
             if want:
                 who.require_pool(wish.pool)
-            reports = read_reports(body)
+            reports = _read(body)
             if not 0 < len(reports) <= SLOTS_MAX:
                 return False
             answering = Answering(request, who, request_id, self._send)

@@ -344,11 +344,8 @@ class Services:
     def sessions(self) -> Sessions:
         from noetl.api.sessions import Sessions
 
-        if self.nats is None:
-            return Sessions(self.store.sessions, self.clock)
-        from noetl.store.nats.sessions import CopiedSessions
-
-        return Sessions(CopiedSessions(self.nats.sessions, self.store.sessions), self.clock)
+        copies = None if self.nats is None else self.nats.sessions
+        return Sessions(self.store.sessions, self.clock, copies)
 
     @cached_property
     def access(self) -> Access:

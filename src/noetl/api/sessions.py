@@ -1,13 +1,14 @@
 """Sessions of signed-in users (document 001 §6): they expire, and using them extends them.
 
-The rules are here; `wiring` decides where sessions are stored. A browser holds a random secret, and
-the store holds its digest.
+A browser holds a random secret, and the store holds its digest. With NATS each valid session has a
+copy there, which other programs read; servers go by the database.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.store.access import SESSION_SECONDS, StoredSession
 from noetl.store.access import Sessions as SessionStore
+
+if TYPE_CHECKING:
+    from noetl.store.nats.sessions import NatsSessions
 
 COOKIE = "noetl_session"
 """The cookie that holds the session's secret."""
@@ -31,9 +35,12 @@ def digest_of(secret: str) -> str:
 class Sessions:
     """The sessions of signed-in users."""
 
-    def __init__(self, store: SessionStore, clock: Clock) -> None:
+    def __init__(
+        self, store: SessionStore, clock: Clock, copies: NatsSessions | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._copies = copies
 
     async def create(self, user: str, client_ip: str) -> tuple[str, StoredSession]:
         """A new session, and the secret for its owner."""
@@ -49,6 +56,8 @@ class Sessions:
             client_ip=client_ip,
         )
         await self._store.put(session)
+        if self._copies is not None:
+            await self._copies.put(session)
         return secret, session
 
     async def validate(self, secret: str) -> StoredSession | None:
@@ -61,8 +70,10 @@ class Sessions:
             session = msgspec.structs.replace(
                 session, expires_at=now + SESSION_SECONDS, last_activity_at=now
             )
-            if not await self._store.touch(session):
-                return None
+            is_valid = await self._store.touch(session)
+            if self._copies is not None:
+                await (self._copies.put if is_valid else self._copies.delete)(session)
+            return session if is_valid else None
         return session
 
     async def of(self, user: str) -> list[StoredSession]:
@@ -70,6 +81,9 @@ class Sessions:
         now = self._clock.now()
         return [found for found in await self._store.of_user(user) if found.expires_at > now]
 
-    async def end(self, session_id: str) -> bool:
-        """End a session. Returns whether it existed."""
-        return await self._store.delete(session_id)
+    async def end(self, session: StoredSession) -> bool:
+        """End a session. Returns whether it was still there."""
+        was_there = await self._store.delete(session.session_id)
+        if self._copies is not None:
+            await self._copies.delete(session)
+        return was_there

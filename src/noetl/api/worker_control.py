@@ -24,7 +24,14 @@ from noetl.engine.program import Program
 from noetl.errors import NoetlError, NotFound, StoreError, TooMany, Unreachable
 from noetl.model import net as nets
 from noetl.model.access_tokens import AccessToken
-from noetl.model.answers import CachedToken, LeasedCommand, LeasedCommands, LeasesRenewed, Moment
+from noetl.model.answers import (
+    CachedToken,
+    LeasedCommand,
+    LeasedCommands,
+    LeasesRenewed,
+    Moment,
+    WorkerKnown,
+)
 from noetl.model.commands import Answer, Lease, Orders, Presence, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.templates import Views
@@ -230,8 +237,11 @@ class HttpControl:
         return await self._servers.ask("POST", path, body=written, seconds=QUICK_SECONDS)
 
     async def register(self, me: Presence) -> None:
-        """Register this worker. Raises NotAllowed if it may not work."""
-        await self._persist("POST", "/api/worker/pool/register", body=msgspec.json.encode(me))
+        """Register this worker. Raises NotAllowed if it may not work, and Unreachable if something
+        else than a server answers.
+        """
+        path, body = "/api/worker/pool/register", msgspec.json.encode(me)
+        self._servers.decoded(await self._persist("POST", path, body=body), WorkerKnown, path)
 
     async def heartbeat(self, me: Presence) -> bool:
         """Send a heartbeat. Returns whether an operator asked this worker to end."""

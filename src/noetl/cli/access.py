@@ -8,7 +8,7 @@ import click
 
 from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import ask_secret, json_option
-from noetl.cli.output import local_time, print_json, print_line, print_list, printable, say
+from noetl.cli.output import local_time, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -235,12 +235,14 @@ async def audit(api: Api, as_json: bool) -> None:
     """
     from noetl.api.routes.access import AUDIT
 
-    found = await api.call(AUDIT)
-    if as_json:
-        print_json(found)
-        return
-    for row in found.entries:
-        where = f"  execution {row.execution_id}" if row.execution_id else ""
-        who = row.who or "(open)"
-        line = f"{local_time(row.at)}  {who}  {row.action}  {row.target}{where}  {row.details}"
-        print_line(printable(line.rstrip()))
+    print_list(
+        "entries",
+        (await api.call(AUDIT)).entries,
+        lambda one: (
+            *(local_time(one.at), one.who or "(open)", one.action),
+            one.target + (f"  execution {one.execution_id}" if one.execution_id else ""),
+            one.details,
+        ),
+        "nothing was recorded yet",
+        as_json=as_json,
+    )

@@ -287,6 +287,8 @@ def _command(run: Run, opened: Opened) -> Callable[..., None]:
     @wraps(run)
     async def on_api(settings: Settings, **given: Any) -> int | None:
         async with opened(settings) as api:
+            if "execution_id" in given:
+                given["execution_id"] = await api.find(given["execution_id"])
             return await run(api, **given)
 
     return _on_settings(on_api, settings_for)

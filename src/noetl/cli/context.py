@@ -15,7 +15,7 @@ from noetl.cli.options import (
     json_option,
     settings_for,
 )
-from noetl.cli.output import print_json, print_line, printable, say
+from noetl.cli.output import print_json, print_line, print_list, say
 
 
 @click.group()
@@ -134,14 +134,13 @@ def list_command(as_json: bool) -> None:
         }
         for name, one in sorted(known.servers.items())
     ]
-    if as_json:
-        print_json({"contexts": rows})
-        return
-    for row in rows:
-        mark = "*" if row["current"] else " "
-        print_line(printable(f"{mark} {row['name']}  {row['url']}"))
-    if not rows:
-        say("no server has a name; `noetl context add NAME URL` adds one")
+    print_list(
+        "contexts",
+        rows,
+        lambda one: (f"{'*' if one['current'] else ' '} {one['name']}", str(one["url"])),
+        "no server has a name; `noetl context add NAME URL` adds one",
+        as_json=as_json,
+    )
 
 
 @command.command("current")

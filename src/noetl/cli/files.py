@@ -54,6 +54,14 @@ class Unreadable(NamedTuple):
         return f"{self.name}: {self.reason}."
 
 
+TEST_ENDINGS = (".test.yaml", ".test.yml")
+
+
+def is_test(found: Source) -> bool:
+    """Whether it is a file of tests (`noetl test`), by its name."""
+    return found.path is not None and found.path.name.endswith(TEST_ENDINGS)
+
+
 def sources(names: Sequence[str]) -> Iterator[Source | Unreadable]:
     """Every text that the names stand for, each once, in order; directories are searched."""
     seen: set[Path] = set()

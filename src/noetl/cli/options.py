@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from noetl.cli.output import as_text, one_line, printable, say
+from noetl.cli.output import as_text, one_line, say
 from noetl.errors import BadSetting
 from noetl.model.secrets import without_values
 
@@ -90,8 +90,9 @@ label_option = pairs_option(
     "label", "NAME=VALUE", "A label of the execution, e.g. --label team=sales."
 )
 execution_argument = click.argument(
-    "execution", metavar="ID", shell_complete=executions_beginning_with
+    "execution_id", metavar="ID", shell_complete=executions_beginning_with
 )
+"""An execution as people name it; commands on the API get its whole id."""
 
 
 # --- Which server or database ------------------------------------------------------------------
@@ -159,14 +160,10 @@ def _with_server(settings: Settings, *, server: str | None, db: str | None) -> S
 
 
 def _on_database(settings: Settings, db: str | None) -> Settings:
+    from noetl.settings import database_url
+
     if db is not None:
-        settings = msgspec.structs.replace(settings, database_url=db)
-    scheme, has_scheme, _ = settings.database_url.partition("://")
-    if has_scheme and scheme not in ("sqlite", "postgresql"):
-        raise BadSetting(
-            f"NoETL uses SQLite or PostgreSQL, not {printable(scheme)}. Name a file"
-            " (--db noetl.db) or a database (--db postgresql://user:password@host/database)."
-        )
+        settings = msgspec.structs.replace(settings, database_url=database_url(db))
     return settings
 
 
@@ -287,8 +284,10 @@ def json_text(text: str, what: str) -> Any:
         try:
             is_stdin = text == "@-"
             text = sys.stdin.read() if is_stdin else Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise click.BadParameter(f"{what} {text}: {error}") from None
+        except OSError as error:
+            raise click.BadParameter(f"{what} {text}: {error.strerror or error}.") from None
+        except UnicodeError:
+            raise click.BadParameter(f"{what} {text}: it is not text in UTF-8.") from None
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:

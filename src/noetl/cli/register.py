@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from noetl.cli import OK, WRONG
 from noetl.cli.calls import acting, adds
-from noetl.cli.files import Source, Unreadable, print_problems, sources, suggest_migrate
+from noetl.cli.files import Source, Unreadable, is_test, print_problems, sources, suggest_migrate
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, say
 
@@ -45,7 +46,8 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
       noetl register playbooks/
     """
     # Playbooks come before the triggers that start them.
-    every = sorted(sources(files), key=_starts_others)
+    every = sorted(_without_tests(sources(files)), key=_starts_others)
+    _warn_of_shared_paths(every)
     kept = []
     if not _would_make_a_database_for_nothing(settings, every):
         async with acting(settings) as api:
@@ -53,6 +55,36 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
     if as_json:
         print_json({"registered": kept})
     return OK if len(kept) == len(every) else WRONG
+
+
+def _without_tests(every: Iterable[Source | Unreadable]) -> Iterator[Source | Unreadable]:
+    for one in every:
+        if isinstance(one, Source) and is_test(one):
+            say(f"{one.name}: tests are not registered; `noetl test {one.name}` runs them")
+        else:
+            yield one
+
+
+def _warn_of_shared_paths(every: list[Source | Unreadable]) -> None:
+    """Each of such files becomes the next version, at every registration anew."""
+    from noetl.dsl.read import declared_path
+
+    found: dict[str, list[Source]] = {}
+    for one in every:
+        if (
+            isinstance(one, Source)
+            and not _is_credential(one)
+            and (path := declared_path(one.text))
+        ):
+            found.setdefault(path, []).append(one)
+    for path, files in found.items():
+        if len({one.text for one in files}) > 1:
+            names = " and ".join(one.name for one in files)
+            say(
+                f"warning: {names} declare the same path, {path}: each is a version of it, and the"
+                " last one is what runs. Give the others another `metadata.path` if that is not"
+                " meant."
+            )
 
 
 def _would_make_a_database_for_nothing(

@@ -4,9 +4,7 @@ server.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -196,7 +194,7 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
 
     if found is not None:
         net, digest = found.compiled.unwrap(), found.compiled.digest
-        await _register_neighbours(api, net, Path(target).parent)
+        await _register_neighbours(api, net, Path(target))
         version = None
         if api.system is not None:
             await api.system.orchestrator.programs.keep(net, digest)
@@ -282,7 +280,7 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
 # --- Playbooks in the same folder --------------------------------------------------------------
 
 
-async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
+async def _register_neighbours(api: Api, net: Net, file: Path) -> None:
     """Register playbooks in the same folder that this one calls."""
     from noetl import wiring
     from noetl.dsl.walk import called_playbooks
@@ -291,24 +289,44 @@ async def _register_neighbours(api: Api, net: Net, folder: Path) -> None:
     wanted, done = called_playbooks(net), set[str]()
     if not wanted:
         return
-    neighbours, compile_text = beside(folder), wiring.compiler(api.settings)
+    neighbours, compile_text = _neighbours(file.parent), wiring.compiler(api.settings)
     while wanted := wanted - done:
         path = wanted.pop()
         done.add(path)
         if path not in neighbours:
             continue  # The catalog may have it; if not, the step that calls it reports that.
-        compiled = compile_text(neighbours[path])
+        name, text = _only_one(path, neighbours[path], file)
+        compiled = compile_text(text)
         try:
             wanted |= called_playbooks(compiled.unwrap())
             before = (await registered(api, path)).version
         except PlaybookRejected as error:
-            say(f"{path}, which this playbook calls, has errors:\n{error}")
+            said = "\n".join(f"{name}:{line}" for line in str(error).splitlines())
+            say(f"{path}, which this playbook calls, has errors:\n{said}")
             continue
         except NotFound:
             before = None
-        version = await _registered(api, neighbours[path], compiled)
+        version = await _registered(api, text, compiled)
         if before is not None and before != version:
             say(f"{path} has changed and is registered as version {version}")
+
+
+def _only_one(path: str, found: list[Neighbour], file: Path) -> Neighbour:
+    """The file with that path: the one that runs, if it calls itself. Raises BadRequest if files
+    that differ have it.
+    """
+    from noetl.errors import BadRequest
+
+    for one in found:
+        if one.name == file.name:
+            return one
+    if len({one.text for one in found}) > 1:
+        names = " and ".join(one.name for one in found)
+        raise BadRequest(
+            f"{names} declare the same path, {path}, which this playbook calls. Keep one of them in"
+            " this folder, or give the others another `metadata.path`."
+        )
+    return found[0]
 
 
 async def _registered(api: Api, text: str, compiled: Compiled) -> int:
@@ -321,20 +339,35 @@ async def _registered(api: Api, text: str, compiled: Compiled) -> int:
 
 
 def beside(folder: Path) -> dict[str, str]:
-    """The playbook files in a folder: the path that each declares, with its text."""
-    files = [file for file in sorted(folder.glob("*.y*ml")) if ".test." not in file.name]
-    return {path: text for file in files for path, text in _named(file)}
+    """The playbook files in a folder: the path that each declares, with its text. A path that
+    several declare is none of theirs.
+    """
+    return {
+        path: found[0].text
+        for path, found in _neighbours(folder).items()
+        if len({one.text for one in found}) == 1
+    }
 
 
-def _named(file: Path) -> Iterator[tuple[str, str]]:
-    """The path that a playbook file declares, with its text."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeError):
-        return  # not worth a message: the user did not name this file
-    match = re.search(r"^\s*path:\s*[\"']?([^\s\"'}]+)", text, re.MULTILINE)
-    inline = re.search(r"metadata:.*\bpath:\s*[\"']?([^\s\"'},]+)", text)
-    for found in (inline, match):
-        if found is not None:
-            yield found.group(1), text
-            return
+class Neighbour(NamedTuple):
+    """A file in the folder of a playbook."""
+
+    name: str
+    text: str
+
+
+def _neighbours(folder: Path) -> dict[str, list[Neighbour]]:
+    """By the path that they declare."""
+    from noetl.dsl.read import declared_path
+
+    found: dict[str, list[Neighbour]] = {}
+    for file in sorted(folder.glob("*.y*ml")):
+        if ".test." in file.name:
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeError):
+            continue  # not worth a message: the user did not name this file
+        if path := declared_path(text):
+            found.setdefault(path, []).append(Neighbour(file.name, text))
+    return found

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from noetl.trials.verdict import Verdict
     from noetl.trials.world import Story
 
-ENDINGS = (".test.yaml", ".test.yml")
-
 
 class Judged(NamedTuple):
     """A test and its outcome."""
@@ -254,11 +252,15 @@ def _is_playbook(text: str) -> bool:
 
 
 def _files(names: tuple[str, ...]) -> Iterator[str]:
+    from noetl.cli.files import TEST_ENDINGS
+
     for name in names:
         if not Path(name).is_dir():
             yield name
             continue
-        inside = [str(path) for path in Path(name).rglob("*.y*ml") if path.name.endswith(ENDINGS)]
+        inside = [
+            str(path) for path in Path(name).rglob("*.y*ml") if path.name.endswith(TEST_ENDINGS)
+        ]
         if not inside:
             say(f"{printable(name)}: no file in this directory ends in .test.yaml.")
         yield from sorted(inside)
@@ -320,10 +322,10 @@ def _show(judged: Judged) -> None:
         for line in complaint.splitlines():
             print_line(f"    {printable(line)}")
     placed = _placed(judged)
-    for what, expected, found in verdict.differences:
-        print_line(f"    {printable(what)}")
-        print_line(f"      expected  {_written(expected)}")
-        print_line(f"      found     {_written(found, placed)}")
+    for one in verdict.differences:
+        print_line(f"    {printable(one.what)}")
+        print_line(f"      expected  {_written(one.expected)}")
+        print_line(f"      found     {_written(one.found, placed)}")
     print_line("    what happened")
     for line in _story(verdict.story):
         print_line(f"      {_with_places(line, placed)}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from noetl.cli import OK, WRONG
-from noetl.cli.files import Source, Unreadable, problem_line, sources, suggest_migrate
+from noetl.cli.files import Source, Unreadable, is_test, problem_line, sources, suggest_migrate
 from noetl.cli.options import current_settings, json_option
 from noetl.cli.output import counted, print_json, print_line, printable, say
 from noetl.cli.views.paint import Drawn, Span, is_rich, painted, show_coloured, terminal
@@ -19,6 +19,8 @@ from noetl.model.problems import Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from noetl.dsl import Compiled
 
 # Line ends as the YAML reader counts them; Python knows more.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -45,9 +47,9 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
     """Report every problem of playbooks, with line and column.
 
     A FILE may be a directory, which is searched for playbooks, or - for standard input. Schedules
-    and other documents are checked according to their `kind`. Each problem is one line,
-    `file:line:column: message [code]`, so that editors can jump to it; a terminal shows the place
-    below it. Exits with 2 if any problem is an error.
+    and other documents are checked according to their `kind`, and *.test.yaml as tests. Each
+    problem is one line, `file:line:column: message [code]`, so that editors can jump to it; a
+    terminal shows the place below it. Exits with 2 if any problem is an error.
 
     \b
     Examples:
@@ -77,6 +79,8 @@ def _check(names: tuple[str, ...]) -> Iterator[Checked]:
     compile_text = document_compiler(current_settings())
     for source in sources(names):
         match source:
+            case Source() if is_test(source):
+                yield Checked(source.name, source.text, _problems_of_tests(source, compile_text))
             case Source():
                 neighbours = beside(source.path.parent) if source.path is not None else {}
                 compiled = compile_beside(source.text, compile_text, neighbours)
@@ -84,6 +88,29 @@ def _check(names: tuple[str, ...]) -> Iterator[Checked]:
             case Unreadable():
                 say(str(source))
                 yield Checked(source.name, None, (_unreadable(source),))
+
+
+def _problems_of_tests(
+    source: Source, compile_text: Callable[..., Compiled]
+) -> tuple[Problem, ...]:
+    """What is wrong with a file of tests. What is wrong with its playbook is told as one of it."""
+    from noetl.cli.run import beside
+    from noetl.trials.files import PlaybookTrials, load
+
+    found = load(str(source.path), source.text, compile_text, beside)
+    if isinstance(found, PlaybookTrials):
+        return ()
+    return tuple(
+        problem
+        if file == str(source.path)
+        else msgspec.structs.replace(
+            problem,
+            message=f"its playbook, {file}:{problem.line}: {problem.message}",
+            line=1,
+            column=1,
+        )
+        for file, problem in found
+    )
 
 
 def _unreadable(source: Unreadable) -> Problem:

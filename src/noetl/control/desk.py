@@ -38,9 +38,9 @@ SCHEDULES_LOOKED_AT = 200
 FORMS_LOOKED_AT = 1000
 """Executions that are searched for forms that a caller may answer."""
 CHANGES_LOOKED_AT = 100
-"""Executions that changed together, and of which is asked whether one has a form."""
+"""How many changed executions are checked for forms; among more, some may have one."""
 COMMANDS_LOOKED_AT = 2000
-"""Commands that wait, oldest first, that are told by kind and step."""
+"""How many waiting commands, oldest first, are counted by kind."""
 _ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
 _FAILED: Wanted = (Term((Condition("status", "FAILED"),)),)
 _RUNNING: Wanted = (Term((Condition("status", "RUNNING"), Condition("status", "PENDING"))),)

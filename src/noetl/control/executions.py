@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 ID_DRAWS_MAX = 20
-"""Ids that are drawn at most until this server looks after one."""
+"""How many ids are drawn to find one that this server looks after."""
 POLLED_BYTES = 256 * 1024
 """How much is kept for a long poll of events; beyond that it reads them from the store."""
 PAUSE_PATIENCE = 5.0

@@ -102,6 +102,18 @@ class Known(NamedTuple):
         return without_values(self)
 
 
+class _Read(NamedTuple):
+    """A hook when it was read."""
+
+    at: float
+    changes: int
+    """How often credentials had been changed here."""
+    known: Known | None
+
+    def __repr__(self) -> str:
+        return without_values(self)
+
+
 class Delivery(NamedTuple):
     """A request to a hook. Names of headers are in lower case."""
 
@@ -139,18 +151,20 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         self._messages = messages
         self._keys = keys
         self.deliveries = Deliveries(self._rows, messages, self._clock)
-        self._known: dict[str, tuple[float, Known | None]] = {}
+        self._known: dict[str, _Read] = {}
 
     # --- Deliveries ---
 
     async def lately(self, path: str) -> Known | None:
         """The hook of that path, as it was a moment ago."""
-        now = self._clock.now()
+        now, changes = self._clock.now(), self._keys.changes
         found = self._known.get(path)
-        if found is not None and 0 <= now - found[0] < KNOWN_SECONDS:
-            return found[1]
+        if found is not None and 0 <= now - found.at < KNOWN_SECONDS and found.changes == changes:
+            return found.known
         known = await self._read(path)
-        for name in () if known is None else known.missing:
+        said = () if found is None or found.known is None else found.known.missing
+        missing = () if known is None else known.missing
+        for name in (name for name in missing if name not in said):
             logger.error(
                 'hook "%s" takes nothing with the credential "%s": it is not there, has no secret'
                 " in it, or is for others",
@@ -158,7 +172,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
             )
         if len(self._known) >= KNOWN_MAX:
             self._known.pop(next(iter(self._known)))
-        self._known[path] = (now, known)
+        self._known[path] = _Read(now, changes, known)
         return known
 
     async def _read(self, path: str) -> Known | None:

@@ -50,6 +50,8 @@ class Keys:
         self._opening = asyncio.Lock()
         self._clock = clock
         self._sources = sources
+        self.changes = 0
+        """How often credentials were changed here: what was read of them before is old."""
 
     async def vault(self) -> Vault:
         """Opened when it is first needed: most executions use no stored credential."""
@@ -97,6 +99,7 @@ class Keys:
                 updated_at=now,
             )
         )
+        self.changes += 1
         await self._credentials.forget_cached()
 
     async def credential(self, name: str) -> dict[str, Any] | None:
@@ -174,6 +177,7 @@ class Keys:
     async def delete(self, name: str) -> bool:
         """Delete a credential and what was fetched with it. Returns whether it existed."""
         known = await self._credentials.delete(name)
+        self.changes += 1
         await self._credentials.forget_cached()
         return known
 

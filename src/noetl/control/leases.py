@@ -103,13 +103,13 @@ REMEMBERED_MAX = 20_000
 """Families of executions whose last turn is remembered."""
 STOPS_MAX = 10_000
 WATCHED_SECONDS = 60.0
-"""A worker with a command that may kill it is given nothing else for so long. If it is lost later
-than that, nobody can tell whether this command alone ended it.
+"""A worker with a command that may kill it is given nothing else for this long. If it is lost
+later, nobody can tell whether this command alone ended it.
 """
 DRAINED_SECONDS = 5.0
-"""A worker that is to run dry for such a command is replaced if it does not ask for so long."""
+"""A worker that is to run dry for such a command is replaced if it does not ask for this long."""
 PASSED_OVER_SECONDS = 0.05
-"""While other commands are open, slots continue with what follows for so long."""
+"""While other commands are open, slots continue with what follows for this long."""
 YIELDING_SLOTS = 8
 """So many slots then take what is open instead. Not all of them: each claim has a cost."""
 UNKNOWN = math.inf
@@ -117,7 +117,7 @@ UNKNOWN = math.inf
 WHOLE_POOL_EVERY = 8
 """One claim in so many takes what is next in the whole pool, whichever server opened it."""
 ABSENT_SECONDS = 1.0
-"""If no worker of a pool has asked for so long, what is opened there is announced to others."""
+"""If no worker of a pool has asked for this long, what is opened there is announced to others."""
 
 
 # --- Whose turn it is ---------------------------------------------------------------------------

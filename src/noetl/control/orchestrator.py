@@ -42,7 +42,7 @@ from noetl.templates import Views
 logger = logging.getLogger(__name__)
 
 MOMENTS_SWEPT = 1000
-"""After so many moments of rates, those of rates that are not used any more are forgotten."""
+"""Unused rates are deleted each time this many moments were taken."""
 
 TELL_AGAIN_SECONDS = 0.5
 RECHECK_SECONDS = 0.05

@@ -38,8 +38,8 @@ class OwnWork:
         self._limits = limits
         self._records = records
         self._known: dict[ExecutionId, bool] = {}
-        """Executions that were asked about or taken, and whether they are our own. Another one
-        whenever something is taken: what is being found out just then is found out again."""
+        """Executions that were asked about or taken, and whether they are our own. Replaced
+        whenever executions are taken, so that a look-up under way starts over."""
 
     def take(self, execution_ids: Collection[ExecutionId]) -> None:
         """These executions continue here, with all that they call."""

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
 GONE_SECONDS = 7.0
-"""Not heard of for so long, a server is taken to be gone."""
+"""A server that has been silent for this long counts as gone."""
 LEAVE_SECONDS = 2.0
 MESSAGE_PAUSE_SECONDS = 0.005
 """Between two messages at least: what happens meanwhile travels together."""
@@ -51,9 +51,10 @@ what is to pause is told again until it does.
 LOOK_SECONDS = 0.9
 """Polling takes over within a second."""
 OWN_SECONDS = 0.05
-"""So long what is opened here is left to our own workers: with others it would cost a load."""
+"""For this long, commands opened here are left to our own workers: another server would have to
+load the execution first."""
 PAUSE_SECONDS = 0.1
-"""Between two looks at least, however often news say that they do not say all."""
+"""Shortest pause between two looks, however often news are incomplete."""
 VERIFIED_AT_ONCE = 500
 """Busy executions in memory that a look compares with the store: with the others it goes on the
 next time."""

@@ -43,8 +43,8 @@ PAUSE_SECONDS = 0.05
 """Between transactions: what runs comes first."""
 PAGE = 200
 LINGER_PART, LINGER_SECONDS = 0.1, 2 * 86400.0
-"""So much longer than it must be kept, as a part of that, and at most, a tree may stay until its
-day is dropped."""
+"""How much longer than its retention time a tree may stay until its day is dropped: as a part of
+that time, and at most."""
 
 
 class Pruned(msgspec.Struct, kw_only=True):

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 LEEWAY_SECONDS = 10.0
 """A time decided so soon after it was due is never missed, whatever `catchup_window` says."""
 RECHECK_SECONDS = 30.0
-"""While times wait for the end of an execution, so often we look whether we overheard that."""
+"""While times wait for the end of an execution, how often it is checked for: news may be lost."""
 MISSED_MAX = 1000
 """More missed times in a row than this are one row."""
 BACKFILL_MAX = 10_000

@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 """Even if every wake-up is lost, timers fire no later than this."""
 QUIET_LOOKS = 30
-"""Where no other process writes, nothing is to be found that this one does not know of: it looks
-this many times more seldom (`rests`; 1 where others write)."""
+"""Where no other process writes, this one knows of every timer, and looks this many times less
+often (`rests`; 1 where others write)."""
 GRACE_SECONDS = 2.0
-"""What is due at another server is left to it for so long; then that server may be gone."""
+"""How long a timer that is due is left to the server that looks after it, which may be gone."""
 NEIGHBOUR_SECONDS = 0.05
 """Seconds between two looks while timers of another server are due: ours may come next."""
 REST_MAX_SECONDS = 60.0

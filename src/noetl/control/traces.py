@@ -34,7 +34,7 @@ RENEW_SECONDS = 10.0
 GONE_SECONDS = 45.0
 """A row that was not renewed for so long was left by a server that died."""
 STORED_SECONDS = 30.0
-"""An end is stored at the latest so long after it was decided."""
+"""An end is stored no later than this after it was decided."""
 PAGE = 500
 SENT_EVERY = 0.2
 

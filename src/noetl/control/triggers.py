@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from noetl.control.clock import Clock, heard
 from noetl.control.timers import GRACE_SECONDS, POLL_SECONDS, Resting
-from noetl.errors import StoreError
+from noetl.errors import NoetlError, StoreError
 from noetl.model.triggers import TriggerRow
 from noetl.store.triggers import Triggers as Rows
 
@@ -56,6 +56,8 @@ class Triggers:
         """Rows to settle now, due or not."""
         self.on_changed: Callable[[], None] | None = None
         """Tells other servers that something may be due earlier than they know."""
+        self._stuck: dict[str, tuple[str, str]] = {}
+        """By path: the row that could not be settled, and why, as the log has it."""
 
     def wake(self) -> None:
         """Something may be due earlier than this server thinks."""
@@ -108,9 +110,17 @@ class Triggers:
             if (settle := self._kinds.get(row.kind)) is None:
                 return False
             await settle(row)
+        except NoetlError as error:
+            # One line until it changes: many rows of a path may wait, and each is tried often.
+            if self._stuck.get(row.path, ("", ""))[1] != str(error):
+                self._stuck[row.path] = (row.key, str(error))
+                logger.warning("a trigger cannot go on: %s", error, extra={"path": row.path})
+            return False
         except Exception:
             logger.exception("a trigger cannot go on", extra={"path": row.path})
             return False
+        if self._stuck and self._stuck.get(row.path, ("",))[0] == row.key:
+            self._stuck.pop(row.path, None)
         return True
 
     async def _sleep(self, following: float | None, *, is_resting: bool) -> None:

@@ -78,6 +78,14 @@ class Pages:
             return None
         return self._shell(path, known)
 
+    def missing(self, path: str, headers: dict[bytes, bytes]) -> Page | None:
+        """For a browser at an address that leads nowhere: the page, which says so. None for other
+        clients, and below the API's addresses.
+        """
+        if path.startswith((PREFIX, "/api/")) or b"text/html" not in headers.get(b"accept", b""):
+            return None
+        return self._shell(path, b"")._replace(status=404)
+
     def _shell(self, path: str, known: bytes) -> Page:
         up = "../" * (path.count("/") - 1) or "./"
         body = self._page.replace(UP, up).encode()

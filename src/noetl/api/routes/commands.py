@@ -33,7 +33,6 @@ from noetl.store.queue import Holder
 SLOTS_MAX = 1000
 REPORT_MAX = 64 * 1024 * 1024
 read_report = msgspec.json.Decoder(Report).decode
-read_reports = msgspec.json.Decoder(list[Report]).decode
 read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -132,31 +131,18 @@ async def report(
         caller.principal.require_pool(query.pool)
     if body[:1] != b"[":
         return await _taken(services, caller, body, wanted, query.pool)
-    reports = _reports_in(body)
-    if len(reports) == 1:
-        return ReportsTaken(
-            answers=[await _judged(services, caller, reports[0], wanted, query.pool)]
-        )
+    try:
+        reports = read_list(body)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"this is not a list of reports: {error}.") from None
+    if len(reports) > SLOTS_MAX:
+        raise BadRequest(f"these are {len(reports)} reports; up to {SLOTS_MAX} are read at once.")
     judged = [_judged(services, caller, one, wanted, query.pool) for one in reports]
     return ReportsTaken(answers=await asyncio.gather(*judged))
 
 
-def _reports_in(body: bytes) -> list[Report] | list[msgspec.Raw]:
-    """The reports of a list; unparsed if one of them is invalid."""
-    try:
-        found: list[Report] | list[msgspec.Raw] = read_reports(body)
-    except msgspec.MsgspecError:
-        try:
-            found = read_list(body)
-        except msgspec.MsgspecError as error:
-            raise BadRequest(f"this is not a list of reports: {error}.") from None
-    if len(found) > SLOTS_MAX:
-        raise BadRequest(f"these are {len(found)} reports; up to {SLOTS_MAX} are read at once.")
-    return found
-
-
 async def _judged(
-    services: Services, caller: Caller, one: Report | msgspec.Raw, wanted: int, pool: str
+    services: Services, caller: Caller, one: msgspec.Raw, wanted: int, pool: str
 ) -> ReportTaken | ErrorAnswer:
     try:
         return await _taken(services, caller, one, wanted, pool)
@@ -165,14 +151,13 @@ async def _judged(
 
 
 async def _taken(
-    services: Services, caller: Caller, one: Report | bytes | msgspec.Raw, wanted: int, pool: str
+    services: Services, caller: Caller, one: bytes | msgspec.Raw, wanted: int, pool: str
 ) -> ReportTaken:
-    if not isinstance(one, Report):
-        try:
-            one = read_report(one)
-        except msgspec.MsgspecError as error:
-            raise BadRequest(f"this is not a report: {error}.") from None
-    answer = await take_report(services, caller.principal, one, want=wanted, pool=pool)
+    try:
+        said = read_report(one)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"this is not a report: {error}.") from None
+    answer = await take_report(services, caller.principal, said, want=wanted, pool=pool)
     return report_taken(answer.leases, cancelled=answer.cancelled)
 
 

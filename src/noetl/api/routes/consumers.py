@@ -12,7 +12,6 @@ from noetl.control import documents
 from noetl.control.consumers import ConsumerState
 from noetl.model.trigger_answers import (
     ConsumedMessage,
-    ConsumerDeleted,
     ConsumerDocument,
     ConsumerItem,
     ConsumerList,
@@ -63,5 +62,5 @@ LIST = DOCUMENTS.listing(ConsumerList)
 GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
-DELETE = DOCUMENTS.delete(ConsumerDeleted)
+DELETE = DOCUMENTS.delete()
 ROUTES = (LIST, GET, PAUSE, RESUME, DELETE)

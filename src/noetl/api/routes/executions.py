@@ -35,6 +35,9 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 IDEMPOTENCY_KEY = Header(
     "Idempotency-Key", "A key that was used before returns the execution it started."
 )
+KEY_MAX = 255
+OWN_KEYS = ("schedule/", "hook/", "consumer/", "notification/")
+"""Keys of what triggers start. Who could use one would keep a trigger from its start."""
 LAST_EVENT_ID = Header("Last-Event-ID", "The `id` of the last event received.")
 
 
@@ -184,7 +187,7 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
         entry.path,
         entry.version,
         given,
-        key=caller.header(IDEMPOTENCY_KEY),
+        key=_key(caller),
         parent=body.parent_execution_id,
         is_newest=version is None and body.catalog_id is None,
         actor=caller.actor,
@@ -192,6 +195,23 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
     )
     services.metrics.started.inc()
     return await _started(services, execution_id)
+
+
+def _key(caller: Caller) -> str | None:
+    key = caller.header(IDEMPOTENCY_KEY)
+    if key is None:
+        return None
+    if not 0 < len(key) <= KEY_MAX:
+        raise BadRequest(
+            f"an Idempotency-Key has 1 to {KEY_MAX} characters, and this one has {len(key)}."
+            " Send another, or none."
+        )
+    if key.startswith(OWN_KEYS):
+        raise BadRequest(
+            f"an Idempotency-Key that begins with {key.partition('/')[0]}/ is for what NoETL's own"
+            " triggers start. Choose another."
+        )
+    return key
 
 
 async def _started(services: Services, execution_id: str) -> Started:

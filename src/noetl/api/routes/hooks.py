@@ -27,7 +27,6 @@ from noetl.errors import (
 from noetl.model.answers import Error, ErrorAnswer
 from noetl.model.trigger_answers import (
     DeliveryAnswer,
-    HookDeleted,
     HookDelivery,
     HookDocument,
     HookItem,
@@ -181,5 +180,5 @@ DELIVER = Route(
 DOCUMENTS = Documents("hooks", item=_item, show=show, query=WhichDeliveries)
 LIST = DOCUMENTS.listing(HookList)
 GET = DOCUMENTS.get()
-DELETE = DOCUMENTS.delete(HookDeleted)
+DELETE = DOCUMENTS.delete()
 ROUTES = (DELIVER, LIST, GET, DELETE)

@@ -11,14 +11,11 @@ import msgspec
 
 from noetl.api.route import Body, Caller, Route, Services
 from noetl.api.routes.context import Render, render
-from noetl.control import documents
 from noetl.dsl import assist
 from noetl.dsl.schema import playbook_schema
 from noetl.errors import BadRequest
 from noetl.model.language import (
-    AboutDocument,
     LanguageDocument,
-    OfferDocument,
     RemarkDocument,
 )
 from noetl.model.net import digest as digest_of
@@ -56,11 +53,10 @@ async def language(services: Services, caller: Caller, *, body: Language) -> Lan
     match body.want:
         case "completion":
             found = assist.offers(body.content, body.line, body.column, _schema())
-            return LanguageDocument(completions=[documents.of(OfferDocument, o) for o in found])
+            return LanguageDocument(completions=found)
         case "hover":
             told = assist.about(body.content, body.line, body.column, _schema())
-            hover = None if told is None else documents.of(AboutDocument, told)
-            return LanguageDocument(hover=hover)
+            return LanguageDocument(hover=told)
         case "problems":
             compiled = await services.evaluator.compiled(body.content, caller.name)
             layout = None

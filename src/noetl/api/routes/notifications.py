@@ -7,7 +7,6 @@ from noetl.api.routes.trigger_documents import Documents
 from noetl.control import documents
 from noetl.control.notifications import NotificationState
 from noetl.model.trigger_answers import (
-    NotificationDeleted,
     NotificationItem,
     NotificationList,
 )
@@ -30,5 +29,5 @@ LIST = DOCUMENTS.listing(NotificationList)
 GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
-DELETE = DOCUMENTS.delete(NotificationDeleted)
+DELETE = DOCUMENTS.delete()
 ROUTES = (LIST, GET, PAUSE, RESUME, DELETE)

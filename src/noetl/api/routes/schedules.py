@@ -17,7 +17,6 @@ from noetl.errors import BadRequest
 from noetl.model.duration import timestamp
 from noetl.model.trigger_answers import (
     Backfilled,
-    ScheduleDeleted,
     ScheduleDocument,
     ScheduleItem,
     ScheduleList,
@@ -129,5 +128,5 @@ RUN = Route("schedules.run", "POST", "/api/schedules/run", "operate", run, body=
 BACKFILL = Route(
     "schedules.backfill", "POST", "/api/schedules/backfill", "operate", backfill, body=Backfill
 )
-DELETE = DOCUMENTS.delete(ScheduleDeleted)
+DELETE = DOCUMENTS.delete()
 ROUTES = (LIST, GET, PAUSE, RESUME, RUN, BACKFILL, DELETE)

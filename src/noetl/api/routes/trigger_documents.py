@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 import msgspec
 
 from noetl.api.route import Body, Caller, Query, Route, Services
+from noetl.model.trigger_answers import TriggerDeleted
 from noetl.model.triggers import SignalTarget, StartTarget
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Page = TypeVar("Page")
 Which = TypeVar("Which")
 Shown = TypeVar("Shown")
-Gone = TypeVar("Gone")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -118,16 +118,15 @@ class Documents(Generic[Which, Shown]):
         name, path = f"{self._plural}.resume", f"{self._path}/resume"
         return Route(name, "POST", path, "operate", handler, body=NamedDocument)
 
-    def delete(self, gone: type[Gone]) -> Route[Any, Any, Gone]:
-        async def delete(services: Services, caller: Caller, *, path: str) -> Gone:
+    def delete(self) -> Route[Any, Any, TriggerDeleted]:
+        async def delete(services: Services, caller: Caller, *, path: str) -> TriggerDeleted:
             """It starts nothing any more. Its versions and executions remain."""
             await self._of(services).delete(path)
             await self._note(services, caller, "delete", path)
-            return gone(path=path)  # type: ignore[call-arg]
+            return TriggerDeleted(path=path)
 
-        handler = _returns(gone, delete)
         name, path = f"{self._plural}.delete", f"{self._path}/{{path}}"
-        return Route(name, "DELETE", path, "author", handler, deep=True)
+        return Route(name, "DELETE", path, "author", delete, deep=True)
 
 
 def target_words(target: StartTarget | SignalTarget) -> dict[str, str | None]:

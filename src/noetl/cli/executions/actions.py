@@ -38,7 +38,7 @@ group = click.Group()
 @execution_argument
 @click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
-async def cancel_command(api: Api, execution: str, reason: str) -> None:
+async def cancel_command(api: Api, execution_id: str, reason: str) -> None:
     """Cancel an execution, and interrupt its running calls.
 
     A playbook with `compensate_on: [cancel]` first undoes what was done; cancelling again stops
@@ -50,7 +50,6 @@ async def cancel_command(api: Api, execution: str, reason: str) -> None:
     """
     from noetl.api.routes.executions import CANCEL, Cancel
 
-    execution_id = await api.find(execution)
     wish = Cancel(reason=reason or "cancelled by command")
     now = await api.call(CANCEL, execution_id=execution_id, body=wish)
     if now.status == "CANCELLED":
@@ -64,7 +63,7 @@ async def cancel_command(api: Api, execution: str, reason: str) -> None:
 @execution_argument
 @click.option("--reason", default="", help="Why; stored with the execution.")
 @acts
-async def pause_command(api: Api, execution: str, reason: str) -> None:
+async def pause_command(api: Api, execution_id: str, reason: str) -> None:
     """Pause an execution: nothing new begins until it is resumed.
 
     Running calls continue to their end. The command returns once every worker that runs its calls
@@ -76,7 +75,6 @@ async def pause_command(api: Api, execution: str, reason: str) -> None:
     """
     from noetl.api.routes.executions import PAUSE, Pause
 
-    execution_id = await api.find(execution)
     paused = await api.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
     for worker in paused.unconfirmed:
         say(f"worker {worker} has not confirmed the pause; it may still begin something")
@@ -90,7 +88,7 @@ async def pause_command(api: Api, execution: str, reason: str) -> None:
 @pairs_option("set", "FIELD=VALUE", "The same as the argument FIELD=VALUE.")
 @acts
 async def answer_command(
-    api: Api, execution: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
+    api: Api, execution_id: str, fields: tuple[str, ...], step: str | None, sets: tuple[str, ...]
 ) -> None:
     """Answer the form of a waiting step.
 
@@ -106,7 +104,6 @@ async def answer_command(
     from noetl.cli.signal import deliver
     from noetl.model.net import FormField
 
-    execution_id = await api.find(execution)
     waiting = {
         one["step"]: msgspec.convert(one.get("waiting", {}).get("form", ()), tuple[FormField, ...])
         for one in (await api.document(execution_id))["steps"]
@@ -146,7 +143,7 @@ def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
 @click.option("--detach", is_flag=True, help="Only end the pause; do not run it here.")
 @json_option
 @acts
-async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) -> int:
+async def resume_command(api: Api, execution_id: str, detach: bool, as_json: bool) -> int:
     """Resume a paused or interrupted execution.
 
     The process that runs it continues it. If there is none, it runs here, to its end.
@@ -158,7 +155,6 @@ async def resume_command(api: Api, execution: str, detach: bool, as_json: bool) 
     from noetl.api.routes.executions import RESUME, Resume
     from noetl.cli.follow import to_end
 
-    execution_id = await api.find(execution)
     await api.call(RESUME, execution_id=execution_id, body=Resume())
     if not detach and not api.is_run():
         return await to_end(api, execution_id, as_json=as_json)
@@ -241,7 +237,7 @@ async def _resume_all(settings: Settings) -> int:
 @acts
 async def fork_command(
     api: Api,
-    execution: str,
+    execution_id: str,
     seq: int | None,
     failed: bool,
     iteration: int | None,
@@ -281,13 +277,12 @@ async def fork_command(
             " loop."
         )
     ctx = {key.removeprefix("ctx."): value for key, value in values_of(sets)}
-    source = await api.find(execution)
     if seq is None:
-        seq = await _loop_event(api, source, step, failed=failed)
+        seq = await _loop_event(api, execution_id, step, failed=failed)
     wish = Fork(
         seq=seq, iteration=iteration, failed=failed, version=version, ctx=ctx, dry_run=dry_run
     )
-    forked = await api.call(FORK, execution_id=source, body=wish)
+    forked = await api.call(FORK, execution_id=execution_id, body=wish)
     plan = forked.plan
     if forked.execution_id is not None:
         reused = counted(plan.reused, "call")
@@ -360,7 +355,7 @@ def _print_plan(plan: ForkPlanDocument) -> None:
 @acts
 async def rerun_command(
     api: Api,
-    execution: str,
+    execution_id: str,
     step: str | None,
     sets: tuple[str, ...],
     payload: str | None,
@@ -381,6 +376,5 @@ async def rerun_command(
     from noetl.cli.follow import to_end
 
     wish = Rerun(step=step, workload=workload(sets, payload))
-    old = await api.find(execution)
-    new = await api.call(RERUN, execution_id=old, body=wish)
+    new = await api.call(RERUN, execution_id=execution_id, body=wish)
     return await to_end(api, new.execution_id, as_json=as_json)

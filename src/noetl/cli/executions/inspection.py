@@ -12,13 +12,13 @@ from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
 from noetl.cli.options import execution_argument, json_option, labels_of, pairs_option
 from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
+from noetl.model.execution_query import STATUSES
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
     from noetl.model.answers import LogEntry, Logs
 
 group = click.Group()
-STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 
 
 def _span(context: click.Context, parameter: click.Parameter, since: str | None) -> str | None:
@@ -158,7 +158,7 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
 )
 @json_option
 @looks
-async def show_command(api: Api, execution: str, critical: bool, as_json: bool) -> None:
+async def show_command(api: Api, execution_id: str, critical: bool, as_json: bool) -> None:
     """Show steps, result or error, and what failed tasks printed.
 
     \b
@@ -173,7 +173,6 @@ async def show_command(api: Api, execution: str, critical: bool, as_json: bool) 
     from noetl.cli.views.results import print_document
     from noetl.cli.views.source_lines import of_execution
 
-    execution_id = await api.find(execution)
     if critical:
         await _critical(api, execution_id, as_json=as_json)
         return
@@ -259,7 +258,7 @@ def _short(value: object) -> str:
 @click.option("--step", help="The result of this step instead of the playbook's.")
 @json_option
 @looks
-async def result_command(api: Api, execution: str, step: str | None, as_json: bool) -> None:
+async def result_command(api: Api, execution_id: str, step: str | None, as_json: bool) -> None:
     """Print the whole result of an execution or a step.
 
     Text is printed as it is, anything else as JSON; with --json text is JSON, too. A long list of
@@ -274,7 +273,6 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
     from noetl.errors import NotFound
     from noetl.model.spelling import did_you_mean
 
-    execution_id = await api.find(execution)
     document = await api.document(execution_id)
     found, what = document, f"execution {execution_id}"
     if step is not None:
@@ -309,7 +307,7 @@ async def result_command(api: Api, execution: str, step: str | None, as_json: bo
 @looks
 async def events_command(
     api: Api,
-    execution: str,
+    execution_id: str,
     types: tuple[str, ...],
     step: str | None,
     after: int,
@@ -327,7 +325,6 @@ async def events_command(
     from noetl.control.documents import restored
     from noetl.model.answers import EventPage
 
-    execution_id = await api.find(execution)
     kept, shown, more = [], 0, True
     while more and (limit is None or shown < limit):
         room = PAGE if limit is None else min(PAGE, limit - shown)
@@ -351,7 +348,7 @@ async def events_command(
 @json_option
 @looks
 async def logs_command(
-    api: Api, execution: str, step: str | None, grep: str | None, follow: bool, as_json: bool
+    api: Api, execution_id: str, step: str | None, grep: str | None, follow: bool, as_json: bool
 ) -> None:
     """Print the output of its tasks, each line with its step.
 
@@ -368,7 +365,6 @@ async def logs_command(
         raise click.UsageError(
             "--json prints one document, --follow keeps printing: give only one of them."
         )
-    execution_id = await api.find(execution)
     entries: list[LogEntry] = []
     page: Logs | None = None
     printed = False
@@ -424,7 +420,7 @@ async def _logs(
 @execution_argument
 @click.option("-o", "output", metavar="FILE", help="Default: ID.noetl; - is standard output.")
 @looks
-async def export_command(api: Api, execution: str, output: str | None) -> None:
+async def export_command(api: Api, execution_id: str, output: str | None) -> None:
     """Write an execution to one file.
 
     It holds the log, the playbook and the results. `noetl ui FILE` shows it on any machine, without
@@ -438,7 +434,6 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
     from noetl.api.routes.executions import EXPORT
     from noetl.errors import BadRequest
 
-    execution_id = await api.find(execution)
     pieces = api.client.pieces(EXPORT, execution_id=execution_id)
     name = output or f"{execution_id}.noetl"
     if name == "-":
@@ -457,7 +452,7 @@ async def export_command(api: Api, execution: str, output: str | None) -> None:
 @group.command("follow")
 @execution_argument
 @looks
-async def follow_command(api: Api, execution: str) -> int:
+async def follow_command(api: Api, execution_id: str) -> int:
     """Watch an execution until it ends.
 
     Another process or a server runs it. Exits like `noetl run`.
@@ -468,7 +463,7 @@ async def follow_command(api: Api, execution: str) -> int:
     """
     from noetl.cli.follow import follow
 
-    return await follow(api, await api.find(execution))
+    return await follow(api, execution_id)
 
 
 @group.command("why")
@@ -480,7 +475,7 @@ async def follow_command(api: Api, execution: str) -> int:
 @json_option
 @looks
 async def why_command(
-    api: Api, execution: str, step: str | None, seq: int | None, as_json: bool
+    api: Api, execution_id: str, step: str | None, seq: int | None, as_json: bool
 ) -> None:
     """Show what an execution waits for, or why a step ran.
 
@@ -502,7 +497,6 @@ async def why_command(
         raise click.UsageError(
             "--at needs --step: it explains why that step ran, or did not, up to that event."
         )
-    execution_id = await api.find(execution)
     query = WhichWhy(step=step, seq=seq)
     found = await api.call(WHY, execution_id=execution_id, query=query)
     in_use = api.is_run()

@@ -20,7 +20,7 @@ group = click.Group()
 @execution_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @acts
-async def delete_command(api: Api, execution: str, yes: bool) -> None:
+async def delete_command(api: Api, execution_id: str, yes: bool) -> None:
     """Remove an execution for good.
 
     It must have ended. Everything it called, and their logs, results and variables, are removed
@@ -32,7 +32,6 @@ async def delete_command(api: Api, execution: str, yes: bool) -> None:
     """
     from noetl.api.routes.retention import DELETE
 
-    execution_id = await api.find(execution)
     if not yes:
         click.confirm(f"Remove execution {execution_id} for good?", abort=True, err=True)
     gone = await api.call(DELETE, execution_id=execution_id)
@@ -80,7 +79,7 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
 @execution_argument
 @click.option("--note", default="", help="Why; shown by `noetl executions holds`.")
 @acts
-async def hold_command(api: Api, execution: str, note: str) -> None:
+async def hold_command(api: Api, execution_id: str, note: str) -> None:
     """Hold an execution: it is kept until it is released.
 
     \b
@@ -89,7 +88,6 @@ async def hold_command(api: Api, execution: str, note: str) -> None:
     """
     from noetl.api.routes.retention import HOLD, HoldIt
 
-    execution_id = await api.find(execution)
     await api.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
     say(f"execution {execution_id} is kept until it is released")
 
@@ -97,7 +95,7 @@ async def hold_command(api: Api, execution: str, note: str) -> None:
 @group.command("release")
 @execution_argument
 @acts
-async def release_command(api: Api, execution: str) -> None:
+async def release_command(api: Api, execution_id: str) -> None:
     """Release an execution that is held.
 
     \b
@@ -106,7 +104,6 @@ async def release_command(api: Api, execution: str) -> None:
     """
     from noetl.api.routes.retention import RELEASE
 
-    execution_id = await api.find(execution)
     await api.call(RELEASE, execution_id=execution_id)
     say(f"execution {execution_id} is no longer held")
 
@@ -135,7 +132,7 @@ async def holds_command(api: Api, as_json: bool) -> None:
 @group.command("archive")
 @execution_argument
 @acts
-async def archive_command(api: Api, execution: str) -> None:
+async def archive_command(api: Api, execution_id: str) -> None:
     """Write an execution to the archive.
 
     It must have ended. Everything it called is archived with it, to the place that
@@ -147,7 +144,6 @@ async def archive_command(api: Api, execution: str) -> None:
     """
     from noetl.api.routes.retention import ARCHIVE
 
-    execution_id = await api.find(execution)
     for name in (await api.call(ARCHIVE, execution_id=execution_id)).names:
         print_line(name)
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from noetl.cli.views.description import tool_shapes
 from noetl.dsl.walk import all_tasks, bodies
 from noetl.model.net import Block, Net, Step, Value
+from noetl.templates import compile_value
 
-# `keychain.name` and `keychain['name']` inside a template.
-_KEYCHAIN = re.compile(r"""\bkeychain(?:\.|\[["'])([A-Za-z_][\w-]*)""")
 # Fields with the author's own data, in which a key `auth` has no meaning for us.
 _DATA = frozenset({"args", "body", "data", "env", "form", "headers", "json", "params", "rows"})
-_TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +50,7 @@ def _named_by(body: Step | Block) -> Iterator[str]:
         tool = tool_shapes().get(task.kind)
         if tool is not None and tool.credential is not None:
             yield from _names(tool.credential(task.config))
-        for text in _texts([task.config, task.inputs]):
-            for template in _TEMPLATE.findall(text):
-                yield from _KEYCHAIN.findall(template)
+        yield from _read_from_keychain([task.config, task.inputs])
 
 
 def _in_config(value: Value) -> Iterator[str]:
@@ -74,7 +68,7 @@ def _in_config(value: Value) -> Iterator[str]:
 
 def _names(auth: Value) -> Iterator[str]:
     if isinstance(auth, str):
-        if not _KEYCHAIN.search(auth):
+        if not _read_from_keychain(auth):
             yield auth
     elif isinstance(auth, dict):
         yield from _names(auth.get("credential"))
@@ -83,12 +77,7 @@ def _names(auth: Value) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
+def _read_from_keychain(value: Value) -> list[str]:
+    """The entries of the keychain that templates in a value read by name."""
+    paths = compile_value(value).reads
+    return sorted({path[1] for path in paths if path[0] == "keychain" and len(path) > 1})

@@ -65,7 +65,9 @@ def more_about(error: dict[str, Any] | None) -> list[str]:
     if isinstance(sql := details.get("sql"), str):
         lines += [line[:MORE_MAX] for line in sql.splitlines()[:2]]
     if isinstance(said := details.get("stderr"), str) and said.strip():
-        lines.append(f"it said: {_shortened(said.strip().splitlines()[-1])}")
+        last = said.strip().splitlines()[-1]
+        if last not in str((error or {}).get("message")):
+            lines.append(f"it said: {_shortened(last)}")
     if isinstance(child := details.get("execution_id"), str):
         lines.append(f"`noetl executions show {child}` shows it")
     return lines
@@ -109,13 +111,10 @@ def plain_line(row: EventRow, execution_id: str) -> str | None:
 
 def _listening(listens: Listening, execution_id: str) -> str:
     """What a waiting step waits for, and the command that sends it."""
+    from noetl.control.documents import event_words
+
     how = how_to_tell(listens.events, bool(listens.form), execution_id)
-    return f"waits for {listened_for(listens.events)}" + (f"; {how}" if how else "")
-
-
-def listened_for(events: Sequence[str]) -> str:
-    names = " or ".join("anything" if name == "*" else name for name in events)
-    return names or "its timers, holding no worker"
+    return f"waits for {event_words(listens.events)}" + (f"; {how}" if how else "")
 
 
 def how_to_tell(events: Sequence[str], asks: bool, execution_id: str) -> str:
@@ -146,6 +145,8 @@ def step_time(step: dict[str, Any]) -> str:
 
 def _retry(fact: Any) -> str:
     wait = f" in {fact.delay:.3g} s" if fact.delay else ""
+    if fact.attempt == 1:
+        return f"{fact.step}: {fact.task} asks for page {fact.page + 1}{wait}"
     return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
 
 

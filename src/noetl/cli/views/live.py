@@ -21,10 +21,10 @@ from noetl.cli.views.lines import (
     clock_time,
     how_to_tell,
     length,
-    listened_for,
     printed_lines,
     step_time,
 )
+from noetl.control.documents import event_words
 from noetl.model.duration import timestamp
 from noetl.model.outcome import TaskError
 
@@ -122,7 +122,9 @@ class _View:
                 delay = event.payload.get("delay")
                 wait = f", after {delay:.3g} s" if delay else ""
                 tries = self._retries.setdefault(execution_id, {})
-                text = f"try {event.attempt} of {event.payload['task']}{wait}"
+                is_page = event.attempt == 1  # not a repetition, but the call after this one
+                what = f"page {event.payload['page'] + 1}" if is_page else f"try {event.attempt}"
+                text = f"{what} of {event.payload['task']}{wait}"
                 tries[event.step or ""] = text
             tried = page.next_after
         output = WhichLogs(after=printed, limit=LINES_AT_ONCE)
@@ -157,7 +159,7 @@ class _View:
             )
         head.append(f"  {self._execution_id}", style="dim")
         if status == "PAUSED":
-            head.append("  `noetl executions resume` lets it go on", style="dim")
+            head.append("  `noetl executions resume` continues it", style="dim")
         return head
 
     def _hint(self, waits: list[WaitDocument]) -> list[Text]:
@@ -236,7 +238,7 @@ def _wait(waits: list[WaitDocument]) -> str:
     if "child" in kinds:
         return "waits for a sub-playbook"
     if "event" in kinds:
-        return f"waits for {listened_for(kinds['event'].events or ())}"
+        return f"waits for {event_words(kinds['event'].events or ())}"
     if kinds.keys() != {"timer"}:
         return ""
     return f"waits until {clock_time(min(timestamp(one.until or '') or 0.0 for one in waits))}"
