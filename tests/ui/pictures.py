@@ -13,16 +13,10 @@ from typing import Any
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
 from tests.ui.conftest import CHROMIUM
-from tests.ui.seed import INVOICE, register, seeded
+from tests.ui.seed import INVOICE, NIGHTLY, register, seeded
 
 TARGET = Path(__file__).parent.parent.parent / "docs" / "pictures"
 SIZE = {"width": 1280, "height": 720}
-NIGHTLY = """
-apiVersion: noetl.io/v2
-kind: Schedule
-metadata: { name: nightly, path: shop/nightly, description: the orders of yesterday }
-spec: { playbook: shop/orders, workload: { region: north }, cron: "30 4 * * *" }
-"""
 BOOK = """  - step: book
     desc: Write it into the books.
     tool: { kind: noop, result: booked }

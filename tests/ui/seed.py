@@ -66,6 +66,9 @@ workflow:
     tool: { kind: noop, result: "{{ workload.orders }} orders of {{ workload.region }}" }
 """
 
+CAUSE = 'duplicate key value violates "orders_pkey" (23505)'
+"""Why the one of the south fails."""
+
 INVOICE = """
 workload: { amount: 4200, supplier: Nordic Paper }
 workflow:
@@ -147,6 +150,61 @@ workflow:
       code: |
         raise ValueError(words[1])
       args: { words: "{{ workload.words }}" }
+"""
+
+EDITED = """
+workload: {total: 7}
+workflow:
+  - step: start
+    tool: { kind: noop }
+    next:
+      arcs:
+      - { step: pay, when: "{{ workload.total > 5 }}" }
+      - { step: keep }
+  - { step: pay, tool: { kind: noop } }
+  - { step: keep, tool: { kind: noop } }
+"""
+
+SHORT = """
+workflow:
+  - step: start
+    tool: { kind: shell, command: sleep 2 }
+"""
+
+# Documents of other kinds, registered by those who look at them.
+NIGHTLY = """
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: { name: nightly, path: shop/nightly, description: the orders of yesterday }
+spec: { playbook: shop/orders, workload: { region: north }, cron: "30 4 * * *" }
+"""
+
+HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: { name: paid, path: shop/paid }
+spec:
+  verify: { hmac: { secret: shop_secret, header: x-signature } }
+  target: { playbook: shop/orders }
+"""
+
+CONSUMER = """
+apiVersion: noetl.io/v2
+kind: Consumer
+metadata: { name: files_in, path: shop/files_in }
+spec:
+  source: { files: { url: "file:///nowhere/at/all" } }
+  target: { playbook: shop/orders }
+"""
+
+NOTIFICATION = """
+apiVersion: noetl.io/v2
+kind: Notification
+metadata: { name: failures, path: ops/failures }
+spec:
+  on: [failed, late]
+  late: 30m
+  target: { playbook: noetl/notify/slack, workload: { credential: chat, text: x } }
 """
 
 PLAYBOOKS = {

@@ -50,6 +50,24 @@ def test_the_page_is_there_at_every_address_of_the_app(server, path):
     assert reply.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("path", ["/execution", "/executionss/17", "/a/b/c"])
+def test_a_browser_at_an_address_that_leads_nowhere_gets_a_page_that_says_so(server, path):
+    page = server.ask("GET", path, headers={"Accept": "text/html,*/*;q=0.8"})
+    data = server.ask("GET", path)
+
+    assert (page.status, page.headers["content-security-policy"]) == (404, CSP)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert (data.status, data.code) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/api/nowhere", "/ui/nowhere.js", "/health", "/hooks/nowhere"])
+def test_addresses_of_the_api_and_files_answer_browsers_as_they_answer_others(server, path):
+    seen = server.ask("GET", path, headers={"Accept": "text/html,*/*;q=0.8"})
+
+    assert seen.status == server.ask("GET", path).status
+    assert not seen.headers["content-type"].startswith("text/html")
+
+
 def test_the_page_has_an_etag_and_a_head(server):
     reply = server.ask("GET", "/executions")
 

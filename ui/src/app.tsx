@@ -104,7 +104,7 @@ export function App() {
 function Header() {
   const here = words.value[0];
   const waiting = useInboxCount();
-  useEffect(() => document.querySelector(".header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [here]);
+  useEffect(() => document.querySelector(".header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [here, waiting]);
   return (
     <header class="header">
       <a class="brand" href={href("/")} aria-label="NoETL, home">

@@ -424,10 +424,6 @@ export interface ConsumedMessage {
   execution_id: string | null;
 }
 
-export interface ConsumerDeleted {
-  path: string;
-}
-
 export interface ConsumerDocument {
   path: string;
   version: number;
@@ -887,10 +883,6 @@ export interface HoldIt {
   note?: string;
 }
 
-export interface HookDeleted {
-  path: string;
-}
-
 export interface HookDelivery {
   time: string | null;
   outcome: string;
@@ -1342,10 +1334,6 @@ export interface NextUnmatched {
   undefined?: Record<string, string>;
 }
 
-export interface NotificationDeleted {
-  path: string;
-}
-
 export interface NotificationItem {
   path: string;
   version: number;
@@ -1368,7 +1356,7 @@ export interface NotificationList {
 
 export interface OfferDocument {
   text: string;
-  kind: string;
+  kind: "filter" | "function" | "key" | "name" | "step" | "test" | "value";
   about: string;
 }
 
@@ -1775,10 +1763,6 @@ export interface RunningNow {
 export interface SaveView {
   q: string;
   columns?: string[];
-}
-
-export interface ScheduleDeleted {
-  path: string;
 }
 
 export interface ScheduleDocument {
@@ -2295,6 +2279,10 @@ export interface Tries {
   overrides?: Record<string, unknown>;
 }
 
+export interface TriggerDeleted {
+  path: string;
+}
+
 export interface UserDocument {
   name: string;
   roles: string[];
@@ -2519,13 +2507,13 @@ export interface Calls {
   "DELETE /api/access/users/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/auth/sessions": { query: {}; body: undefined; answer: SessionsEnded };
   "DELETE /api/auth/sessions/{session_id}": { path: { session_id: string }; query: {}; body: undefined; answer: SessionEnded };
-  "DELETE /api/consumers/{path}": { path: { path: string }; query: {}; body: undefined; answer: ConsumerDeleted };
+  "DELETE /api/consumers/{path}": { path: { path: string }; query: {}; body: undefined; answer: TriggerDeleted };
   "DELETE /api/credentials/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/executions/{execution_id}": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionDeleted };
   "DELETE /api/executions/{execution_id}/hold": { path: { execution_id: string }; query: {}; body: undefined; answer: Released };
-  "DELETE /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: HookDeleted };
-  "DELETE /api/notifications/{path}": { path: { path: string }; query: {}; body: undefined; answer: NotificationDeleted };
-  "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: ScheduleDeleted };
+  "DELETE /api/hooks/{path}": { path: { path: string }; query: {}; body: undefined; answer: TriggerDeleted };
+  "DELETE /api/notifications/{path}": { path: { path: string }; query: {}; body: undefined; answer: TriggerDeleted };
+  "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: TriggerDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/views/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
   "GET /api/access/audit": { query: { limit?: number }; body: undefined; answer: AuditLog };

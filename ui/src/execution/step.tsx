@@ -81,7 +81,7 @@ function Source({ content, step, playbook, version, isFailed }: { content: strin
       </pre>
       {end < last && (
         <button type="button" class="link" onClick={() => setWhole(true)}>
-          {last - end} more lines
+          {last - end} more {last - end === 1 ? "line" : "lines"}
         </button>
       )}
     </section>

@@ -1,7 +1,7 @@
 // Questions that must be answered before anything else: a native dialog, closed by Escape.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem } from "../api/client";
 import { Trouble } from "./notes";
 
@@ -14,7 +14,8 @@ export function showDialog(title: string, body: (close: () => void) => Component
 export function Dialogs() {
   const shown = open.value;
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before anything else is typed: what follows ⌘K is meant for what it opens.
+  useLayoutEffect(() => {
     const dialog = element.current;
     if (shown && dialog && !dialog.open) dialog.showModal();
   }, [shown]);

@@ -61,6 +61,24 @@ export function Command({ children }: { children: string }) {
   );
 }
 
+/** Whether it is in the clipboard now. Over plain HTTP, pages have no other way than an old command. */
+async function copy(text: string, beside: HTMLElement): Promise<boolean> {
+  if (navigator.clipboard)
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
+  const box = document.createElement("textarea");
+  box.value = text;
+  box.className = "hidden";
+  beside.after(box); // beside it: outside of an open dialog nothing can be selected
+  box.select();
+  const done = document.execCommand("copy");
+  box.remove();
+  beside.focus();
+  return done;
+}
+
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   return (
     <button
@@ -71,7 +89,9 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       onClick={(event) => {
         event.stopPropagation();
         event.preventDefault();
-        void navigator.clipboard?.writeText(text).then(() => tell("Copied."));
+        void copy(text, event.currentTarget).then((done) =>
+          done ? tell("Copied.") : tell("The browser did not let the page copy. Select the text and copy it by hand.", { failed: true }),
+        );
       }}
     >
       <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">

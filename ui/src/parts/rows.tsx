@@ -50,7 +50,7 @@ export function Rows({
     const top = cursor * height;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + 2 * height > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * height - element.clientHeight;
-  }, [cursor]);
+  }, [cursor, height]);
   const shown = [];
   for (let index = first; index < end; index++) shown.push(row(index));
   return (

@@ -264,7 +264,7 @@ function Audit() {
       {found.error && <Trouble problem={found.error} />}
       {entries && !entries.length && <Empty title={text ? "No entry matches." : "Nobody has changed anything yet, or looked at a secret."} />}
       {entries && entries.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Audit log">
+        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Audit log">
           <table>
             <thead><tr><th scope="col">when</th><th scope="col">who</th><th scope="col">what</th><th scope="col">of</th><th scope="col">details</th></tr></thead>
             <tbody>

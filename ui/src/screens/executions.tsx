@@ -3,13 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, may } from "../api/client";
 import { subscribe } from "../api/live";
 import type { ExecutionSummary } from "../api/types";
-import { useLoaded } from "../data";
+import { useLoaded, type Loaded } from "../data";
 import { useKeys } from "../keys";
 import { Histogram, Scatter, type Dot } from "../parts/charts";
 import { Ask, showDialog } from "../parts/dialog";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { QueryBar } from "../parts/querybar";
-import { Rows } from "../parts/rows";
+import { ROW, Rows } from "../parts/rows";
 import { isOver, Status } from "../parts/status";
 import { count, Took, When } from "../time";
 import { ask, asked, go, href, path } from "../url";
@@ -17,6 +17,9 @@ import { ask, asked, go, href, path } from "../url";
 const PAGE = 100;
 const LOADED_MAX = 5000;
 const REFRESH = 15_000;
+/** Where a row has no room for why it failed, that stands below: see `.execution-row` in style.css. */
+const NARROW = matchMedia("(max-width: 820px)");
+const ROW_NARROW = 46;
 
 interface Page {
   rows: ExecutionSummary[];
@@ -52,10 +55,49 @@ function useRows(query: string, fields: string[]) {
   return { rows, next, error: first.error, stale: first.stale, isOwn: first.isOwn, isKnown: first.value !== undefined, reload: first.reload };
 }
 
+/** Asked for again after news, but not for more than a tenth of the time: to count a million takes long. */
+function useCounted<T>(key: string, load: () => Promise<T>): Loaded<T> {
+  const took = useRef<number | undefined>(undefined);
+  const timed = async () => {
+    const begun = performance.now();
+    const found = await load();
+    took.current = performance.now() - begun;
+    return found;
+  };
+  const found = useLoaded(key, timed, REFRESH);
+  useEffect(() => {
+    let timer = 0;
+    const later = () => {
+      if (timer || took.current === undefined) return;
+      timer = window.setTimeout(() => {
+        timer = 0;
+        found.reload();
+      }, 9 * took.current);
+    };
+    const stop = subscribe("executions", later);
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, []);
+  return found;
+}
+
+function useNarrow(): boolean {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const look = () => setNarrow(NARROW.matches);
+    look();
+    NARROW.addEventListener("change", look);
+    return () => NARROW.removeEventListener("change", look);
+  }, []);
+  return narrow;
+}
+
 const BARS_MIN = 40;
 
 function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
-  const { value } = useLoaded(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }), 15_000);
+  const { value } = useCounted(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }));
   const dots: Dot[] = useMemo(
     () =>
       rows
@@ -104,7 +146,8 @@ export function Executions() {
   const query = asked("q");
   const fields = asked("columns").split(",").map((one) => one.trim()).filter(Boolean);
   const { rows, next, error, stale, isOwn, isKnown, reload } = useRows(query, fields);
-  const counted = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), 15_000);
+  const counted = useCounted(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }));
+  const narrow = useNarrow();
   const total = counted.value?.count;
   // Rows of the query before are shown until those of this one are there; keys do not act on them.
   const reached = isOwn ? rows : [];
@@ -173,7 +216,9 @@ export function Executions() {
       </div>
       {error && <div class="query"><Trouble problem={error} /></div>}
       {!error && <Charts query={query} rows={rows} />}
-      {isKnown && !rows.length && !error ? (
+      {error && !rows.length ? (
+        <div class="rows" />
+      ) : isKnown && !rows.length ? (
         query ? (
           <Empty title="No execution matches.">
             <p>
@@ -195,6 +240,7 @@ export function Executions() {
           label="Executions"
           cursor={at}
           onEnd={next}
+          height={narrow ? ROW_NARROW : ROW}
           head={
             <div role="row" class={`execution-row ${fields.length ? "more-columns" : ""} ${stale ? "stale" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined}>
               <span role="columnheader"><span class="hidden">Selected</span></span>

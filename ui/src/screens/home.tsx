@@ -12,12 +12,13 @@ const EVERY = 4000;
 
 function Entry({ one }: { one: ExecutionSummary }) {
   return (
-    <li>
+    <li class={one.error ? "why" : ""}>
       <Mark status={one.waits ? "waiting" : one.status} />
       <a href={href(path("executions", one.execution_id))}>{one.path}</a>
-      <span class="quiet cut" title={one.error ?? ""}>{one.error ? `${one.step ? `${one.step}: ` : ""}${one.error}` : one.current_steps.join(", ")}</span>
+      {!one.error && <span class="quiet cut">{one.current_steps.join(", ")}</span>}
       <span class="space" />
       {one.end_time ? <When at={one.end_time} /> : <Took from={one.start_time} />}
+      {one.error && <p class="quiet" title={one.error}>{one.step ? `${one.step}: ` : ""}{one.error}</p>}
     </li>
   );
 }

@@ -112,7 +112,7 @@ export function Hook({ name }: { name: string }) {
             </div>
           )}
           {one.deliveries.length > 0 && (
-            <div class="tablebox" tabIndex={0} role="group" aria-label="Deliveries">
+            <div class="tablebox cards" tabIndex={0} role="group" aria-label="Deliveries">
               <table>
                 <thead><tr><th scope="col">when</th><th scope="col">outcome</th><th scope="col">execution</th><th scope="col">reason</th></tr></thead>
                 <tbody>
@@ -202,7 +202,7 @@ export function Consumer({ name }: { name: string }) {
           </dl>
           <h2>What became of the last messages</h2>
           {!one.messages.length && <p class="quiet">None came yet.</p>}
-          <div class="tablebox" tabIndex={0} role="group" aria-label="Messages">
+          <div class="tablebox cards" tabIndex={0} role="group" aria-label="Messages">
             <table>
               <tbody>
                 {one.messages.map((message) => (

@@ -1,5 +1,7 @@
-"""What a page did not hear, or could not read, it looks at again: between its first look and the
-news lies a moment in which an execution may end. The tests make that moment long.
+"""Pages follow what runs, over one stream for all tabs of a browser.
+
+What a page did not hear, or could not read, it looks at again: between its first look and the news
+lies a moment in which an execution may end. Some tests make that moment long.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.ui.conftest import Stage, Tab
-from tests.ui.seed import start
+from tests.server.processes import Server
+from tests.ui.conftest import SECONDS, Stage, Tab, until
+from tests.ui.seed import register, start
 
 NEWS_ONLY = """
 const setEvery = window.setInterval;
@@ -52,6 +55,62 @@ def answered(stage: Stage, waiting: str) -> None:
     stage.server.ended(waiting)
 
 
+def test_the_page_survives_a_server_that_is_killed(browser, tmp_path):
+    server = Server(tmp_path, kind="dev")
+    try:
+        go_on = tmp_path / "go_on"
+        register(server, "ops/slow", HELD.replace("FILE", str(go_on)))
+        running = start(server, "ops/slow")
+        server.wait_for(running, "task.started")
+        tab = Tab(browser, server.url)
+        page = tab.go(f"/executions/{running}")
+        page.locator(".title .status", has_text="running").wait_for()
+        server.kill()
+        page.locator(".banner").wait_for()
+        go_on.touch()
+        server = Server(tmp_path, kind="dev", port=server.port)
+        page.locator(".title .status", has_text="done").wait_for()
+        tab.close()
+    finally:
+        server.end()
+
+
+HELD = """
+workflow:
+  - step: start
+    tool: { kind: shell, command: "until test -e FILE; do sleep 0.1; done" }
+"""
+
+
+def test_seven_tabs_follow_over_one_stream(browser, stage: Stage):
+    """A browser opens six connections to one server: seven streams would block all else."""
+    context = browser.new_context(viewport={"width": 800, "height": 600})
+    context.set_default_timeout(SECONDS)
+    running = [start(stage.server, "ops/slow") for _ in range(7)]
+    pages = []
+    reading: set[object] = set()
+    context.on("request", lambda one: "/api/stream" in one.url and reading.add(one))
+    context.on("requestfailed", lambda one: reading.discard(one))
+    context.on("requestfinished", lambda one: reading.discard(one))
+    for execution_id in running:
+        page = context.new_page()
+        page.goto(f"{stage.server.url}/executions/{execution_id}")
+        page.locator(".title .status", has_text="running").wait_for()
+        pages.append(page)
+    for execution_id in running:
+        stage.server.post(f"/api/executions/{execution_id}/cancel")
+    for page in pages:
+        page.locator(".title .status", has_text="cancelled").wait_for()
+    until(pages[0], lambda: len(reading) == 1)  # one lingers while the next begins
+    pages[0].close()  # the one that read for all
+    waiting = start(stage.server, "ops/slow")
+    pages[1].goto(f"{stage.server.url}/executions/{waiting}")
+    pages[1].locator(".title .status", has_text="running").wait_for()
+    stage.server.post(f"/api/executions/{waiting}/cancel")
+    pages[1].locator(".title .status", has_text="cancelled").wait_for()
+    context.close()
+
+
 @pytest.mark.parametrize("how", ["refused", "lost"])
 def test_what_could_not_be_read_is_asked_for_again(own_tab: Tab, stage: Stage, how: str):
     troubled: list[str] = []
@@ -82,8 +141,7 @@ def test_the_end_is_seen_although_the_stream_opened_before_it_followed(own_tab: 
     running = start(stage.server, "ops/slow")
     own_tab.go(f"/executions/{running}")
     says(page, "running")
-    while not page.evaluate("window.follows.length"):
-        page.wait_for_timeout(20)
+    until(page, lambda: page.evaluate("window.follows.length"))
     page.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
     stage.server.post(f"/api/executions/{running}/cancel")
     page.evaluate("for (const follow of window.follows) void follow().catch(() => undefined)")
@@ -109,8 +167,7 @@ def test_the_end_is_seen_although_another_tab_had_heard_of_it_before(own_tab: Ta
     other.on("response", lambda one: f"topics=execution%3A{running}" in one.url and read.append(""))
     own_tab.go(f"/executions/{running}")
     says(other, "running")
-    while not read:
-        other.wait_for_timeout(20)
+    until(other, lambda: read)
     other.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
     page = own_tab.context.new_page()
     page.add_init_script(NEWS_ONLY)
@@ -124,8 +181,7 @@ def test_the_end_is_seen_although_another_tab_had_heard_of_it_before(own_tab: Ta
 
     page.route("**/state", first_late)
     page.goto(f"{stage.server.url}/executions/{running}")
-    while not looks:
-        page.wait_for_timeout(20)
+    until(page, lambda: looks)
     with other.expect_request("**/state"):
         stage.server.post(f"/api/executions/{running}/cancel")
     [(route, answer)] = looks
@@ -149,8 +205,7 @@ def test_a_tab_that_comes_or_goes_makes_no_other_look_again(own_tab: Tab, stage:
         page.add_init_script(NEWS_ONLY)
         page.goto(f"{stage.server.url}/executions/{execution_id}")
         says(page, "running")
-        while not any(execution_id in url for url in opened):
-            page.wait_for_timeout(20)
+        until(page, lambda: any(execution_id in url for url in opened))
         page.wait_for_timeout(1000)  # whatever it does because the stream has opened, it did
         return page
 
@@ -207,8 +262,7 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
     own_tab.go(f"/executions/{waiting}")
     page.locator(".timeline .line", has_text="approve").wait_for()
     answered(stage, waiting)
-    while not late or len(old) == late[0][2]:
-        page.wait_for_timeout(20)
+    until(page, lambda: late and len(old) > late[0][2])
     [(route, answer, _)] = late
     is_told.append(True)
     route.fulfill(response=answer)
@@ -239,12 +293,10 @@ def test_a_late_count_of_forms_does_not_replace_a_newer_one(own_tab: Tab, stage:
     own_tab.go("/executions")
     page.locator(".badge").wait_for()
     answered(stage, waiting)
-    while counts[-1] == counts[0]:
-        page.wait_for_timeout(20)
+    until(page, lambda: counts[-1] != counts[0])
     badge = page.locator(".badge", has_text=str(counts[-1]))
     badge.wait_for()
-    while not late:
-        page.wait_for_timeout(20)
+    until(page, lambda: late)
     [(route, answer)] = late
     with page.expect_response("**/api/inbox?*"):
         route.fulfill(response=answer)

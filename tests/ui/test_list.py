@@ -1,0 +1,157 @@
+"""The list of executions in a real browser: found by query and keys, acted on together."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.ui.conftest import PHONE, Stage, Tab, until
+from tests.ui.seed import CAUSE, EDITED, SLOW, register, start
+
+
+def test_a_failure_is_one_click_from_the_list(tab: Tab, stage: Stage):
+    page = tab.go("/executions?q=status:failed")
+    page.get_by_role("link", name=f"…{stage.ids['failed'][-6:]}").click()
+
+    page.locator(".failure .message", has_text=CAUSE).wait_for()
+    tab.says("shop/orders v2, line 30")
+    page.locator(".attempts button", has_text="try 3").wait_for()
+
+
+def test_keys_open_no_row_of_the_query_before(tab: Tab):
+    page = tab.go("/executions")
+    tab.says("ops/invoice")
+    held: list[Any] = []
+    page.route("**/api/executions?q=*", lambda route: held.append(route))
+    page.keyboard.press("/")
+    page.keyboard.type("status:waiting path:ops/invoice")
+    page.keyboard.press("Enter")
+    until(page, lambda: held)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+
+    assert page.locator(".execution-row .status", has_text="failed").count(), "rows of before"
+    assert page.evaluate("location.pathname") == "/executions"
+    page.unroute("**/api/executions?q=*")  # What was held goes on.
+    tab.says("1 hit")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    tab.says("waits for approval.received")
+
+
+def test_the_list_is_walked_by_keys_and_its_query_stands_in_the_address(tab: Tab):
+    page = tab.go("/executions")
+    tab.says("ops/invoice")
+    page.keyboard.press("/")
+    page.keyboard.type("path:ops/invoice status:wai")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/executions?q=path%3Aops%2Finvoice+status%3Awaiting")
+    tab.says("1 hit")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/executions/*")
+    tab.says("waits for approval.received")
+    page.go_back()
+    page.wait_for_url("**/executions?q=path%3Aops%2Finvoice+status%3Awaiting")
+    tab.says("1 hit")
+
+
+def test_columns_show_fields_of_the_workload_and_many_are_run_again(tab: Tab, stage: Stage):
+    register(stage.server, "ops/again", EDITED)
+    for total in (11, 12):
+        stage.server.ended(start(stage.server, "ops/again", total=total))
+    page = tab.go("/executions?q=path:ops/again")
+    tab.says("2 hits")
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Fields of the workload").fill("total")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("columnheader", name="total").wait_for()
+    page.get_by_role("cell", name="12", exact=True).wait_for()
+    for _ in range(2):
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+    tab.says("2 selected")
+    page.get_by_role("button", name="rerun", exact=True).click()
+    page.get_by_role("button", name="rerun 2").click()
+    tab.says("4 hits")
+
+
+def test_all_that_match_are_cancelled_after_it_was_said_how_many(tab: Tab, stage: Stage):
+    register(stage.server, "ops/many", SLOW)
+    for _ in range(3):
+        start(stage.server, "ops/many")
+    page = tab.go("/executions?q=path:ops/many")
+    tab.says("3 hits")
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="all 3 that match").click()
+    page.get_by_role("button", name="cancel", exact=True).click()
+    tab.says("3 chosen; for 3 of them it makes sense")
+    page.get_by_role("button", name="cancel 3").click()
+    tab.says("cancel: 3 of 3.")
+    page.locator(".execution-row .status", has_text="cancelled").nth(2).wait_for()
+
+
+NEVER_BY_ITSELF = """
+const wait = window.setTimeout;
+window.setTimeout = (run, after = 0, ...more) => (after < 10_000 ? wait(run, after, ...more) : 0);
+"""
+"""The list also looks every fifteen seconds without having heard anything. Not here."""
+
+
+def test_hits_and_bars_are_counted_again_when_something_happens(browser, stage: Stage):
+    register(stage.server, "ops/counted", EDITED)
+    stage.server.ended(start(stage.server, "ops/counted"))
+    tab = Tab(browser, stage.server.url)
+    tab.page.add_init_script(NEVER_BY_ITSELF)
+    page = tab.go("/executions?q=path:ops/counted")
+    tab.says("1 hit")
+    for _ in range(2):
+        start(stage.server, "ops/counted")
+    tab.says("3 hits")
+    tab.says("3 by time")
+    expect(page.locator(".execution-row .id")).to_have_count(3)
+    tab.close()
+
+
+def test_a_phone_shows_why_one_failed_below_each_row(tab: Tab, stage: Stage):
+    tab.page.set_viewport_size(PHONE)
+    page = tab.go("/executions?q=path:shop/orders status:failed")
+    row = page.locator(".execution-row", has_text=f"…{stage.ids['failed'][-6:]}")
+    why = row.get_by_text(CAUSE).bounding_box()
+    status = row.locator(".status").bounding_box()
+    whole = row.bounding_box()
+    assert status["y"] + status["height"] <= why["y"]
+    assert why["y"] + why["height"] <= whole["y"] + whole["height"]
+    assert why["x"] + why["width"] <= PHONE["width"]
+    tops = page.locator(".rows-shown .execution-row").evaluate_all(
+        "(rows) => rows.map((row) => row.getBoundingClientRect().top)"
+    )
+    page.get_by_role("checkbox").first.wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/executions/*")
+    assert all(b - a == whole["height"] for a, b in itertools.pairwise(tops)), "one height"
+
+
+def test_a_query_with_a_mistake_has_no_table(tab: Tab):
+    tab.expected = ("400",)
+    page = tab.go("/executions?q=took:abc")
+    tab.says('takes >5m or <30s, not "abc"')
+    tab.settle()
+    assert page.get_by_role("columnheader").count() == 0
+
+
+def test_a_view_is_kept_on_the_server(tab: Tab):
+    page = tab.go("/executions?q=status:failed path:shop/*")
+    page.get_by_label("Saved views").select_option("+")
+    page.get_by_label("Name").fill("on-call")
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("option", name="on-call", exact=True).wait_for(state="attached")
+    tab.load("/executions")
+    page.get_by_label("Saved views").select_option("on-call")
+    page.wait_for_url("**q=status%3Afailed**")

@@ -1,0 +1,140 @@
+"""People in a real browser: who they are, what they are offered, and what they may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.examples.system import temporary_folder
+from tests.server.processes import Server, serving
+from tests.ui.conftest import Tab
+from tests.ui.seed import SHORT, register, start
+
+
+def test_credentials_users_and_tokens_are_made_and_taken_away(browser, tmp_path):
+    with serving(tmp_path) as server:
+        tab = Tab(browser, server.url)
+        page = tab.go("/admin?part=credentials")
+        page.get_by_role("button", name="New or replace").click()
+        page.get_by_label("Name").fill("warehouse")
+        page.get_by_label("Data").fill('{"password": "canary-of-the-dom"}')
+        page.get_by_role("button", name="Keep").click()
+        page.get_by_role("cell", name="warehouse").wait_for()
+        page.get_by_role("tab", name="tokens").click()
+        page.get_by_role("button", name="New", exact=True).click()
+        page.get_by_label("Name").fill("robot")
+        page.get_by_label("admin").check()
+        page.get_by_label("Roles of your own").fill("finance, on-call")
+        page.get_by_role("button", name="Create").click()
+        tab.says("robot, shown only now:")
+        server.token = page.locator("dialog .command code").inner_text()
+        made = server.get("/api/access/tokens")["tokens"]
+        assert made[0]["roles"] == ["admin", "finance", "on-call"]
+        tab.close()  # with a token somebody is known, and nobody may look any more
+
+        tab = Tab(browser, server.url)
+        page = tab.go("/")
+        page.get_by_role("button", name="Sign in").wait_for()
+        assert "canary" not in page.content()
+        tab.close()
+
+
+PEOPLE = {
+    "ann": ["admin"],
+    "vic": ["viewer"],
+    "fay": ["operator", "finance"],
+    "oli": ["operator"],
+}
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One that has users; tests ask it as ann."""
+    with temporary_folder() as folder, serving(folder) as found:
+        for name, roles in PEOPLE.items():
+            body = {"name": name, "password": PASSWORD, "roles": roles}
+            found.post("/api/access/users", body)
+            if found.token is None:
+                login = {"user": name, "password": PASSWORD}
+                found.token = found.post("/api/auth/login", login)["token"]
+        yield found
+
+
+def test_people_sign_in_and_are_offered_what_they_may_do(browser, server: Server):
+    register(server, "ops/slow", SHORT)
+    tab = Tab(browser, server.url)
+    page = tab.go("/playbooks/ops/slow")
+    for name, offered in (("ann", 1), ("vic", 0)):
+        page.get_by_label("Name").fill(name)
+        page.get_by_label("Password").fill("wrong one")
+        page.get_by_role("button", name="Sign in").click()
+        tab.says("the name or the password is wrong")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="ops/slow").wait_for()
+        tab.settle()
+        expect(page.get_by_role("button", name="Start", exact=True)).to_have_count(offered)
+        page.get_by_role("button", name=name, exact=True).click()
+        page.get_by_role("button", name="Sign in").wait_for()
+        tab.go("/playbooks/ops/slow")
+    assert all("401" in one for one in tab.troubles)
+    tab.close()
+
+
+def signed_in(tab: Tab, path: str, name: str) -> None:
+    page = tab.go(path)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=name, exact=True).wait_for()
+
+
+PAYMENT = """
+workflow:
+  - step: start
+    spec:
+      eval_mode: on_event
+      form:
+        role: finance
+        fields: [{ name: approved, type: boolean, label: "Pay it?" }]
+    case:
+      - when: "{{ event.name == 'approval.received' }}"
+        then: { result: { value: 1 } }
+"""
+
+
+def test_a_form_is_shown_to_the_role_that_may_answer_it(browser, server: Server):
+    register(server, "ops/payment", PAYMENT)
+    waiting = start(server, "ops/payment")
+    server.wait_for(waiting, "step.waiting")
+
+    tab = Tab(browser, server.url)
+    signed_in(tab, "/inbox", "oli")
+    tab.says("No form waits for you.")
+    tab.settle()
+    assert tab.page.locator(".badge").count() == 0
+    tab.page.get_by_role("tab", name="all").click()
+    tab.says("Pay it?")
+    tab.says("for the role finance")
+    assert tab.page.get_by_role("button", name="Answer").count() == 0
+    tab.go(f"/executions/{waiting}?step=start")
+    tab.says("for the role finance")
+    tab.settle()
+    assert tab.page.get_by_role("button", name="Answer", exact=True).count() == 0
+    tab.close()
+
+    tab = Tab(browser, server.url)
+    signed_in(tab, "/inbox", "fay")
+    expect(tab.page.locator(".badge")).to_have_text("1")
+    tab.page.get_by_role("button", name="Answer").click()
+    tab.page.get_by_role("dialog").get_by_label("No").check()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Answer").click()
+    tab.says("No form waits for you.")
+    tab.page.locator(".badge").wait_for(state="detached")
+    tab.close()
+    answered = server.wait_for(waiting, "approval.received")
+    assert "fay" in str(answered)
+    assert answered["payload"]["data"] == {"approved": False}

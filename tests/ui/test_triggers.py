@@ -1,0 +1,120 @@
+"""Schedules, hooks, consumers and notifications in a real browser."""
+
+from __future__ import annotations
+
+from tests.ui.conftest import PHONE, Stage, Tab, until
+from tests.ui.seed import CONSUMER, HOOK, NIGHTLY, NOTIFICATION
+
+
+def noted(tab: Tab, stage: Stage, path: str, *outcomes: str) -> None:
+    """Wait until that is known of deliveries: senders do not wait for it, and pages look rarely."""
+
+    def is_there() -> bool:
+        found = stage.server.get(f"/api/hooks/{path}", deliveries=100)["deliveries"]
+        return {one["outcome"] for one in found} >= set(outcomes)
+
+    until(tab.page, is_there)
+
+
+def test_hooks_are_listed_with_what_keeps_them_from_working(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": HOOK})
+    stage.server.ask("POST", "/hooks/shop/paid", {"id": 1})
+    noted(tab, stage, "shop/paid", "refused")
+    page = tab.go("/schedules?kind=hooks")
+    tab.says("takes nothing: no credential shop_secret")
+    page.get_by_role("link", name="shop/paid").click()
+    tab.says(f"{stage.server.url}/hooks/shop/paid")
+    page.get_by_role("cell", name="refused").first.wait_for()
+    tab.says("not genuine")
+
+
+def test_deliveries_are_listed_with_what_became_of_them(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": OPEN_HOOK})
+    page = tab.go("/schedules/shop/opened?kind=hooks")
+    tab.says("Nobody has called yet.")
+    for number, action in (("1", "opened"), ("1", "opened"), ("2", "closed")):
+        stage.server.ask("POST", "/hooks/shop/opened", {"action": action}, n=number)
+    outcomes = ("started", "repeated", "ignored")
+    noted(tab, stage, "shop/opened", *outcomes)
+    tab.load("/schedules/shop/opened?kind=hooks")
+    for outcome in outcomes:
+        page.get_by_role("cell", name=outcome, exact=True).wait_for()
+    tab.says("filtered: `when` does not hold")
+    page.get_by_role("row", name="repeated").get_by_role("link").click()
+    page.wait_for_url("**/executions/*")
+
+
+def test_a_phone_shows_why_a_delivery_was_refused(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": HOOK})
+    stage.server.ask("POST", "/hooks/shop/paid", {"id": 1})
+    noted(tab, stage, "shop/paid", "refused")
+    tab.page.set_viewport_size(PHONE)
+    page = tab.go("/schedules/shop/paid?kind=hooks")
+    why = page.get_by_text("not genuine").first.bounding_box()
+    assert why["x"] + why["width"] <= PHONE["width"]
+
+
+OPEN_HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: { name: opened, path: shop/opened }
+spec:
+  verify: none
+  id: "{{ hook.query.n }}"
+  when: "{{ hook.body.action == 'opened' }}"
+  target: { playbook: shop/orders, workload: { orders: 1 } }
+"""
+
+
+def test_consumers_and_notifications_are_listed_and_paused(tab: Tab, stage: Stage):
+    for text in (CONSUMER, NOTIFICATION):
+        stage.server.post("/api/catalog/register", {"content": text})
+    page = tab.go("/schedules?kind=consumers")
+    page.get_by_role("link", name="shop/files_in").click()
+    tab.says("What became of the last messages")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Note").fill("the disk moves")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("the disk moves")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page = tab.go("/schedules?kind=notifications")
+    tab.says("failed, late")
+    page.get_by_role("button", name="pause").click()
+    page.get_by_label("Note").fill("quiet tonight")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("quiet tonight")
+    for path in ("consumers/shop/files_in", "notifications/ops/failures"):
+        assert stage.server.ask("DELETE", f"/api/{path}").status == 200
+
+
+def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": NIGHTLY})
+    page = tab.go("/schedules")
+    page.get_by_role("link", name="shop/nightly").click()
+    tab.says("30 4 * * *")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Note").fill("the shop moves")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    tab.says("the shop moves")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+
+
+def test_a_schedule_is_run_now_and_backfilled_after_a_preview(tab: Tab, stage: Stage):
+    nightly = NIGHTLY.replace("shop/nightly", "shop/hourly").replace("30 4 * * *", "30 * * * *")
+    stage.server.post("/api/catalog/register", {"content": nightly})
+    page = tab.go("/schedules/shop/hourly")
+    page.get_by_role("button", name="Backfill").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("From").fill("2026-01-01T00:00")
+    dialog.get_by_label("To").fill("2026-01-01T03:00")
+    dialog.get_by_role("button", name="Preview").click()
+    dialog.get_by_text("3 times, from 2026-").wait_for()
+    dialog.get_by_role("button", name="Start 3").click()
+    tab.says("3 times are started.")
+    page.get_by_role("cell", name="backfill").first.wait_for()
+    page.get_by_role("button", name="Run now").click()
+    page.wait_for_url("**/executions/*")
+    page.locator(".title .status", has_text="done").wait_for()
+    assert stage.server.ask("DELETE", "/api/schedules/shop/hourly").status == 200
