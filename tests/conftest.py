@@ -16,15 +16,18 @@ import pytest
 from hypothesis import strategies
 
 from noetl.wiring import look_rarely_for_cycles
+from tests.forked import make_once
 from tests.servers import empty_database, postgres_running, unused_database, url_of
 from tests.tools.services import nats_server
 
 pytest_plugins = ["tests.processes"]
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    *("ui", "faults", "server", "tools", "documents", "cli", "control", "field", "dsl"),
-    *("simulation", "store", "templates", "."),
+    *("ui", "documents", "faults", "simulation", "server", "templates", "tools", "field"),
+    *("control", "cli", "worker", "behaviour", "examples", "engine", "."),
 )
+"""Folders with files that take long, those that wait among those that compute; then the others,
+whose files are short."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 OF_RUN = "noetl-run-"
@@ -76,6 +79,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.processes > 1:
         # Once for all of them: the first text on a new machine makes Hypothesis try each character.
         strategies.text().validate()
+        make_once()
     gc.enable()
     gc.collect()
     gc.freeze()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from hypothesis import settings
 
 IS_LONG = os.environ.get("EFFORT") == "long"
 TIMES = 10 if IS_LONG else 1
 
 
-def generated(examples: int) -> settings:
-    """So many examples, however long each of them takes."""
-    return settings(
-        max_examples=examples * TIMES, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+def generated(examples: int, long: int | None = None) -> settings:
+    """So many examples, however long each of them takes; `long` of them in `make test-long`."""
+    # Half a second for whoever asks only how much to try.
+    from hypothesis import HealthCheck, settings
+
+    count = long if IS_LONG and long is not None else examples * TIMES
+    return settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def later(cases: Iterable[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 
 import noetl
 from noetl.api.routes.executions import WHY, WhichWhy
-from noetl.errors import Unreachable
+from noetl.errors import BadSetting, Unreachable
 from noetl.model.retrospect import StepWhyDocument
 from tests.stopwatch import PATIENCE
 
@@ -189,3 +189,17 @@ def test_a_tool_may_not_take_the_name_of_another(tmp_path):
 
     with pytest.raises(noetl.NoetlError, match='kind "http", which exists already'):
         asyncio.run(work())
+
+
+def test_a_program_that_names_a_database_of_another_kind_is_told_and_no_file_is_made(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    async def work() -> None:
+        async with noetl.embedded("mysql://user@host/orders"):
+            raise AssertionError("it was opened")
+
+    with pytest.raises(BadSetting, match="SQLite or PostgreSQL, not mysql"):
+        asyncio.run(work())
+    assert list(tmp_path.iterdir()) == []

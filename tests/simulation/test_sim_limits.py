@@ -119,7 +119,7 @@ def check(seed: int) -> None:
             assert (state.status, state.result) == ("COMPLETED", KEYS[execution_id]), state.failure
 
 
-@pytest.mark.parametrize("seed", [*range(5), *later(range(5, 12))])
+@pytest.mark.parametrize("seed", [0, 1, *later(range(2, 12))])
 def test_limits_hold_and_no_slot_is_lost_whatever_breaks_between_servers(seed: int) -> None:
     check(seed)
 

@@ -109,7 +109,7 @@ def check_mixed(seed: int) -> None:
         assert (state.status, state.result) == ("COMPLETED", EXPECTED), state.failure
 
 
-@pytest.mark.parametrize("seed", [*range(10), 20])
+@pytest.mark.parametrize("seed", [0, 5, 7, 20, *later([1, 2, 3, 4, 6, 8, 9])])
 def test_everything_ends_right_whatever_breaks_between_servers(seed: int) -> None:
     """5, 7 and 20 found leases of ended commands that a server kept for ever."""
     check_mixed(seed)
@@ -134,7 +134,7 @@ def check_family(seed: int) -> None:
         assert (state.status, state.result) == ("COMPLETED", 60), state.failure
 
 
-@pytest.mark.parametrize("seed", [*range(6), 13, 14, 17, 22])
+@pytest.mark.parametrize("seed", [0, 13, 14, 17, 22, *later(range(1, 6))])
 def test_parents_hear_of_their_children_whichever_server_decides(seed: int) -> None:
     """13 and 17 found parents that waited for ever; 14 and 22 leases kept for ever."""
     check_family(seed)
@@ -165,7 +165,7 @@ def check_told(seed: int) -> None:
         assert (state.status, state.result) == ("COMPLETED", ITEMS), state.failure
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 2, *later(range(3, 8))])
 def test_what_is_said_to_any_server_counts_once_and_in_order(seed: int) -> None:
     check_told(seed)
 
@@ -195,7 +195,7 @@ def check_healthy(seed: int) -> None:
     simulate(healthy_story, seed, servers=servers_for(seed))
 
 
-@pytest.mark.parametrize("seed", [*range(10), *later(range(10, 16))])
+@pytest.mark.parametrize("seed", [1, 4, 5, 6, 7, 9, *later([0, 2, 3, 8, *range(10, 16)])])
 def test_law_4_no_valid_report_is_refused_whatever_becomes_of_the_news(seed: int) -> None:
     """1, 4, 5, 6, 7 and 9 found effects that were repeated after such a refusal."""
     check_healthy(seed)
@@ -228,7 +228,7 @@ def check_orphaned(seed: int) -> None:
     simulate(orphaned_story, seed, servers=servers_for(seed))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 2, 3, 6, 7, 9, 10, 11, *later([1, 4, 5, 8])])
 def test_law_7_timers_fire_at_a_server_that_heard_nothing_and_is_left_alone(seed: int) -> None:
     """0, 2, 3, 6 and 9 found timers that never fired; 7, 10 and 11 leases kept for ever."""
     check_orphaned(seed)

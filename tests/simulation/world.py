@@ -41,7 +41,6 @@ from noetl.store.catalog import CatalogEntry
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.base import Tool, ToolConfig, ToolContext
-from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.registry import tool_of, tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
@@ -412,7 +411,7 @@ class World:
         worker = Worker(
             Network(self),
             self.tools,
-            ToolResources(SandboxPool),
+            ToolResources(),
             worker_id=name,
             slots=4,
             renew_every=3.0,
