@@ -23,6 +23,14 @@ kind: Playbook
 metadata: {name: hello, path: tests/hello}
 workflow: [{step: start, tool: {kind: noop, result: hello}}]
 """
+VARIABLES = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: tests/hello}
+workflow:
+  - {step: start, tool: {kind: noop, result: {id: 7}}, vars: {user: "{{ result }}"}, next: end}
+  - {step: end, tool: {kind: noop, result: "{{ vars.user.id }}"}}
+"""
 
 
 def noetl(
@@ -75,6 +83,43 @@ def test_a_database_is_made_used_checked_and_its_damage_named(url: str, tmp_path
     bad = noetl(tmp_path, "db", "check", "--db", url)
     assert bad.returncode == 1
     assert "or one before it" in bad.stdout
+
+
+def run_sql(url: str, statement: str) -> list[tuple[str, ...]]:
+    """The rows of a statement, which names the table of variables as VARIABLES."""
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
+            rows = file.execute(statement.replace("VARIABLES", "noetl_transient")).fetchall()
+        file.close()
+        return rows
+    with psycopg.connect(url) as database:
+        cursor = database.execute(statement.replace("VARIABLES", "noetl.transient"))
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_the_variables_that_a_rerun_takes_over_are_no_damage(url: str, tmp_path: Path):
+    (tmp_path / "hello.yaml").write_text(VARIABLES)
+    noetl(tmp_path, "run", "hello.yaml", "--db", url)
+    [(first,)] = run_sql(url, "SELECT execution_id FROM VARIABLES")
+    again = noetl(tmp_path, "executions", "rerun", first, "--from", "end", "--db", url)
+    assert again.returncode == 0, again.stderr
+
+    checked = noetl(tmp_path, "db", "check", "--db", url)
+    rows = run_sql(url, "SELECT execution_id, name FROM VARIABLES")
+    # As earlier versions left it.
+    run_sql(url, f"DELETE FROM VARIABLES WHERE execution_id <> '{first}'")
+    of_earlier = noetl(tmp_path, "db", "check", "--db", url)
+    run_sql(url, "DELETE FROM VARIABLES")
+    lost = noetl(tmp_path, "db", "check", "--db", url)
+
+    assert (checked.returncode, checked.stdout) == (0, "")
+    assert [name for _, name in rows] == ["user", "user"]
+    assert len({execution_id for execution_id, _ in rows}) == 2
+    assert (of_earlier.returncode, of_earlier.stdout) == (0, "")
+    assert (lost.returncode, lost.stdout) == (
+        1,
+        f"Of execution {first}, variable user is missing\n",
+    )
 
 
 def forbid(folder: Path) -> list[str]:

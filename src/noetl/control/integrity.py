@@ -17,6 +17,7 @@ from noetl.control.records import matching
 from noetl.errors import Corrupted
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
+from noetl.model.net import Values
 from noetl.model.state import ExecutionState
 from noetl.store.base import Store
 from noetl.store.records import Summary
@@ -66,12 +67,17 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
         digests.add(state.digest)
         has_key = loaded.snapshot is None
         key = key_of(loaded) if has_key else stored.idempotency_key
+        if state.vars.keys() - variables.keys() and await _is_fork(store, execution_id):
+            # Earlier versions wrote no rows for the variables that a fork or rerun took over.
+            expected = {name: state.vars[name] for name in state.vars if name in variables}
+        else:
+            expected = state.vars
         open_commands = {command.command_id for command, _, _ in commands}
         found = [
             *_row_problems(stored, summary_of(execution_id, state, key)),
             *_timer_problems(timers, state),
             *_differing("command", open_commands, set(state.holders)),
-            *_variable_problems(variables, state),
+            *_variable_problems(variables, expected),
         ]
         return [f"Of execution {execution_id}, {problem}" for problem in found]
     return []
@@ -103,10 +109,14 @@ def _timer_problems(stored: dict[str, float], state: ExecutionState) -> Iterator
             yield f"timer {timer_id} fires at another time than the log says"
 
 
-def _variable_problems(stored: dict[str, bytes], state: ExecutionState) -> Iterator[str]:
-    yield from _differing("variable", set(stored), set(state.vars))
-    for name in sorted(stored.keys() & state.vars.keys()):
-        if msgspec.json.decode(stored[name]) != msgspec.json.decode(refs.encode(state.vars[name])):
+async def _is_fork(store: Store, execution_id: ExecutionId) -> bool:
+    return bool(await store.log.events(execution_id, types=("playbook.forked",), limit=1))
+
+
+def _variable_problems(stored: dict[str, bytes], logged: Values) -> Iterator[str]:
+    yield from _differing("variable", set(stored), set(logged))
+    for name in sorted(stored.keys() & logged.keys()):
+        if msgspec.json.decode(stored[name]) != msgspec.json.decode(refs.encode(logged[name])):
             yield f"variable {name} has another value than the log says"
 
 

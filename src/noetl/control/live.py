@@ -28,6 +28,7 @@ from noetl.model.events import (
     ApprovalReceived,
     Event,
     ExecutionCancelled,
+    ExecutionForked,
     ExecutionPaused,
     ExecutionRequested,
     ExecutionResumed,
@@ -60,6 +61,8 @@ ACTS = frozenset(
     ]
 )
 """Facts of actions from outside. Each names its actor."""
+_NOTED = ACTS | {ExecutionForked}
+"""Facts of which more is stored than the fact: a line of the audit log, or variables."""
 AUDITED_MAX = 500
 """Characters of a reason, or of names, that the audit log has."""
 
@@ -146,15 +149,17 @@ class Live:
         """Add the facts of a decision to the write that will store them."""
         # Between the brackets: several decisions become one array.
         write.events.append(Facts(len(facts), encode(facts)[1:-1]))
-        if not ACTS.isdisjoint(map(type, facts)):
-            self._note_acts(write, facts)
+        if not _NOTED.isdisjoint(map(type, facts)):
+            self._note(write, facts)
 
-    def _note_acts(self, write: Write, facts: tuple[Event, ...]) -> None:
+    def _note(self, write: Write, facts: tuple[Event, ...]) -> None:
         """Write actions from outside to the audit log, and variables to their table."""
         for fact in facts:
-            if type(fact) not in ACTS:
+            if type(fact) not in _NOTED:
                 continue
-            if type(fact) is VarsSet:
+            if type(fact) is ExecutionForked:
+                write.vars |= {name: refs.encode(value) for name, value in self.state.vars.items()}
+            elif type(fact) is VarsSet:
                 write.vars |= {name: refs.encode(value) for name, value in fact.values.items()}
                 write.vars |= dict.fromkeys(fact.removed)
             entry = audit_entry(self.execution_id, fact)
