@@ -202,11 +202,29 @@ def test_a_key_of_one_request_is_not_taken_for_another(dev):
         ({"path": "tried/slow"}, "path"),
         ({"version": newer["version"]}, "version"),
         ({"parent_execution_id": started}, "parent"),
+        ({"labels": {"team": "shop"}}, "labels"),
     ]:
         refused = start(**changed)
         assert (refused.status, refused.code) == (422, "idempotency_key_reused"), changed
         assert word in message(refused)
         assert started in message(refused)
+
+
+def test_a_key_knows_the_labels_of_the_request_and_of_the_playbook(dev):
+    labelled = HELLO.replace("path: tried/hello", "path: tried/labelled, labels: {team: ops}")
+    dev.post("/api/catalog/register", {"content": labelled})
+    headers = {"Idempotency-Key": f"key-{uuid.uuid4()}"}
+
+    def start(labels: dict[str, str]) -> Any:
+        body = {"path": "tried/labelled", "workload": {"name": "a", "n": 1}, "labels": labels}
+        return dev.ask("POST", "/api/execute", body, headers=headers)
+
+    started = start({"order": "A-17"}).json["execution_id"]
+
+    assert start({"order": "A-17"}).json["execution_id"] == started
+    assert start({"order": "A-17", "team": "ops"}).json["execution_id"] == started
+    assert start({"order": "A-18"}).code == "idempotency_key_reused"
+    assert start({}).code == "idempotency_key_reused"
 
 
 @pytest.mark.parametrize(("cascade", "count"), [(True, 3), (False, 1)])

@@ -91,9 +91,10 @@ class _Asked(NamedTuple):
     digest: str | None
     payload: dict[str, Any]
     parent: ExecutionId | None
+    labels: dict[str, str]
 
 
-_WORDS = ("path", "version", "workload", "parent")
+_WORDS = ("path", "version", "workload", "parent", "labels")
 
 
 class Executions:
@@ -138,7 +139,7 @@ class Executions:
         """
         if wrong := label_rules.problems(labels or {}):
             raise BadRequest(" ".join(wrong))
-        asked = _Asked(path, None if is_newest else digest, payload, parent)
+        asked = _Asked(path, None if is_newest else digest, payload, parent, labels or {})
         if key is not None:
             known = await self._store.records.by_key(key)
             if known is not None and trigger is not None:
@@ -192,8 +193,10 @@ class Executions:
     async def _same(self, known: Summary, key: str, asked: _Asked) -> ExecutionId:
         """The execution that was started under the key, if it is what is asked for now."""
         state = await self._orchestrator.last_known(known.execution_id)
+        program = await self._orchestrator.programs.by_digest(known.digest)
         digest = None if asked.digest is None else known.digest
-        before = _Asked(known.path, digest, state.payload, known.parent_execution_id)
+        before = _Asked(known.path, digest, state.payload, known.parent_execution_id, state.labels)
+        asked = asked._replace(labels=label_rules.combined(program.labels, asked.labels))
         if before != asked:
             pairs = zip(_WORDS, before, asked, strict=True)
             others = ", ".join(word for word, one, other in pairs if one != other)
