@@ -13,8 +13,9 @@ import pytest
 
 from noetl.tools.duckdb import extensions
 from noetl.tools.rules import Rules
+from noetl.tools.sql.duckdb import OPENS
 from tests.effort import later
-from tests.tools.running import beside, failure, on_bench, ran
+from tests.tools.running import beside, failure, held, on_bench, ran
 
 ATTACHED_ONLY = {
     *("sqlite_query", "postgres_query", "postgres_execute", "postgres_configure_pool"),
@@ -210,6 +211,32 @@ def test_s14_a_macro_is_refused_where_another_task_has_loaded_its_extension(plac
     assert "canary" not in repr(refused)
 
 
+def test_s14_a_transfer_uses_no_extension_that_another_task_has_loaded(places, evil):
+    database = evil(places / "mine.duckdb", macro(places / "secret.db"))
+    empty = str(places / "empty.duckdb")
+    extended = {"database": empty, "extensions": ["sqlite"], "commands": ["SELECT 1"]}
+    scan = f"FROM sqlite_scan('{places / 'secret.db'}', 't')"
+    target = {"kind": "file", "path": str(places / "out.csv")}
+
+    async def copied(bench, source):
+        return await bench.run("transfer", {"source": source, "target": target})
+
+    async def tasks(bench):
+        async with held(bench, places, extended) as task:
+            refused = await copied(bench, {"kind": "duckdb", "database": empty, "command": scan})
+        alone = await copied(
+            bench, {"kind": "duckdb", "database": database, "command": "FROM evil()"}
+        )
+        return await task, refused, alone
+
+    done, refused, alone = on_bench(tasks)
+
+    assert done.is_ok, done
+    assert "may not use sqlite_scan" in failure(refused)[1]
+    assert not alone.is_ok
+    assert not (places / "out.csv").exists()
+
+
 def test_s09_a_database_that_is_imported_leads_nowhere(places):
     dump = places / "root" / "dump"
     dump.mkdir()
@@ -229,4 +256,4 @@ def test_every_function_of_the_extensions_that_opens_something_is_known():
             extensions.load(connection, extension)
         brought = {name for (name,) in set(connection.execute(listed).fetchall()) - before}
 
-    assert {name for name in brought if not extensions.OPENS.fullmatch(name)} == ATTACHED_ONLY
+    assert {name for name in brought if not OPENS.fullmatch(name)} == ATTACHED_ONLY

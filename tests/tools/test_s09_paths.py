@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import sqlite3
@@ -13,9 +14,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from noetl.model.outcome import Outcome
 from noetl.tools.registry import BUILT_IN, tools
 from noetl.tools.rules import Rules
-from tests.tools.running import failure, ran
+from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.test_shapes import help_of, structs_of
 
 INSIDE = "what-nobody-may-read"
@@ -248,3 +250,94 @@ def test_s09_the_same_setting_may_name_a_file_below_it(
     outcome = ran(kind, filled(config, words), settings={"rules": rules})
 
     assert outcome.error is None or outcome.error.kind != "auth", outcome
+
+
+# --- SQL of a transfer --------------------------------------------------------------------------
+
+
+def transferred(config: dict[str, Any], root: Path) -> Any:
+    return ran("transfer", config, settings={"rules": Rules(file_root=str(root))})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"command": "SELECT * FROM read_text('FILE')"},
+        {"command": "SELECT * FROM 'FILE'"},
+        {"table": '"FILE"'},
+        {"table": "stored"},
+        {"command": "SELECT * FROM made()"},
+    ],
+    ids=["function", "name", "table", "view", "macro"],
+)
+def test_s09_sql_of_a_transfer_from_duckdb_reads_no_other_file(source, tmp_path):
+    place = Place(tmp_path)
+    file = place.fill("Sql.rows")
+    with closing(duckdb.connect(str(place.root / "in.duckdb"))) as db:
+        db.execute(f"CREATE VIEW stored AS FROM read_csv('{file}')")
+        db.execute(f"CREATE MACRO made() AS TABLE FROM read_csv('{file}')")
+    end = {"kind": "duckdb", "database": str(place.root / "in.duckdb")}
+    config = {"source": {**end, **source}, "target": OUT}
+
+    outcome = transferred(filled(config, {"FILE": file, "ROOT": place.root}), place.root)
+
+    assert failure(outcome)[0] == "auth"
+    assert INSIDE.encode() not in b"".join(contents(place.root).values())
+
+
+@pytest.mark.parametrize("command", ["VACUUM INTO 'FILE'", "ATTACH 'FILE' AS x"])
+def test_s09_sql_of_a_transfer_from_sqlite_opens_no_other_file(command, tmp_path):
+    place = Place(tmp_path)
+    with closing(sqlite3.connect(place.root / "in.db")) as db:
+        db.execute("CREATE TABLE t (n)")
+    source = {"kind": "sqlite", "database": str(place.root / "in.db"), "command": command}
+    words = {"FILE": place.outside / "made", "ROOT": place.root}
+
+    outcome = transferred(filled({"source": source, "target": OUT}, words), place.root)
+
+    assert failure(outcome)[0] == "auth"
+    assert not list(place.outside.iterdir())
+
+
+def test_s09_a_pattern_of_a_transfer_finds_no_file_behind_a_link(tmp_path):
+    place = Place(tmp_path)
+    file = place.fill("Sql.rows")
+    source = {"kind": "file", "path": f"{place.root}/l*k/{file.name}"}
+
+    outcome = transferred(
+        filled({"source": source, "target": OUT}, {"ROOT": place.root}), place.root
+    )
+
+    assert failure(outcome)[0] == "auth"
+
+
+def test_s09_confined_transfers_copy_within_a_file_and_to_and_fro(tmp_path):
+    place = Place(tmp_path)
+    for name in ("one", "two"):
+        with closing(duckdb.connect(str(place.root / f"{name}.duckdb"))) as db:
+            db.execute("CREATE TABLE t AS SELECT range AS n FROM range(1000)")
+            db.execute("CREATE TABLE copy (n BIGINT)")
+
+    def copying(source: str, target: str) -> dict[str, Any]:
+        return {
+            "source": {"kind": "duckdb", "database": f"{place.root}/{source}.duckdb", "table": "t"},
+            "target": {
+                "kind": "duckdb",
+                "database": f"{place.root}/{target}.duckdb",
+                "table": "copy",
+            },
+            "batch_size": 100,
+        }
+
+    async def all_of_them(bench: Bench) -> list[Outcome]:
+        ways = [("one", "two"), ("two", "one"), ("one", "one")] * 3
+        return await asyncio.gather(
+            *(
+                bench.run("transfer", copying(*way), action_id=f"action-{number}", timeout=60)
+                for number, way in enumerate(ways)
+            )
+        )
+
+    outcomes = on_bench(all_of_them, rules=Rules(file_root=str(place.root)))
+
+    assert [outcome.result["records"] for outcome in outcomes] == [1000] * 9

@@ -1,34 +1,17 @@
-"""DuckDB extensions: where they come from, and what statements may not do.
+"""DuckDB extensions: where they come from.
 
 An extension is a file that fits one version of DuckDB. It comes from an installed package, from
 DuckDB's own directory, or from its server. In each case DuckDB loads it only if its makers have
-signed it.
-
-Database extensions open files and connections regardless of DuckDB's own settings, so they could
-escape the worker's directory and the egress policy. A task therefore names what they open under
-`attach`, where both are enforced; statements may not open anything. Nor may text that is built
-while a statement runs, because it cannot be checked.
-
-Views and macros that are stored in a file can do what statements cannot, but only where an
-extension is loaded. DuckDB has one instance of a file for all tasks of this process, so an
-extension that one of them loads is there for all of them. Therefore a task looks at what is stored
-if any task that has the file open may load an extension (`sharing`); and one that may do so while
-others have the file open looks before it loads the first, too. Other tasks need not look, which
-would take longer than all else that a small task does.
+signed it. What statements may not do with them is in `noetl.tools.sql.duckdb`.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import threading
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import duckdb
-import msgspec
 
 from noetl.tools.failures import Failed
 from noetl.tools.sql.duckdb import literal
@@ -41,18 +24,6 @@ FILES = {
     "mysql": "mysql_scanner",
 }
 """Extensions whose file has another name."""
-OPENS = re.compile(r"\b(?:sqlite|postgres|mysql)_(?:scan\w*|attach)\b", re.IGNORECASE)
-"""Functions that open what their caller names. Also checked inside quotes, which may become SQL."""
-RUNS_TEXT = re.compile(r"\bjson_execute_serialized_sql\b|\bquery\"?\s*(?:\(|--|/\*)", re.IGNORECASE)
-EXPLAINED = re.compile(r"\b(?:attach|load|install)\b", re.IGNORECASE)
-LOADS_UNNAMED = re.compile(r"known_extensions|reset|import", re.IGNORECASE)
-"""In settings and statements: DuckDB may be told to load extensions where it finds their functions.
-The statements of an imported database are known only when it is imported."""
-VIEWS = "SELECT database_name, view_name, sql FROM duckdb_views() WHERE NOT internal"
-MACROS = """
-    SELECT database_name, function_name, macro_definition FROM duckdb_functions()
-     WHERE NOT internal AND macro_definition IS NOT NULL
-"""
 
 
 # --- Loading -----------------------------------------------------------------------------------
@@ -122,88 +93,3 @@ def _fetch(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
 
 def _first_line(error: duckdb.Error) -> str:
     return f"{str(error).strip().splitlines()[0].rstrip('.')}."
-
-
-# --- Tasks that have the same file open --------------------------------------------------------
-
-
-def may_load(extensions: Collection[str], texts: Iterable[str]) -> bool:
-    """Whether a task may load an extension: it names one, or its settings or statements could make
-    DuckDB do so by itself.
-    """
-    return bool(extensions) or any(LOADS_UNNAMED.search(text) for text in texts)
-
-
-class Instance(msgspec.Struct):
-    """DuckDB's instance of a file, as the tasks of this process share it."""
-
-    tasks: int = 0
-    is_extended: bool = False
-    """Whether an extension is loaded, or will be."""
-    stays: bool = False
-
-
-_INSTANCES: dict[str, Instance] = {}
-_INSTANCES_CHANGE = threading.Lock()
-
-
-@contextmanager
-def sharing(path: Path | None, *, extends: bool) -> Iterator[Instance]:
-    """The instance that a task shares while this is entered, from before it opens the file until
-    after it has closed it. `extends`: the task may load an extension.
-    """
-    if path is None:
-        yield Instance(1, extends)
-        return
-    key = os.path.abspath(path)
-    with _INSTANCES_CHANGE:
-        instance = _INSTANCES.setdefault(key, Instance())
-        instance.tasks += 1
-        instance.is_extended |= extends
-    try:
-        yield instance
-    except BaseException:
-        # Its connection may have to stay open (`closed_in_the_end`), and the extension with it.
-        instance.stays |= extends
-        raise
-    finally:
-        with _INSTANCES_CHANGE:
-            instance.tasks -= 1
-            if not instance.tasks and not instance.stays:
-                del _INSTANCES[key]
-
-
-# --- What statements may not do ----------------------------------------------------------------
-
-
-def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise BadSql for a statement that would open or load what the task does not name."""
-    _check_text(sql, "A statement")
-    for one in connection.extract_statements(sql):
-        # DuckDB may expand a statement: IMPORT DATABASE reads files.
-        _check_text(one.query, "A statement")
-        is_explained = one.type == duckdb.StatementType.EXPLAIN and EXPLAINED.search(one.query)
-        if one.type == duckdb.StatementType.ATTACH or is_explained:
-            raise BadSql("A statement may not ATTACH. Name the database under `attach`.")
-        if one.type == duckdb.StatementType.LOAD:
-            raise BadSql("A statement may not LOAD or INSTALL. Name it under `extensions`.")
-
-
-def check_stored(connection: duckdb.DuckDBPyConnection, kinds: Collection[str]) -> None:
-    """Raise BadSql for stored views and macros that would do so when they are used.
-
-    `kinds` are those of the files that are open: macros are stored only in DuckDB's own.
-    """
-    queries = [VIEWS, MACROS] if "duckdb" in kinds else [VIEWS] if kinds else []
-    for query in queries:
-        for database, name, text in connection.execute(query).fetchall():
-            _check_text(str(text), f'"{name}" in the database "{database}"')
-
-
-def _check_text(text: str, what: str) -> None:
-    if found := OPENS.search(text):
-        raise BadSql(f"{what} may not use {found.group()}. Name the database under `attach`.")
-    if found := RUNS_TEXT.search(text):
-        name = re.match(r"\w+", found.group())
-        assert name is not None
-        raise BadSql(f"{what} may not use {name.group()}, which runs a text as SQL. Write the SQL.")

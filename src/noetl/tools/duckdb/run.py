@@ -23,18 +23,21 @@ from noetl.tools.duckdb.attached import (
     kind_of,
     stoppable,
 )
-from noetl.tools.duckdb.extensions import (
-    Instance,
-    check_statement,
-    check_stored,
-    load,
-    may_load,
-    sharing,
-)
+from noetl.tools.duckdb.extensions import load
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
-from noetl.tools.sql.duckdb import connection_to, failure, literal
+from noetl.tools.sql.duckdb import (
+    Instance,
+    check_statement,
+    check_stored,
+    confine,
+    connection_to,
+    failure,
+    literal,
+    may_load,
+    sharing,
+)
 from noetl.tools.sql.rows import Batch, Write, insert, quoted
 from noetl.tools.sql.tasks import (
     NOTHING,
@@ -193,13 +196,9 @@ class Task(Database, kw_only=True):
                 self.there[name] = one
 
     def _confine(self) -> None:
-        root = self.rules.file_root
-        if root is None:
-            return
-        allowed = ", ".join(literal(str(Path(one).resolve())) for one in (root, self.files.folder))
-        self.connection.execute(f"SET allowed_directories = [{allowed}]")
-        self.connection.execute("SET enable_external_access = false")
-        self.connection.execute("SET lock_configuration = true")
+        confine(self.connection, self.rules.file_root, self.files.folder)
+        if self.rules.file_root is not None:
+            self.connection.execute("SET lock_configuration = true")
 
     # --- What `perform` asks for ---
 

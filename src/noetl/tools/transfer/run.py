@@ -22,14 +22,14 @@ from noetl.tools.failures import Failed, failed_with, guarded, known_failure
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import fetched, is_object, store_and_key, stored
 from noetl.tools.limits import shortest
-from noetl.tools.sql.duckdb import bounded
+from noetl.tools.sql.duckdb import beside, bounded, of_file
 from noetl.tools.sql.duckdb import failure as duckdb_failure
 from noetl.tools.sql.postgres import BadCredential, connected, login_of
 from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.text import BadSql
-from noetl.tools.sql.threads import Halt, in_thread
+from noetl.tools.sql.threads import Halt, alone, in_thread
 from noetl.tools.transfer import (
     FromDuckDb,
     FromHttp,
@@ -137,6 +137,8 @@ class Copying(msgspec.Struct):
     loop: asyncio.AbstractEventLoop
     folder: Path
     part: files.Part | None = None
+    databases: dict[Path, duckdb.DuckDBPyConnection] = {}
+    """The DuckDB files that are open."""
 
     def run(self) -> dict[str, Any]:
         try:
@@ -161,6 +163,7 @@ class Copying(msgspec.Struct):
             raise sqlite_failure(error, self.halt) from None
 
     def _copied(self, stack: ExitStack) -> dict[str, Any]:
+        self._lock_databases(stack)
         target = self._opened_target(stack)
         reached = target.mark()
         earlier = reached.records
@@ -169,7 +172,7 @@ class Copying(msgspec.Struct):
             return {"records": earlier, "batches": reached.batches, "skipped": earlier}
         if earlier:
             self._say(f"{earlier:,} records were written before; continuing after them.")
-        for batch in stack.enter_context(closing(self._batches(earlier))):
+        for batch in stack.enter_context(closing(self._batches(stack, earlier))):
             self.halt.check()
             reached = reached._replace(
                 records=reached.records + batch.count, batches=reached.batches + 1
@@ -185,15 +188,16 @@ class Copying(msgspec.Struct):
 
     # --- Both ends ---
 
-    def _batches(self, skip: int) -> Batches:
-        config, path = self.config, self.source.path
-        wanted = sources.Wanted(config.mapping, config.batch_size, skip, self.folder, self.halt)
+    def _batches(self, stack: ExitStack, skip: int) -> Batches:
+        config, path, root = self.config, self.source.path, self.context.resources.rules.file_root
+        here = skip, self.folder, self.halt, root
+        wanted = sources.Wanted(config.mapping, config.batch_size, *here)
         match config.source:
             case FromPostgres() as end:
                 return sources.from_postgres(end, self.source.login, wanted)
             case FromDuckDb() as end:
                 assert path is not None
-                return sources.from_duckdb(end, path, wanted)
+                return sources.from_duckdb(end, self._duckdb(stack, path), wanted)
             case FromSqlite() as end:
                 assert path is not None
                 return sources.from_sqlite(end, path, wanted)
@@ -256,8 +260,27 @@ class Copying(msgspec.Struct):
             assert self.target.path is not None
             whole.replace(self.target.path)
 
+    def _lock_databases(self, stack: ExitStack) -> None:
+        """What DuckDB may read is set for everyone who has a file open, and cannot be changed."""
+        ends = (self.config.source, self.source.path), (self.config.target, self.target.path)
+        paths = {
+            path.resolve() for end, path in ends if path and isinstance(end, FromDuckDb | ToDuckDb)
+        }
+        if self.context.resources.rules.file_root is not None:
+            # In this order everywhere: another transfer may go the other way.
+            for path in sorted(paths):
+                stack.enter_context(alone(path, self.halt))
+
     def _duckdb(self, stack: ExitStack, path: Path | None) -> duckdb.DuckDBPyConnection:
-        return stack.enter_context(bounded(self.folder, self.halt, path))
+        if path is None:
+            return stack.enter_context(bounded(self.folder, self.halt))
+        known = self.databases.get(path.resolve())
+        if known is not None:  # source and target are in one file
+            return stack.enter_context(beside(known, self.halt))
+        root = self.context.resources.rules.file_root
+        made = stack.enter_context(of_file(path, self.folder, self.halt, root))
+        self.databases[path.resolve()] = made
+        return made
 
     # --- Web services, called in the event loop ---
 

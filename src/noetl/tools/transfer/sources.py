@@ -17,10 +17,10 @@ import duckdb
 import psycopg
 
 from noetl.tools.failures import Failed
-from noetl.tools.sql.duckdb import bounded, literal
+from noetl.tools.sql.duckdb import bounded, check_statement, confine, literal
 from noetl.tools.sql.postgres import connected, ordered_by
 from noetl.tools.sql.rows import quoted_table
-from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to
+from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to, no_other_files
 from noetl.tools.sql.text import BadSql, Dialect, bound, statements
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import source
@@ -53,6 +53,8 @@ class Wanted(NamedTuple):
     folder: Path
     """For temporary files."""
     halt: Halt
+    root: str | None
+    """The directory of the files that tasks may use; None for all files."""
 
     @property
     def behind(self) -> str:
@@ -120,14 +122,17 @@ def _described(connection: psycopg.Connection[Any], query: str) -> dict[str, str
 # --- DuckDB and files --------------------------------------------------------------------------
 
 
-def from_duckdb(end: FromSql, database: Path, wanted: Wanted) -> Batches:
+def from_duckdb(end: FromSql, connection: duckdb.DuckDBPyConnection, wanted: Wanted) -> Batches:
     query, values = query_of(end, "duckdb")
-    with bounded(wanted.folder, wanted.halt, database) as connection:
-        yield from _spooled(connection, f"({query})", values, wanted)
+    check_statement(connection, query)
+    yield from _spooled(connection, f"({query})", values, wanted)
 
 
 def from_file(end: InFile | InStore, path: Path, form: str, wanted: Wanted) -> Batches:
     with bounded(wanted.folder, wanted.halt) as connection:
+        if isinstance(end, InFile):
+            # Its path may be a pattern.
+            confine(connection, wanted.root, wanted.folder)
         if form == "csv":
             how = f"header = {literal(end.header)}, delim = {literal(end.delimiter)}"
             place = f"read_csv({literal(str(path))}, {how})"
@@ -175,6 +180,8 @@ def from_sqlite(end: FromSql, database: Path, wanted: Wanted) -> Batches:
     query, values = query_of(end, "sqlite")
     connection = connection_to(database, "ro", BUSY_SECONDS)
     with closing(connection), wanted.halt.stoppable(connection.interrupt):
+        if wanted.root is not None:
+            connection.set_authorizer(no_other_files)
         cursor = connection.execute(query, values or ())
         known = [column[0] for column in cursor.description or []]
         shown = wanted.columns(known)
