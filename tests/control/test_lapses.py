@@ -1,4 +1,4 @@
-"""Lost leases of executions that cannot be read: they wait, and nobody waits for them."""
+"""Lost leases and timers of executions that cannot be read: they wait, and nobody waits for one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from noetl.control.leases import Leases
-from noetl.control.timers import BATCH
+from noetl.control.timers import BATCH, fire_timers
+from noetl.store.log import Write
 from tests.control.servers import run, servers, started
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -70,13 +71,37 @@ def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hi
             [(command, worker, _)] = await after.store.queue.open_commands(sound)
             assert (worker, command.deliveries) == (None, 2)
 
-    caplog.set_level(logging.ERROR, "noetl.control.leases")
+    caplog.set_level(logging.WARNING, "noetl.control.leases")
     run(story)
 
-    tried = Counter(
-        record.execution_id
-        for record in caplog.records
-        if record.message == "a lost command cannot go on"
-    )
+    told = [one for one in caplog.records if "a lost command cannot go on: " in one.message]
+    assert not any(one.exc_info for one in told), "damage is foreseen: a sentence says it"
+    tried = Counter(record.execution_id for record in told)
     assert len(tried) == BATCH
     assert max(tried.values()) <= 8
+
+
+def test_a_timer_of_a_damaged_execution_is_told_in_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async def story() -> None:
+        url = f"sqlite:///{tmp_path}/noetl.db"
+        async with servers(url, 1) as (before,):
+            one = await started(before, ONE_STEP)
+            head = (await before.store.log.heads([one]))[one]
+            stray = Write(execution_id=one, seq_before=head, timers=[("stray", 1.0)])
+            assert await before.store.log.commit([stray]) == []
+        damage(tmp_path / "noetl.db", [one])
+        async with servers(url, 1) as (after,):
+            clock = TurnedClock(after.clock.now())
+            firing = asyncio.create_task(fire_timers(after.orchestrator, after.store.queue, clock))
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+            firing.cancel()
+
+    caplog.set_level(logging.WARNING, "noetl.control.timers")
+    run(story)
+
+    told = caplog.records[0]
+    assert told.message.startswith("a timer could not fire: ")
+    assert told.exc_info is None

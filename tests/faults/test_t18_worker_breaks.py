@@ -140,7 +140,7 @@ def check_ends(events: list[Any]) -> None:
     "error", [StoreError("no disk"), RuntimeError("a bug"), LeaseLost("taken over")], ids=repr
 )
 @pytest.mark.parametrize("method", ["report", "program", "put_result", "renew", "lease"])
-def test_a_call_that_breaks_costs_at_most_time(tmp_path, method, error, number):
+def test_a_call_that_breaks_costs_at_most_time(tmp_path, caplog, method, error, number):
     if method == "lease" and isinstance(error, RuntimeError):
         pytest.skip("without leases there is nothing to end")
     if method == "renew" and isinstance(error, RuntimeError):
@@ -152,6 +152,8 @@ def test_a_call_that_breaks_costs_at_most_time(tmp_path, method, error, number):
     check_ends(events)
     # What breaks before a task runs may fail its step; it is never silent.
     assert state.status == "COMPLETED" or state.failure is not None
+    if method == "lease":
+        assert not any(one.exc_info for one in caplog.records), "it is foreseen: a sentence says it"
 
 
 def test_reports_that_are_not_taken_for_long_are_given_up_and_the_work_is_done_again(tmp_path):

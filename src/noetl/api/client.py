@@ -95,12 +95,10 @@ class Client:
     holds a database.
     """
 
-    def __init__(
-        self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
-    ) -> None:
+    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
         from noetl.api.connection import Servers  # Calls in this process need no HTTP.
 
-        servers = Servers(urls, token, repeats=repeats)
+        servers = Servers(urls, token)
         self._servers: Servers | None = servers
         self._transport: Transport = servers
 

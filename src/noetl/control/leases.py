@@ -73,7 +73,7 @@ from noetl.control.timers import (
     Resting,
     everything,
 )
-from noetl.errors import LeaseLost, NotFound, StoreError
+from noetl.errors import LeaseLost, NoetlError, NotFound, StoreError
 from noetl.model.commands import (
     SUSPECT_AFTER,
     Command,
@@ -845,14 +845,16 @@ class Leases:
         self, command: Command, worker: str, *, given_back: bool = False, alone: bool = False
     ) -> bool:
         """Whether its work continues. One that cannot must not stop the others."""
+        about = {"execution_id": command.execution_id}
         try:
             await self.lapse(
                 command.execution_id, command.command_id, worker, given_back=given_back, alone=alone
             )
+        except NoetlError as error:
+            logger.warning("a lost command cannot go on: %s", error, extra=about)
+            return False
         except Exception:
-            logger.exception(
-                "a lost command cannot go on", extra={"execution_id": command.execution_id}
-            )
+            logger.exception("a lost command cannot go on", extra=about)
             return False
         return True
 

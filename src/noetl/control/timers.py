@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from noetl.control.clock import Clock, heard
-from noetl.errors import StoreError
+from noetl.errors import NoetlError, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.store.queue import Work
 
@@ -108,6 +108,9 @@ async def _fire(orchestrator: Orchestrator, execution_id: ExecutionId, timer_id:
     """Whether something happened. An execution that cannot continue must not stop the others."""
     try:
         return await orchestrator.fire(execution_id, timer_id)
+    except NoetlError as error:
+        logger.warning("a timer could not fire: %s", error, extra={"execution_id": execution_id})
+        return False
     except Exception:
         logger.exception("a timer could not fire", extra={"execution_id": execution_id})
         return False

@@ -801,14 +801,14 @@ def refuse_twice(
 ) -> set[str]:
     """Report keys in two spellings. Returns what is written, each in its main spelling."""
     written: dict[str, str] = {}
-    for key in node.entries:
-        if key not in main:
+    for key, value in node.entries.items():
+        if key not in main or (main[key] in written and nodes.is_null(value)):
             continue
-        if main[key] in written:
+        known = written.get(main[key])
+        if known is not None and not nodes.is_null(node.entries[known]):
             look.report.add(
                 "conflicting-keys",
-                f"`{key}` and `{written[main[key]]}` of {title} are the same thing."
-                " Keep one of them.",
+                f"`{key}` and `{known}` of {title} are the same thing. Keep one of them.",
                 node.keys[key],
             )
         written[main[key]] = key

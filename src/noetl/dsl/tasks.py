@@ -443,6 +443,8 @@ def _config(
     found: Values = {}
     for key, value in written.config.items():
         main = tool.aliases.get(key, key)
+        if main in found and nodes.is_null(value):
+            continue  # an empty key says nothing beside its other spelling
         found[main] = building.value(value, frame.where, frame.home)
         if main in tool.code_fields:
             _warn_of_templates_in_code(building, key, value, tool)

@@ -119,8 +119,8 @@ class Worker:
                 leases = await self._control.lease(
                     self.worker_id, pool=self.pool, want=free, wait=LEASE_WAIT
                 )
-            except NoetlError:
-                logger.exception("no commands could be leased")
+            except NoetlError as error:
+                logger.warning("no commands could be leased: %s", error)
                 await self._sleep(RETRY_PAUSE)
                 continue
             for lease in leases:
@@ -197,10 +197,13 @@ class Worker:
         except LeaseLost:
             logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
             return None
+        # No server accepted its end. The lease lapses, and another worker repeats what is not
+        # recorded.
+        except NoetlError as error:
+            logger.warning("no report was taken: %s", error, extra={"command_id": command_id})
+            return None
         except Exception:
-            # No server accepted its end. The lease lapses, and another worker repeats what is not
-            # recorded.
-            logger.exception("no report was taken", extra={"command_id": lease.command.command_id})
+            logger.exception("no report was taken", extra={"command_id": command_id})
             return None
         finally:
             self._closing.discard(command_id)
