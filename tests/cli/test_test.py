@@ -320,6 +320,25 @@ def test_a_stand_in_that_is_used_up_is_named(tests_of):
     assert "the stand-in of start.fetch has no answer to call 2" in done.out
 
 
+def test_a_stand_in_that_reads_what_is_not_there_is_named_whatever_the_playbook_does(tests_of):
+    careless = f"""{HEAD}
+metadata: {{name: careless, path: tests/careless}}
+workflow:
+- step: start
+  tool:
+    kind: http
+    url: http://example.com
+    spec: {{policy: {{rules: [{{else: {{then: {{do: continue}}}}}}]}}}}
+"""
+    done = tests_of(
+        careless, "  - {name: misspelt, stand_ins: {start: {result: '{{ wrkload.x }}'}}}\n"
+    )
+
+    assert done.code == 1
+    assert "the stand-in of start.start_task cannot answer: " in done.out
+    assert '"wrkload" is not defined' in done.out
+
+
 WAITING = f"""{HEAD}
 metadata: {{name: waiting, path: tests/waiting}}
 workflow:

@@ -37,6 +37,7 @@ def problems(text: str):
         ("{{ x.append(1) }}", "template-unsupported", "Write `list + [item]`"),
         ("{{ x.format(1) }}", "template-unsupported", "join texts with `~`"),
         ("{{ x.uper() }}", "template-unsupported", 'Did you mean "upper"?'),
+        ("{{ x is null }}", "unknown-test", "Write `is none`"),
         ("{{ x.title() }}", "template-unsupported", "Write `| title`"),
         ("{{ x['upper']() }}", "template-unsupported", "can be called"),
         ("{{ range(3)() }}", "template-unsupported", "can be called"),

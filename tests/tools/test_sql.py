@@ -206,6 +206,16 @@ def test_rows_may_have_different_columns_and_come_in_many_batches(db):
     ]
 
 
+@pytest.mark.parametrize("mode", ["upsert", "ignore"])
+def test_a_table_without_the_key_of_an_upsert_is_told_with_a_remedy(db, mode):
+    db.good({"command": "CREATE TABLE plain (id INTEGER, name TEXT)"})
+
+    kind, message = db.bad({"table": "plain", "rows": [{"id": 1}], "mode": mode, "key": "id"})
+
+    assert kind == "client_error"
+    assert "create one with CREATE UNIQUE INDEX" in message
+
+
 def test_upsert_replaces_and_the_last_of_equal_keys_wins(db):
     db.good({"table": "t", "rows": ROWS})
     rows = [{"id": 1, "name": "x"}, {"id": 3, "name": "y"}, {"id": 1, "name": "z"}]

@@ -294,6 +294,9 @@ def _check_named(
     what: str, name: object, known: Mapping[str, Callable[..., object]]
 ) -> Iterator[Found]:
     if not isinstance(name, str) or name not in known:
+        if what == "test" and name in ("null", "nil", "NULL"):
+            yield "unknown-test", f'there is no test "{name}". Write `is none`.'
+            return
         instead = _instead if what == "filter" else did_you_mean
         yield f"unknown-{what}", f'there is no {what} "{name}".' + instead(str(name), known)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.errors import EvaluationFailed
 from noetl.model.duration import seconds
 from noetl.model.outcome import DETAILS, Meta, Outcome, TaskError, failed
 from noetl.templates import Scope, compile_condition, compile_value
@@ -107,7 +108,11 @@ class StandIns:
         await self._clock.sleep(min(takes, allowed))
         if takes > allowed:
             return failed("timeout", f"{target} took longer than {allowed:g} s", retryable=True)
-        return _outcome(answer, scope)
+        try:
+            return _outcome(answer, scope)
+        except EvaluationFailed as error:
+            # The playbook must not take this for an outcome, and handle it.
+            return self._refused(target, f"the stand-in of {target} cannot answer: {error}")
 
     def _refused(self, target: Target, why: str) -> Outcome:
         self._complain(target, why)

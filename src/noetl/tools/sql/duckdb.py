@@ -29,6 +29,7 @@ import msgspec
 
 from noetl.model.outcome import ErrorKind
 from noetl.tools.failures import Failed
+from noetl.tools.sql.rows import NO_KEY
 from noetl.tools.sql.text import BadSql
 from noetl.tools.sql.threads import Halt
 
@@ -216,6 +217,7 @@ def _check_text(text: str, what: str) -> None:
 
 # --- Failures ----------------------------------------------------------------------------------
 
+WITHOUT_KEY = "as conflict target are not referenced by"
 ONE_WRITTEN = "can only write to a single attached database"
 KINDS: tuple[tuple[type[duckdb.Error], ErrorKind], ...] = (
     (duckdb.ConstraintException, "db_constraint"),
@@ -252,6 +254,8 @@ def failure(
         return Failed(told, text)
     if NO_DATABASE.search(text):
         return Failed("db_connection", text, retryable=False)
+    if WITHOUT_KEY in text:
+        return Failed("client_error", f"{text}. {NO_KEY}")
     if ONE_WRITTEN in text:
         return Failed("client_error", text)
     for kind_of_error, kind in KINDS:

@@ -16,7 +16,7 @@ from noetl.model.outcome import ErrorKind, TaskError
 from noetl.tools.credentials import text_field
 from noetl.tools.egress import check_database
 from noetl.tools.failures import RETRYABLE, Foreseen
-from noetl.tools.sql.rows import quoted
+from noetl.tools.sql.rows import NO_KEY, quoted
 from noetl.tools.sql.threads import Halt, in_background
 
 # --- Credentials -------------------------------------------------------------------------------
@@ -197,7 +197,9 @@ def failure(error: psycopg.Error) -> TaskError:
     kind = _kind(error, state)
     # Messages of the driver itself have several lines, and may end with a question.
     message = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".")
-    extra = [text for text in (error.diag.message_detail, error.diag.message_hint) if text]
+    remedy = NO_KEY if "matching the ON CONFLICT" in message else None
+    said = error.diag.message_detail, error.diag.message_hint, remedy
+    extra = [text for text in said if text]
     final = state in FINAL or bool(state is None and _MISSING.search(message))
     return TaskError(
         kind=kind,

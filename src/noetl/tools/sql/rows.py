@@ -14,6 +14,11 @@ from noetl.tools.sql.text import BadSql
 
 Row = dict[str, Any]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+NO_KEY = (
+    "The columns of `key` (or of ON CONFLICT) must be the primary key or a unique index of the"
+    " table: create one with CREATE UNIQUE INDEX, or name the columns of the one that it has."
+)
+"""The remedy for a database that cannot tell whether a row is there already."""
 
 
 class JsonText(str):

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from noetl.model.outcome import ErrorKind
 from noetl.tools.failures import Failed
+from noetl.tools.sql.rows import NO_KEY
 from noetl.tools.sql.threads import Halt
 
 BUSY_SECONDS = 5.0
@@ -30,6 +31,8 @@ def failure(error: sqlite3.Error, halt: Halt) -> Exception:
     code = getattr(error, "sqlite_errorcode", None) or 0
     name = getattr(error, "sqlite_errorname", None)
     text = f"SQLite: {error}."
+    if "ON CONFLICT clause does not match" in text:
+        return Failed("client_error", f"{text} {NO_KEY}", code=name)
     base = code & 0xFF
     if halt.late and base == sqlite3.SQLITE_INTERRUPT:
         return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
