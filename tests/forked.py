@@ -31,6 +31,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -53,6 +54,9 @@ OWN_THREADS = (
 """They import DuckDB, which starts a thread that a fork would lose."""
 RARE = ("noetl.tools.sqlalchemy.", "noetl.tools.testing")
 """They import SQLAlchemy and pytest: a fifth of the memory that each fork maps, and few use it."""
+
+IMPORTED_LATE = ("argon2", "click._textwrap", "encodings.idna", "pwd", "re2", "uvloop")
+"""What modules of NoETL and of others import only where it is used, and many commands use."""
 
 
 # --- The tests' side ---------------------------------------------------------------------------
@@ -225,19 +229,62 @@ def import_all() -> None:
             left_out = module.name.startswith(OWN_THREADS + RARE)
             if not left_out and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+        for late in IMPORTED_LATE:
+            importlib.import_module(late)
         importlib.import_module("noetl.tools.registry").kinds()
     make_once()
     assert len(os.listdir("/proc/self/task")) == 1, "an import started a thread: do not import it"
 
 
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: first, path: tests/first}
+workflow:
+  - step: start
+    loop: {in: [1], iterator: one}
+    tool: {kind: noop, result: "{{ iter.one }}"}
+    next: end
+  - step: end
+    tool: {kind: noop}
+"""
+
+
 def make_once() -> None:
-    """What a process makes for its first database and keeps: the forks of this one have it."""
-    from noetl.store.sqlite import SqliteStore
+    """What a process makes for its first command, execution and call, and keeps: the forks of this
+    one have it. A whole system runs in here, and nothing of it is left."""
+    import click
 
-    async def make() -> None:
-        await (await SqliteStore.open(":memory:", threads=False)).close()
+    from noetl.api.table import TABLE
+    from noetl.cli.commands import noetl
+    from noetl.errors import BadRequest
+    from noetl.serving import server
+    from noetl.settings import Settings
+    from noetl.wiring import embedded, here
 
-    asyncio.run(make())
+    async def work(folder: str) -> None:
+        settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db"})
+        async with embedded(settings) as system:
+            client = here(system, "tests").client
+            await client.register(PLAYBOOK)
+            started = await client.start("tests/first")
+            assert [event async for event in client.follow(started.execution_id)]
+        async with server(settings, host="127.0.0.1", port=0, work=True):
+            pass
+
+    def prepare(command: click.Command, above: click.Context | None = None) -> None:
+        context = click.Context(command, above)
+        command.make_parser(context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                prepare(command.get_command(context, name), context)  # type: ignore[arg-type]
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(work(folder))
+    prepare(noetl)
+    for route in TABLE:
+        with contextlib.suppress(BadRequest):
+            route.reader.query(b"")
 
 
 class Wanted(NamedTuple):

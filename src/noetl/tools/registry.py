@@ -6,6 +6,7 @@ that kind.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PLUGIN_GROUP = "noetl.tools"
 OURS = "NoETL itself"
+PLACES_REMEMBERED = 100
+"""Of `sys.path`, in which packages with plug-ins were looked for."""
 
 BUILT_IN: Mapping[str, str] = {
     "noop": "noop",
@@ -137,7 +140,7 @@ def _changed(place: str) -> int:
 @lru_cache(maxsize=1)
 def _plug_ins_in(places: tuple[tuple[str, int], ...]) -> dict[str, Known]:
     found: dict[str, Known] = {}
-    if not (_other_finders() or any(_may_declare(place) for place, _ in places)):
+    if not (_other_finders() or any(itertools.starmap(_may_declare, places))):
         return found
     # Imported only if there may be a plug-in: it costs more than all the tools together.
     from importlib.metadata import entry_points
@@ -164,8 +167,11 @@ def _other_finders() -> bool:
     )
 
 
-def _may_declare(place: str) -> bool:
-    """Whether the entry points of a package in this place of `sys.path` mention our group."""
+@lru_cache(maxsize=PLACES_REMEMBERED)
+def _may_declare(place: str, changed: int) -> bool:
+    """Whether the entry points of a package in this place of `sys.path` mention our group; asked
+    again for a place that has `changed`.
+    """
     try:
         names = os.listdir(place or ".")
     except NotADirectoryError:
