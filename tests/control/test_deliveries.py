@@ -6,6 +6,7 @@ import asyncio
 
 from noetl.control.clock import SystemClock
 from noetl.control.deliveries import FORGOTTEN_AFTER, KEPT, Deliveries
+from noetl.model.triggers import TriggerChange
 from noetl.store.sqlite.store import SqliteStore
 from tests.stopwatch import PATIENCE
 
@@ -33,6 +34,25 @@ def test_of_many_deliveries_the_newest_are_kept():
         assert KEPT <= count <= KEPT + 2 * FORGOTTEN_AFTER
         newest = (await deliveries.of("shop/paid", limit=1))[0]
         assert (newest.outcome, newest.reason) == ("started", "7")
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_rows_that_are_written_with_a_decision_are_bounded_too():
+    async def run() -> None:
+        store = await SqliteStore.open(":memory:")
+        deliveries = Deliveries(store.triggers, store.messages, SystemClock())
+        for number in range(KEPT + 3 * FORGOTTEN_AFTER):
+            row = deliveries.row("shop/paid", "debounced", delivery_id=str(number))
+            await store.triggers.change(TriggerChange(messages=(row,)))
+            deliveries.wrote("shop/paid")
+
+        async with asyncio.timeout(PATIENCE):
+            while (
+                len(await store.messages.of("shop/paid", limit=10_000)) > KEPT + 2 * FORGOTTEN_AFTER
+            ):
+                await asyncio.sleep(0.01)
         await store.close()
 
     asyncio.run(run())

@@ -95,6 +95,7 @@ def test_what_was_debounced_waits_for_its_playbook(tmp_path: Path, monkeypatch: 
                 return [
                     (one.outcome, "t/waiting" in one.reason)
                     for one in await system.hooks.deliveries.of("t/h", limit=9)
+                    if one.outcome == "waiting"
                 ]
 
             assert await until(told) == [("waiting", True)]
@@ -104,6 +105,42 @@ def test_what_was_debounced_waits_for_its_playbook(tmp_path: Path, monkeypatch: 
             state = await system.orchestrator.state(row.execution_id)
             assert state.workload["hook"]["body"] == {"n": 1}
             assert await told() == [("waiting", True)]
+
+    run(story)
+
+
+def test_a_debounced_delivery_that_comes_again_starts_nothing_more(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as found:
+            await register(found[0], WAITING)
+            await register(found[0], hook(debounce={"wait": "100ms"}))
+            sent = (deliver(one, id="d1") for one in found for _ in range(2))
+            together = await asyncio.gather(*sent)
+            assert sorted(one.status for one in together) == ["debounced", *["repeated"] * 3]
+            await tried(found[0])
+            assert (await deliver(found[1], id="d1")).status == "repeated"
+            assert await waiting_rows(found[1]) == []
+            assert len(await found[1].store.records.summaries()) == 1
+
+    run(story)
+
+
+def test_the_execution_of_debounced_deliveries_is_listed_with_them(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, hook(debounce={"wait": "10ms"}))
+            await deliver(system)
+            await deliver(system)
+            await tried(system)
+
+            [execution] = await system.store.records.summaries()
+            told = await system.hooks.deliveries.of("t/h", limit=9)
+            assert [(one.outcome, one.execution_id) for one in told] == [
+                ("started", execution.execution_id),
+                ("debounced", None),
+                ("debounced", None),
+            ]
 
     run(story)
 
@@ -121,9 +158,10 @@ async def waiting_rows(system: Services) -> list[str]:
 
 
 async def listed(system: Services) -> list[str]:
-    """The outcomes that are listed once all are written."""
+    """The outcomes that are listed once all are written, but for deliveries that were debounced."""
     await asyncio.sleep(2 * deliveries.MOMENT)
-    return [one.outcome for one in await system.hooks.deliveries.of("t/h", limit=9)]
+    told = await system.hooks.deliveries.of("t/h", limit=9)
+    return [one.outcome for one in told if one.outcome != "debounced"]
 
 
 @pytest.fixture
@@ -216,7 +254,8 @@ def test_what_was_debounced_and_does_not_fit_is_listed_with_the_reason(tmp_path:
             await deliver(system, n=1)
 
             async def told() -> list[str]:
-                return [one.reason for one in await system.hooks.deliveries.of("t/h", limit=9)]
+                found = await system.hooks.deliveries.of("t/h", limit=9)
+                return [one.reason for one in found if one.outcome == "failed"]
 
             [reason] = await until(told)
             assert "count" in reason

@@ -1,8 +1,9 @@
 """The last deliveries to each hook and their outcomes, for people who look.
 
 Deliveries are kept in memory for a moment and written together: a burst costs the database one
-transaction, and its senders no time. Those that were refused are only counted, in one row for each
-hook and span, however many strangers call. Of each hook the newest rows are kept.
+transaction, and its senders no time. Debounced ones are written with what they change. Those that
+were refused are only counted, in one row for each hook and span, however many strangers call. Of
+each hook the newest rows are kept.
 """
 
 from __future__ import annotations
@@ -70,18 +71,33 @@ class Deliveries:
         if len(self._waiting) >= WAITING_MAX:
             self._left_out += 1
             return
-        now = self._clock.now()
-        self._waiting.append(
-            TriggerMessage(
-                path=path,
-                id=uuid4().hex,
-                at=now,
-                outcome=_STORED.get(outcome, "ignored"),
-                reason=f"{outcome}: {reason}"[:REASON_MAX] if reason else outcome,
-                execution_id=execution_id,
-            )
-        )
+        self._waiting.append(self.row(path, outcome, execution_id, reason))
         self._write_soon()
+
+    def row(
+        self,
+        path: str,
+        outcome: str,
+        execution_id: ExecutionId | None = None,
+        reason: str = "",
+        *,
+        delivery_id: str = "",
+    ) -> TriggerMessage:
+        """The row of a delivery, for whoever writes it together with what was decided."""
+        return TriggerMessage(
+            path=path,
+            id=f"={delivery_id}" if delivery_id else uuid4().hex,
+            at=self._clock.now(),
+            outcome=_STORED.get(outcome, "ignored"),
+            reason=f"{outcome}: {reason}"[:REASON_MAX] if reason else outcome,
+            execution_id=execution_id,
+        )
+
+    def wrote(self, path: str) -> None:
+        """Count a row that was written with what was decided."""
+        self._written[path] += 1
+        if self._written[path] >= FORGOTTEN_AFTER:
+            self._write_soon()
 
     def refuse(self, path: str) -> None:
         """Count a delivery whose sender could not show that it may deliver."""
@@ -93,7 +109,8 @@ class Deliveries:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        while self._waiting or self._refused:
+        is_more = True
+        while is_more:
             await asyncio.sleep(MOMENT)
             self._count_refused()
             rows, self._waiting = self._waiting, []
@@ -107,6 +124,7 @@ class Deliveries:
             except StoreError as error:
                 # They were taken, and answered; only this list lacks them.
                 logger.warning("%d deliveries to hooks are not listed: %s", len(rows), error)
+            is_more = bool(self._waiting or self._refused)
 
     def _count_refused(self) -> None:
         now = self._clock.now()

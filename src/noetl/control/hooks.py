@@ -132,6 +132,8 @@ class Taken(NamedTuple):
     execution_ids: tuple[ExecutionId, ...] = ()
     due: float | None = None
     """When a debounced delivery starts its execution, if no other comes."""
+    is_listed: bool = False
+    """Whether it is in the list of deliveries already."""
 
 
 _decode_pending = msgspec.json.Decoder(Pending).decode
@@ -235,7 +237,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         workload = payload_of(hook.target, "hook", scope)
         if hook.debounce is not None:
             key = str(rendered(hook.debounce.key, scope))
-            return await self._debounce(hook, hook.target, key, workload)
+            return await self._debounce(hook, hook.target, key, delivery_id, workload)
         return await self._start(hook.path, hook.target, delivery_id, workload)
 
     async def _start(
@@ -257,8 +259,15 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
     # --- Several that become one ---
 
     async def _debounce(
-        self, hook: Hook, target: StartTarget, key: str, workload: dict[str, Any]
+        self,
+        hook: Hook,
+        target: StartTarget,
+        key: str,
+        delivery_id: str,
+        workload: dict[str, Any],
     ) -> Taken:
+        """Let it wait for others with its key. It is listed in the same transaction, under its id:
+        a delivery with an id that is listed changes nothing."""
         debounce = hook.debounce
         assert debounce is not None
         # An empty key of a row is the hook itself.
@@ -283,9 +292,13 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
                 next_at=due,
                 state=msgspec.json.encode(pending),
             )
-            if await self._rows.change(TriggerChange(row=changed)):
+            listed = self.deliveries.row(hook.path, "debounced", delivery_id=delivery_id)
+            if await self._rows.change(TriggerChange(row=changed, messages=(listed,))):
+                self.deliveries.wrote(hook.path)
                 self._triggers.announce()
-                return Taken("debounced", due=due)
+                return Taken("debounced", due=due, is_listed=True)
+            if delivery_id and await self._messages.known(hook.path, [listed.id]):
+                return Taken("repeated")
         raise StoreError(f'deliveries of the hook "{hook.path}" come too fast; try again.')
 
     async def settle(self, row: TriggerRow) -> None:
@@ -316,8 +329,11 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
                 playbook,
                 pending.workload,
                 key=f"hook/{row.path}/{row.key}/{pending.first_at!r}",
-                trigger=lambda _: gone,
+                trigger=lambda execution_id: msgspec.structs.replace(
+                    gone, messages=(self.deliveries.row(row.path, "started", execution_id),)
+                ),
             )
+            self.deliveries.wrote(row.path)
         except (Conflict, StoreError):
             # Another server was faster, or one more came; else it is tried again.
             if await self._rows.get(row.path, row.key) == current:

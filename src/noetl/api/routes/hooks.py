@@ -71,7 +71,8 @@ async def deliver(
     except NoetlError as error:
         return _failed(services, path, delivery, error)
     services.metrics.deliveries.inc(taken.status)
-    hooks.deliveries.note(path, taken.status, *taken.execution_ids[:1])
+    if not taken.is_listed:
+        hooks.deliveries.note(path, taken.status, *taken.execution_ids[:1])
     return await _answer(services, known, taken)
 
 
