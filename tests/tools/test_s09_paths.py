@@ -341,3 +341,33 @@ def test_s09_confined_transfers_copy_within_a_file_and_to_and_fro(tmp_path):
     outcomes = on_bench(all_of_them, rules=Rules(file_root=str(place.root)))
 
     assert [outcome.result["records"] for outcome in outcomes] == [1000] * 9
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql+pymysql://u@127.0.0.1:1/d?local_infile=1",
+        "mysql+pymysql://u@127.0.0.1:1/d?read_default_file=/etc/passwd",
+        "postgresql+psycopg://u@127.0.0.1:1/d?sslrootcert=/etc/passwd",
+        "mssql+pyodbc:///?odbc_connect=DRIVER%3D/tmp/x.so",
+    ],
+)
+def test_s09_parameters_of_an_url_make_no_driver_read_files(url, tmp_path):
+    rules = Rules(file_root=str(tmp_path))
+
+    kind, message = failure(
+        ran("sql", {"url": url, "command": "SELECT 1"}, settings={"rules": rules})
+    )
+
+    assert kind == "auth"
+    assert "files of one directory only" in message
+
+
+def test_s09_parameters_of_an_url_that_name_no_files_stay_possible(postgres, tmp_path):
+    there = f"host={postgres['host']}&application_name=x"
+    url = f"postgresql+psycopg://{postgres['user']}@/{postgres['dbname']}?{there}"
+    rules = Rules(file_root=str(tmp_path))
+
+    outcome = ran("sql", {"url": url, "command": "SELECT 1"}, settings={"rules": rules})
+
+    assert outcome.is_ok, outcome

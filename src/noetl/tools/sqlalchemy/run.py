@@ -40,6 +40,17 @@ from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
 from noetl.tools.sqlalchemy.addresses import DRIVERS, Address, address
 
+HOSTS = ("host", "hostaddr", "server")
+"""Parameters of drivers that name hosts."""
+NAME_NO_FILES = frozenset(
+    (
+        *(*HOSTS, "port", "user", "password", "dbname", "database"),
+        *("application_name", "charset", "client_encoding", "connect_timeout", "sslmode"),
+        *("role", "secure", "service_name", "target_session_attrs", "warehouse"),
+    )
+)
+"""Parameters in URLs with which no driver reads files. Others may let it (`local_infile`), load
+libraries (`driver`) or hold any of them (`odbc_connect`)."""
 LIBPQ = ("psycopg", "psycopg2", "psycopg_async")
 CODES: dict[int, ErrorKind] = {
     1040: "db_connection",
@@ -73,7 +84,7 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
     async def opened(halt: Halt) -> Task:
         fields = await context.credential(config.auth) if config.auth is not None else {}
         where = _confined(address(kind, config.url, fields), config, context.resources)
-        await check_database(where.url.host or "")
+        await check_database(*_hosts(where, config))
         plan = await planned(config, context, "sql")
         engines = context.resources.shared("sql", Engines)
         confined = context.resources.rules.file_root is not None
@@ -82,6 +93,16 @@ async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
         return Task(config=config, plan=plan, engine=engine, halt=halt, rules=rules, files=files)
 
     return await run_in_thread(config, context, opened)
+
+
+def _hosts(where: Address, config: Sql) -> list[str]:
+    """Every host that the driver is told of: parameters replace the one at the URL's beginning."""
+    named = [where.url.host or ""]
+    for given in (where.url.query, config.options):
+        for value in (given.get(name) or () for name in HOSTS):
+            listed = [value] if isinstance(value, str) else value
+            named += [host for one in listed for host in str(one).split(",")]
+    return [re.sub(r"^([^:]*):\d*$", r"\1", host) for host in named]
 
 
 def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
@@ -97,6 +118,12 @@ def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
             raise Refused(
                 "this worker uses files of one directory only, and `options` of a driver may name "
                 "others. Leave them out, or ask the operator."
+            )
+        is_file = where.url.get_backend_name() == "sqlite"
+        if not is_file and (others := sorted(where.url.query.keys() - NAME_NO_FILES)):
+            raise Refused(
+                "this worker uses files of one directory only, and a driver may read others if its "
+                f"URL says `{others[0]}`. Leave it out, or ask the operator."
             )
     if where.url.get_backend_name() not in ("sqlite", "duckdb") or database in (None, ":memory:"):
         return where
