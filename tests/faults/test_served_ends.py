@@ -152,14 +152,14 @@ MARKING = '- {step: start, tool: {kind: http, method: POST, url: "{{ workload.ur
 
 
 def test_t28_a_thousand_executions_are_cancelled_at_once(served: Served):
-    server = served.server
+    server, farewells = served.server, served.many(FAREWELLS)
     kinds = [*(CASES[case][0] for case in ("waiting", "retrying", "queued")), MARKING]
     starts = []
     for number, workflow in enumerate(kinds):
         text = playbook(f"faults/farewell_{number}", workflow, '{url: ""}')
         path = server.post("/api/catalog/register", {"content": text})["path"]
         wanted = {"path": path, "workload": {"url": f"{served.effects.url}/farewell"}}
-        starts += [lambda one=wanted: server.post("/api/execute", one)] * (FAREWELLS // len(kinds))
+        starts += [lambda one=wanted: server.post("/api/execute", one)] * (farewells // len(kinds))
     ids = [started["execution_id"] for started in at_once(starts)]
 
     replies = at_once(
@@ -174,13 +174,13 @@ def test_t28_a_thousand_executions_are_cancelled_at_once(served: Served):
     }
     sql = "SELECT execution_id, status FROM noetl.execution WHERE path LIKE 'faults/farewell%'"
     assert dict(served.query(sql)) == told
-    assert Counter(told.values())["CANCELLED"] >= FAREWELLS * 3 // 4
+    assert Counter(told.values())["CANCELLED"] >= len(ids) * 3 // 4
     ends = served.query(
         "SELECT count(*) FROM noetl.event WHERE type = 'playbook.processed'"
         " AND execution_id IN (SELECT execution_id FROM noetl.execution"
         " WHERE path LIKE 'faults/farewell%')"
     )
-    assert ends == [(FAREWELLS,)]
+    assert ends == [(len(ids),)]
     until(served.is_free, "commands are left")
     assert served.query("SELECT count(*) FROM noetl.timer") == [(0,)]
     [quick] = start_many(server, QUICK, [{}])

@@ -203,7 +203,7 @@ LIMITED = playbook(
 
 
 def test_t37_limits_hold_under_hundreds_of_submits_at_once(served: Served):
-    server, effects = served.server, served.effects
+    server, effects, submits = served.server, served.effects, served.many(SUBMITS)
     effects.seconds = 0.01
     before = effects.total
     server.post("/api/catalog/register", {"content": LIMITED})
@@ -213,10 +213,10 @@ def test_t37_limits_hold_under_hundreds_of_submits_at_once(served: Served):
         return str(server.post("/api/execute", wanted)["execution_id"])
 
     with ThreadPoolExecutor(50) as submitting:
-        ids = list(submitting.map(submit, range(SUBMITS)))
-    effects.wait_for(before + 3 * SUBMITS)
+        ids = list(submitting.map(submit, range(submits)))
+    effects.wait_for(before + 3 * submits)
     statuses = "SELECT status FROM noetl.execution WHERE path = 'faults/limited'"
-    ended = [("COMPLETED",)] * SUBMITS
+    ended = [("COMPLETED",)] * submits
     until(lambda: served.query(statuses) == ended, "some do not end")
     assert max(effects.most[one] for one in ids) <= IN_FLIGHT
     assert 1 < effects.most[""] <= SLOTS

@@ -24,11 +24,12 @@ from noetl.store.sqlite.connections import LOG_BYTES
 from noetl.store.sqlite.database import MANY_CHANGES
 from tests import forked
 from tests.cli.conftest import clean_environment
+from tests.effort import TIMES
 from tests.store.making import ONE, event, events, more, start
 from tests.store.writing_forever import GROUPS, MEMBERS, member, rounds_done
 
 ROOT = Path(__file__).parents[2]
-KILLS = 20
+KILLS = 8 * TIMES
 MIB = 1 << 20
 
 
