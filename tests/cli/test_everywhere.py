@@ -164,9 +164,10 @@ FAILING = {
 """What is refused, or found to differ, with which exit code."""
 ELSEWHERE = {
     *("run", "dev", "server", "worker", "context", "db", "validate", "plan", "ui", "fmt"),
-    *("migrate", "lsp", "schema", "settings", "tools", "completion", "bench"),
+    *("migrate", "lsp", "schema", "settings", "tools", "completion", "bench", "mcp"),
 }
-"""Commands that work on files, on one machine or on one database by their nature."""
+"""Commands that work on files, on one machine or on one database by their nature; and `mcp`, which
+says the same to assistants (test_mcp)."""
 
 
 DIFFERING = (

@@ -76,6 +76,15 @@ def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
     }
 
 
+def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of one struct by itself, with the docstrings of its fields."""
+    _, components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    _complete(components)
+    _add_field_docs([kind], components)
+    schema: dict[str, Any] = components.pop(kind.__name__)
+    return {**schema, "$defs": components} if components else schema
+
+
 def _complete(part: Any) -> None:
     """Give lists of anything an explicit `items: {}`; generators insist on it."""
     if isinstance(part, list):

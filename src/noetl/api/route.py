@@ -327,10 +327,10 @@ def _malformed(said: str, source: str) -> Malformed:
     return Malformed(f"{place}: {what}" if place else what, details)
 
 
-def unknown_field(said: str, kind: Any) -> UnknownKey | None:
+def unknown_field(said: str, kind: Any, where: str = "the body") -> UnknownKey | None:
     """The error of msgspec for that type; UnknownKey if it is about a key."""
     found = _UNKNOWN_FIELD.search(said)
-    return None if found is None else _unknown("the body", found[1], tuple(_keys(kind)))
+    return None if found is None else _unknown(where, found[1], tuple(_keys(kind)))
 
 
 def _keys(kind: Any) -> Iterator[str]:

@@ -104,6 +104,30 @@ class Api:
         found = await self.call(GET, execution_id=execution_id)
         return plain(found)
 
+    async def result(self, execution_id: str, step: str | None = None) -> Any:
+        """The result of an execution or of one of its steps, or a reference to it. Raises NotFound
+        if it has none.
+        """
+        from noetl.errors import NotFound
+        from noetl.model.spelling import did_you_mean
+
+        document = await self.document(execution_id)
+        found, what = document, f"execution {execution_id}"
+        if step is not None:
+            steps = {one["step"]: one for one in document["steps"]}
+            if step not in steps:
+                raise NotFound(
+                    f'execution {execution_id} has run no step "{step}".'
+                    f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
+                )
+            found, what = steps[step], f'step "{step}" of execution {execution_id}'
+        if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
+            raise NotFound(
+                f"{what} has no result: its status is {found['status'].lower()}."
+                f" `noetl executions show {execution_id}` shows more."
+            )
+        return found["result"]
+
     async def text(self, path: str, version: int) -> str | None:
         """The text of a playbook in the catalog."""
         from noetl.api.routes.catalog import RESOURCE, Wanted

@@ -49,6 +49,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Set up": {
         "lsp": "Run the language server, for editors.",
+        "mcp": "Run the server of the Model Context Protocol, for assistants.",
         "schema": "Print the JSON Schema of playbooks, for editors.",
         "settings": "Print every setting with its value, default and meaning.",
         "tools": "List the tool kinds, show one, or create one of your own.",

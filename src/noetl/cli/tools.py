@@ -50,7 +50,7 @@ def list_command(as_json: bool) -> None:
 
     known = kinds()
     if as_json:
-        print_json({"tools": [_as_data(one) for one in known.values()]})
+        print_json({"tools": [as_data(one) for one in known.values()]})
         return
     width = max(len(kind) for kind in known)
     for kind, (tool, origin) in known.items():
@@ -95,13 +95,14 @@ def show_command(kind: str, as_json: bool) -> None:
         say(f'there is no tool kind "{kind}".{did_you_mean(kind, known)} See `noetl tools list`.')
         sys.exit(FAILED)
     if as_json:
-        print_json(_as_data(known[kind]) | {"schema": _schema(known[kind])})
+        print_json(as_data(known[kind]) | {"schema": _schema(known[kind])})
         return
-    for line in _page(known[kind]):
+    for line in page_of(known[kind]):
         print_line(line)
 
 
-def _as_data(known: Known) -> dict[str, Any]:
+def as_data(known: Known) -> dict[str, Any]:
+    """A tool kind as a document, without its fields."""
     tool, origin = known
     return {
         "kind": tool.kind,
@@ -122,7 +123,8 @@ def _schema(known: Known) -> dict[str, Any]:
     return msgspec.json.schema(known.tool.config)
 
 
-def _page(known: Known) -> list[str]:
+def page_of(known: Known) -> list[str]:
+    """The lines about a tool kind: its fields, and an example."""
     tool, origin = known
     lines = [f"kind: {tool.kind}", f"  {tool.summary}", f"  From {origin}."]
     if tool.extra:

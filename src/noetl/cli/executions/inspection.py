@@ -270,25 +270,9 @@ async def result_command(api: Api, execution_id: str, step: str | None, as_json:
       noetl executions result last --step collect > collected.json
     """
     from noetl.cli.views.results import print_value
-    from noetl.errors import NotFound
-    from noetl.model.spelling import did_you_mean
 
-    document = await api.document(execution_id)
-    found, what = document, f"execution {execution_id}"
-    if step is not None:
-        steps = {one["step"]: one for one in document["steps"]}
-        if step not in steps:
-            raise NotFound(
-                f'execution {execution_id} has run no step "{step}".'
-                f"{did_you_mean(step, steps)} It has run: {', '.join(steps) or 'none'}."
-            )
-        found, what = steps[step], f'step "{step}" of execution {execution_id}'
-    if found["result"] is None and found["status"] not in ("COMPLETED", "done"):
-        raise NotFound(
-            f"{what} has no result: its status is {found['status'].lower()}."
-            f" `noetl executions show {execution_id}` shows more."
-        )
-    await print_value(found["result"], execution_id, api.body, as_json=as_json)
+    result = await api.result(execution_id, step)
+    await print_value(result, execution_id, api.body, as_json=as_json)
 
 
 @group.command("events")

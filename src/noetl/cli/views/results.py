@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from noetl.cli.output import print_text
 from noetl.errors import NotFound
 from noetl.model import refs
 from noetl.model.ids import ExecutionId
@@ -28,17 +27,25 @@ ELEMENTS_SHOWN = 5
 
 async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False) -> None:
     """Print a value: text as it is, unless JSON is wanted; anything else as JSON."""
+    async for piece in value_text(value, owner, get, as_json=as_json):
+        _write(piece)
+    _write("\n")
+    sys.stdout.buffer.flush()
+
+
+async def value_text(
+    value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False
+) -> AsyncIterator[str]:
+    """The text of a value, in pieces: text as it is, unless JSON is wanted; else JSON."""
     if not as_json:
         found = await _found(value, owner, get)
         if found is not None and value["_ref"].get("schema_hint") == "str":
             value = refs.decode(found[1])
         if isinstance(value, str):
-            print_text(f"{value}\n")
+            yield value
             return
     async for piece in json_text(value, owner, get):
-        _write(piece)
-    _write("\n")
-    sys.stdout.buffer.flush()
+        yield piece
 
 
 async def print_document(document: dict[str, Any], get: Get) -> None:

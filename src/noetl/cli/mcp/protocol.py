@@ -1,0 +1,327 @@
+"""The Model Context Protocol over stdio: one JSON-RPC message per line, both ways.
+
+    client                                server
+    initialize {protocolVersion} ───────▶ the same version, or the newest that has this handshake
+    notifications/initialized ──────────▶
+    tools/call {name, arguments} ───────▶ answers come in the order in which they are ready
+    notifications/cancelled {requestId} ▶ that request gets no answer any more
+    end of input ───────────────────────▶ requests under way are answered, then the process ends
+
+Since 2026-07-28 there is no handshake. Every request names its version in `_meta`, and
+`server/discover` tells what `initialize` told. A client may use either.
+
+A failure of a tool is a result with `isError`, which the assistant reads and can act on. Errors of
+JSON-RPC are for clients: an unknown method or tool, a message that is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import chain
+from typing import Any, Protocol
+
+import msgspec
+
+from noetl.version import __version__
+
+STATELESS = "2026-07-28"
+"""The version of the protocol without a handshake."""
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Versions with one, the newest first. What we use is the same in all of them."""
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+SERVER_INFO = {"name": "noetl", "title": "NoETL", "version": __version__}
+CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}}
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+INTERNAL_ERROR, NO_RESOURCE, WRONG_VERSION = -32603, -32002, -32022
+LINE_MAX = 16 * 1024 * 1024
+PIECE = 64 * 1024
+AT_ONCE = 8
+"""How many requests are worked on at a time; others wait."""
+LAST_SECONDS = 10.0
+"""How long requests under way may still take after the end of input."""
+
+Message = dict[str, Any]
+Answers = dict[str, Callable[[Message], Awaitable[Message]]]
+
+
+class Refused(Exception):
+    """The answer to a request is an error of JSON-RPC."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class Served(Protocol):
+    """What a session serves: tools and resources, in the words of the protocol."""
+
+    @property
+    def instructions(self) -> str:
+        """What an assistant should know before its first call."""
+
+    def tools(self) -> list[Message]:
+        """The tools, with the schemas of their arguments."""
+
+    async def call(self, name: str, arguments: Message) -> Message:
+        """The result of a tool; also of one that failed. Raises Refused if there is no such
+        tool.
+        """
+
+    async def resources(self, cursor: str | None) -> Message:
+        """A page of the resources."""
+
+    def templates(self) -> list[Message]:
+        """The templates of their addresses."""
+
+    async def read(self, uri: str) -> Message:
+        """The content of a resource. Raises Refused."""
+
+
+class Session:
+    """The requests of one client, and their answers."""
+
+    def __init__(self, served: Served, out: int) -> None:
+        self._served = served
+        self._out = out
+        self._is_initialized = False
+        self._running: dict[str | int, asyncio.Task[Message]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        answers: Answers = {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+        }
+        self._of_handshake = {
+            **answers,
+            "initialize": self._initialize,
+            "ping": self._ping,
+        }
+        self._of_stateless = {**answers, "server/discover": self._discover}
+
+    async def serve(self, lines: AsyncIterator[bytes]) -> None:
+        """Serve until the end of input."""
+        sending: set[asyncio.Task[None]] = set()
+        try:
+            async for line in lines:
+                # Tasks begin in their order, so messages take effect in the order of their lines.
+                task = asyncio.create_task(self._send(self._heard(line)))
+                sending.add(task)
+                task.add_done_callback(sending.discard)
+            if sending:
+                await asyncio.wait(sending, timeout=LAST_SECONDS)
+        finally:
+            for running in self._running.values():
+                running.cancel()
+            await asyncio.gather(*sending)
+
+    async def _send(self, answering: Awaitable[Message | list[Message] | None]) -> None:
+        answer = await answering
+        if answer is None:
+            return
+        rest = memoryview(msgspec.json.encode(answer) + b"\n")
+        try:
+            while rest:
+                rest = rest[os.write(self._out, rest) :]
+        except BrokenPipeError:
+            return  # Nobody reads answers any more; the end of input follows.
+
+    async def _heard(self, line: bytes) -> Message | list[Message] | None:
+        """The answer to a line, if it asks for one."""
+        if len(line) > LINE_MAX:
+            return _error(None, INVALID_REQUEST, f"a message has at most {LINE_MAX} bytes")
+        if not line.strip():
+            return None
+        try:
+            message = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return _error(None, PARSE_ERROR, f"the line is not a JSON message: {error}")
+        if not isinstance(message, list):
+            return await self._answer(message)
+        if not message:
+            return _error(None, INVALID_REQUEST, "the batch is empty")
+        # Version 2025-03-26 has batches.
+        answers = await asyncio.gather(*(self._answer(one) for one in message))
+        return [one for one in answers if one is not None] or None
+
+    async def _answer(self, message: Any) -> Message | None:
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            return _error(None, INVALID_REQUEST, 'a message is an object with "jsonrpc": "2.0"')
+        method, params = message.get("method"), message.get("params", {})
+        if "id" not in message:
+            if method == "notifications/cancelled" and isinstance(params, dict):
+                self._cancel(params.get("requestId"))
+            return None
+        if method is None and ("result" in message or "error" in message):
+            return None  # An answer; we ask nothing.
+        number = message["id"]
+        if isinstance(number, bool) or not isinstance(number, str | int):
+            return _error(None, INVALID_REQUEST, "the id of a request is a text or a whole number")
+        if not isinstance(method, str):
+            return _error(number, INVALID_REQUEST, "a request names a method")
+        if not isinstance(params, dict):
+            return _error(number, INVALID_PARAMS, "params is an object")
+        if number in self._running:
+            return _error(number, INVALID_REQUEST, "another request with this id is under way")
+        task = asyncio.create_task(self._result(number, method, params))
+        self._running[number] = task
+        try:
+            [done], _ = await asyncio.wait([task])
+            if done.cancelled():
+                return None
+            if (error := done.exception()) is None:
+                answer: Message = done.result()
+                return answer
+            traceback.print_exception(error, file=sys.stderr)
+            said = "internal error; the standard error of `noetl mcp` has more"
+            return _error(number, INTERNAL_ERROR, said)
+        finally:
+            del self._running[number]
+
+    def _cancel(self, number: Any) -> None:
+        if isinstance(number, str | int) and (task := self._running.get(number)) is not None:
+            task.cancel()
+
+    async def _result(self, number: str | int, method: str, params: Message) -> Message:
+        meta = params.get("_meta")
+        is_stateless = isinstance(meta, dict) and VERSION_KEY in meta and method != "initialize"
+        try:
+            if is_stateless:
+                assert isinstance(meta, dict)
+                result = await self._stateless(method, params, meta)
+            else:
+                result = await self._after_handshake(method, params)
+        except Refused as refused:
+            code = refused.code
+            if is_stateless and code == NO_RESOURCE:
+                code = INVALID_PARAMS  # This version has no code of its own for it.
+            return _error(number, code, str(refused), refused.data)
+        return {"jsonrpc": "2.0", "id": number, "result": result}
+
+    async def _after_handshake(self, method: str, params: Message) -> Message:
+        answer = _known(method, self._of_handshake)
+        if not self._is_initialized and method not in ("initialize", "ping"):
+            raise Refused(INVALID_REQUEST, "the first request is initialize")
+        return await answer(params)
+
+    async def _stateless(self, method: str, params: Message, meta: Message) -> Message:
+        version = meta[VERSION_KEY]
+        if not isinstance(version, str) or not isinstance(meta.get(CAPABILITIES_KEY), dict):
+            raise Refused(
+                INVALID_PARAMS,
+                f"_meta has {VERSION_KEY}, a text, and {CAPABILITIES_KEY}, an object",
+            )
+        if version != STATELESS:
+            supported = {"supported": [STATELESS, *HANDSHAKE], "requested": version}
+            raise Refused(WRONG_VERSION, f"requests without a handshake are {STATELESS}", supported)
+        found = await _known(method, self._of_stateless)(params)
+        # What is read changes at any time, and depends on the rights of the caller.
+        freshness = {} if method == "tools/call" else {"ttlMs": 0, "cacheScope": "private"}
+        return {**found, **freshness, "resultType": "complete", "_meta": {SERVER_KEY: SERVER_INFO}}
+
+    # --- Methods ---
+
+    async def _initialize(self, params: Message) -> Message:
+        asked = params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise Refused(INVALID_PARAMS, "initialize needs a protocolVersion")
+        self._is_initialized = True
+        return {
+            "protocolVersion": asked if asked in HANDSHAKE else HANDSHAKE[0],
+            "capabilities": CAPABILITIES,
+            "serverInfo": SERVER_INFO,
+            "instructions": self._served.instructions,
+        }
+
+    async def _discover(self, params: Message) -> Message:
+        return {
+            "supportedVersions": [STATELESS, *HANDSHAKE],
+            "capabilities": CAPABILITIES,
+            "instructions": self._served.instructions,
+        }
+
+    async def _ping(self, params: Message) -> Message:
+        return {}
+
+    async def _list_tools(self, params: Message) -> Message:
+        return {"tools": self._served.tools()}
+
+    async def _call_tool(self, params: Message) -> Message:
+        arguments = params.get("arguments")
+        if not isinstance(arguments, dict | None):
+            raise Refused(INVALID_PARAMS, "arguments is an object")
+        async with self._slots:
+            return await self._served.call(_text(params, "name"), arguments or {})
+
+    async def _list_resources(self, params: Message) -> Message:
+        cursor = _text(params, "cursor") if params.get("cursor") is not None else None
+        async with self._slots:
+            return await self._served.resources(cursor)
+
+    async def _list_templates(self, params: Message) -> Message:
+        return {"resourceTemplates": self._served.templates()}
+
+    async def _read_resource(self, params: Message) -> Message:
+        async with self._slots:
+            return await self._served.read(_text(params, "uri"))
+
+
+def _known(method: str, answers: Answers) -> Callable[[Message], Awaitable[Message]]:
+    if method not in answers:
+        raise Refused(NO_METHOD, f"there is no method {method}")
+    return answers[method]
+
+
+def _text(params: Message, name: str) -> str:
+    found = params.get(name)
+    if not isinstance(found, str):
+        raise Refused(INVALID_PARAMS, f"{name} is a text")
+    return found
+
+
+def _error(number: str | int | None, code: int, message: str, data: Any = None) -> Message:
+    error = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return {"jsonrpc": "2.0", "id": number, "error": error}
+
+
+# --- Lines --------------------------------------------------------------------------------------
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
+    """The lines of a file, pipe or terminal, to its end. One that is too long is cut."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue(AT_ONCE)
+
+    def read() -> None:
+        for line in chain(_lines(descriptor), [None]):
+            asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
+
+    # A thread, because event loops cannot wait for files. It does not keep the process: nothing
+    # would end its last read.
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await waiting.get()) is not None:
+        yield line
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    begun = bytearray()
+    while piece := os.read(descriptor, PIECE):
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            yield bytes(begun + end)
+            begun.clear()
+        begun += rest
+        del begun[LINE_MAX + 1 :]
+    if begun:
+        yield bytes(begun)
