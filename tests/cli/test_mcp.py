@@ -285,7 +285,7 @@ def test_a_batch_is_answered_as_a_batch(assistant):
 def test_a_cancelled_request_gets_no_answer_and_others_are_answered_meanwhile(server, assistant):
     execution_id = server.start(WAITS)
     server.wait_for(execution_id, "step.waiting")
-    arguments = {"execution_id": execution_id, "wait": 50}
+    arguments = {"execution_id": execution_id, "wait": 3}
     waiting = assistant.request("tools/call", name="get_execution", arguments=arguments)
 
     assert assistant.ask("ping") == {}
@@ -447,11 +447,16 @@ def test_what_an_execution_waits_for_is_explained(server, assistant):
     ]
 
 
-def test_arguments_that_do_not_fit_are_told_to_the_assistant(assistant):
+def test_arguments_that_do_not_fit_are_told_to_the_assistant(server, assistant):
+    ended(server, FAILS)
+
     unknown = assistant.refusal("list_executions", limt=3)
     much = assistant.refusal("list_events", execution_id="last", limit=100_000)
     none = assistant.refusal("get_playbook")
     query = assistant.refusal("list_executions", query="status:nonsense")
+    moment = assistant.refusal("explain_execution", execution_id="last", seq=3)
+    for written in ("", "../catalog", "count", "%2e%2e", "1000000000000000001"):
+        assert assistant.refusal("get_execution", execution_id=written)["code"] == "not_found"
 
     assert unknown["message"] == (
         'the tool list_executions has no key "limt". Did you mean "limit"?'
@@ -459,6 +464,7 @@ def test_arguments_that_do_not_fit_are_told_to_the_assistant(assistant):
     assert "limit" in much["message"]
     assert "`path`" in none["message"]
     assert query["code"] == "bad_query"
+    assert moment["message"].startswith("`seq` needs a `step`")
 
 
 def test_long_answers_come_in_parts_that_fit(server, assistant, noetl):
@@ -524,7 +530,10 @@ def test_executions_are_started_stopped_and_run_again(server, operator):
     assert operator.call("resume_execution", execution_id=waiting)["status"] == "RUNNING"
     cancelled = operator.call("cancel_execution", execution_id=waiting, reason="enough")
     assert cancelled["status"] == "CANCELLED"
-    assert ": enough" in operator.text("explain_execution", execution_id=waiting)
+    first, *acts = operator.text("explain_execution", execution_id=waiting).splitlines()
+    assert first == f"Execution {waiting} of talk/waits version 1 is CANCELLED."
+    assert [line.split()[0] for line in acts] == ["Paused", "Resumed", "Cancelled"]
+    assert acts[-1].endswith(" by anybody (the server is open): enough")
     assert operator.refusal("cancel_execution", execution_id=waiting)["code"] == "finished"
     assert operator.refusal("cancel_execution", execution_id="last")["code"] == "not_found"
 
@@ -643,6 +652,22 @@ def test_it_works_on_a_database_and_beside_the_process_that_holds_it(tmp_path, n
             found = assistant.call("get_execution", execution_id=beside["execution_id"], wait=50)
             assert found["result"] == "HELLO!"
             assert "note" not in beside
+
+
+def test_actions_that_are_asked_for_at_once_happen_in_their_order(tmp_path, noetl):
+    (tmp_path / "shout.yaml").write_text(SHOUT)
+    assert noetl("register", "shout.yaml").code == 0
+    with talking(tmp_path, "--allow-actions") as assistant:
+        assistant.greet()
+        for word in "abcdefghijkl":
+            start = {"path": "talk/shout", "workload": {"word": word}}
+            assistant.request("tools/call", name="start_execution", arguments=start)
+        answers = [assistant.hear() for _ in "abcdefghijkl"]
+        listed = assistant.call("list_executions")["executions"]
+
+    started = [one["result"]["structuredContent"]["execution_id"] for one in answers]
+    assert [one["id"] for one in answers] == [*range(2, 14)]
+    assert [one["execution_id"] for one in listed] == started[::-1]
 
 
 def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_used(tmp_path):

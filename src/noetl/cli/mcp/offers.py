@@ -6,6 +6,8 @@ call of one is refused before anything is opened.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -65,6 +67,10 @@ class Offers:
         self._settings = settings
         self._may_act = may_act
         self._tools = {one.name: one for one in TOOLS if may_act or not one.acts}
+        self._turn = asyncio.Lock()
+        """Actions happen one after the other, in the order in which they were asked for. Each may
+        hold the database for its own time.
+        """
 
     @property
     def instructions(self) -> str:
@@ -96,7 +102,9 @@ class Offers:
         if tool is None:
             raise Refused(INVALID_PARAMS, self._missing(name))
         try:
-            answer = await tool.run(self._settings, _arguments(tool, arguments))
+            asked = _arguments(tool, arguments)
+            async with self._turn if tool.acts else nullcontext():
+                answer = await tool.run(self._settings, asked)
         except NoetlError as error:
             return _failed(error)
         text = answer.text

@@ -189,7 +189,9 @@ async def describe_tool_kinds(settings: Settings, asked: WhichKind) -> Answer:
 
     known = kinds()
     if asked.kind is None:
-        return Answer({"kinds": [as_data(one) for one in known.values()]})
+        kept = ("kind", "summary", "origin", "extra")
+        shown = [{name: as_data(one)[name] for name in kept} for one in known.values()]
+        return Answer({"kinds": shown, "next": "call again with kind=… for fields and an example"})
     if asked.kind not in known:
         hint = did_you_mean(asked.kind, known)
         raise NotFound(
@@ -286,7 +288,7 @@ class WhichReason(Body, frozen=True, kw_only=True):
     """Its id, a unique beginning or end of it, or `last`."""
     step: str | None = None
     """Explain why this step ran, or why it did not, with the values that its guards read."""
-    at: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
     """With `step`: up to the event with this number, instead of now."""
 
 
@@ -301,7 +303,7 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
     from noetl.cli.views.source_lines import of_execution
 
     async with _found(settings, asked.execution_id) as (api, execution_id):
-        query = WhichWhy(step=asked.step, seq=asked.at)
+        query = WhichWhy(step=asked.step, seq=asked.seq)
         why = await api.call(WHY, execution_id=execution_id, query=query)
         document = await api.document(execution_id)
         source = await of_execution(api, wiring.compiler(settings), document)
@@ -325,6 +327,7 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
 
 
 def _explained(data: dict[str, Any]) -> list[str]:
+    from noetl.cli.views.executions import ACTIONS
     from noetl.cli.views.lines import failed_iterations, more_about
     from noetl.model.state import TERMINAL
 
@@ -332,7 +335,7 @@ def _explained(data: dict[str, Any]) -> list[str]:
     lines = [f"Execution {data['execution_id']} of {data['path']}{version} is {data['status']}."]
     if "step" in data:
         lines.append(data["step"]["text"])
-    if data["error"] is not None:
+    if data["error"] is not None and data["status"] != "CANCELLED":
         where = f" in step {data['failed_step']}" if data["failed_step"] else ""
         lines.append(f"It failed{where}: {data['error']['message']} ({data['error']['kind']})")
         lines += [f"  {one}" for one in more_about(data["error"])]
@@ -342,9 +345,10 @@ def _explained(data: dict[str, Any]) -> list[str]:
         if said := failed_iterations(step):
             lines.append(f"Step {step['step']}: {said}")
     for act in data["acts"]:
-        why = f": {act['reason']}" if act["reason"] else ""
+        what = ACTIONS.get(act["action"], act["action"]).capitalize()
         who = f" by {act['actor']['text']}" if act["actor"] else ""
-        lines.append(f"{act['action']} at {act['at']}{who}{why}")
+        why = f": {act['reason']}" if act["reason"] else ""
+        lines.append(f"{what} {act['at']}{who}{why}")
     lines += [f"Warning: {one['message']}" for one in data["warnings"]]
     if data["status"] in TERMINAL:
         return lines
