@@ -564,6 +564,19 @@ def test_resources_are_playbooks_executions_and_tool_kinds(server, assistant):
         assert (refused["code"], refused["data"]) == (-32002, {"uri": uri})
 
 
+def test_a_task_of_kind_mcp_calls_it(server):
+    command = json.dumps([*COMMAND, "mcp", "--server", server.url])
+    text = ASIDE.format("asks") + (
+        "workflow: [{step: ask, tool: {kind: mcp, tool_name: get_playbook,"
+        f" args: {{path: talk/shout}}, command: {command}}}}}]\n"
+    )
+
+    document = server.ended(server.start(text))
+
+    assert document["error"] is None
+    assert document["result"]["data"]["content"] == SHOUT
+
+
 # --- Whose rights, and where --------------------------------------------------------------------
 
 
