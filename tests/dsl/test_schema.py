@@ -37,6 +37,7 @@ TELLABLE = {
 }
 """What is wrong with the form of one piece, without a look at any other."""
 BEYOND_A_SCHEMA = {
+    "inputs_that_nothing_fits": "a schema does not compare two values",
     "arc_writes_iter": "which names a `set` may write is said once, by the compiler",
     "bad_moment_of_timer": "a moment is any text to a schema",
     "bad_range_step": "a mapping to go over may have the keys of a range",

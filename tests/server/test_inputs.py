@@ -200,6 +200,9 @@ def test_what_makes_no_sense_is_said_where_it_stands(written, code, word):
         ({"type": "file"}, "s3://bucket/x", ""),
         ({"type": "object"}, '{"a": 1}', "[1]"),
         ({"type": "number", "min": 0.5}, "0.5", 0.4),
+        ({"type": "integer", "min": "5"}, 5, 4),
+        ({"type": "number", "max": "2.5"}, "2.5", 3),
+        ({"type": "text", "max": "2"}, "ab", "abc"),
     ],
 )
 def test_bounds_hold_for_every_type(field, good, bad):

@@ -13,7 +13,19 @@ from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
 from noetl.dsl.walk import bodies
 from noetl.model import fields, labels
 from noetl.model.graph import Graph, sources
-from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Jump, KeychainEntry, Net, Step, Task, Values
+from noetl.model.net import (
+    PLAYBOOK,
+    WORKBOOK,
+    Block,
+    FormField,
+    Jump,
+    KeychainEntry,
+    Net,
+    Step,
+    Task,
+    Value,
+    Values,
+)
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.triggers import KINDS
@@ -94,6 +106,7 @@ def names_are_unique(building: Building, net: Net) -> None:
         ("duplicate-step", "steps", net.steps),
         ("duplicate-keychain", "keychain entries", net.keychain),
         ("duplicate-task", "workbook entries", net.workbook),
+        *(("duplicate-field", "form fields", step.form) for step in net.steps),
     ]
     for body in bodies(net):
         named += [("duplicate-task", "tasks", tasks) for tasks in building.parts(body).pipelines]
@@ -335,16 +348,7 @@ def inputs_make_sense(building: Building, net: Net) -> None:
                 " underscores and does not start with a digit.",
                 place,
             )
-        if one.type == "choice" and not fields.options(one):
-            building.report.add(
-                "bad-value",
-                f'input "{one.name}" is a choice and has nothing to choose from. Write'
-                " `options: [a, b]`.",
-                building.at(one, "options"),
-            )
-            continue
-        if problem := fields.wrong_bounds(one):
-            building.report.add("bad-value", f'input "{one.name}": {problem}', place)
+        if _is_malformed(building, one, "input"):
             continue
         written = net.workload.get(one.name, one.default)
         if one.default is not None and written != one.default:
@@ -355,14 +359,44 @@ def inputs_make_sense(building: Building, net: Net) -> None:
                 building.at(one, "default"),
             )
         elif written is not None and not (isinstance(written, str) and has_template(written)):
-            try:
-                fields.fitted(one, written)
-            except fields.Unfit as error:
-                building.report.add(
-                    "bad-value",
-                    f'the default of input "{one.name}" does not fit: it {error}.',
-                    building.at(one, "default"),
-                )
+            _refuse_unfit(building, one, "input", written)
+
+
+def forms_make_sense(building: Building, net: Net) -> None:
+    """The same for questions, where no template has a say."""
+    for step in net.steps:
+        for one in step.form:
+            if not compile_value([one.options, one.min, one.max, one.pattern]).is_literal:
+                continue
+            if _is_malformed(building, one, "form field") or one.default is None:
+                continue
+            if compile_value(one.default).is_literal:
+                _refuse_unfit(building, one, "form field", one.default)
+
+
+def _is_malformed(building: Building, one: FormField, what: str) -> bool:
+    """Whether no value fits it, which is reported."""
+    if one.type == "choice" and not fields.options(one):
+        problem = "is a choice and has nothing to choose from. Write `options: [a, b]`."
+        building.report.add(
+            "bad-value", f'{what} "{one.name}" {problem}', building.at(one, "options")
+        )
+        return True
+    if problem := fields.wrong_bounds(one) or "":
+        building.report.add("bad-value", f'{what} "{one.name}": {problem}', building.at(one))
+        return True
+    return False
+
+
+def _refuse_unfit(building: Building, one: FormField, what: str, default: Value) -> None:
+    try:
+        fields.fitted(one, default)
+    except fields.Unfit as error:
+        building.report.add(
+            "bad-value",
+            f'the default of {what} "{one.name}" does not fit: it {error}.',
+            building.at(one, "default"),
+        )
 
 
 def calls_fit(building: Building, net: Net) -> None:
@@ -400,6 +434,7 @@ CHECKS: tuple[Check, ...] = (
     calls_fit,
     auth_is_spelled_as_declared,
     inputs_make_sense,
+    forms_make_sense,
     names_are_unique,
     names_are_usable,
     entry_exists,

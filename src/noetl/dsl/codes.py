@@ -16,7 +16,8 @@ ERRORS = (
     *("unknown-key", "removed-key", "missing-key", "wrong-type", "bad-value", "conflicting-keys"),
     *("unsupported-version", "wrong-kind", "bad-name", "reserved-name"),
     # What no single piece shows.
-    *("code-syntax", "duplicate-step", "duplicate-task", "duplicate-keychain", "no-entry-step"),
+    *("code-syntax", "duplicate-step", "duplicate-task", "duplicate-keychain", "duplicate-field"),
+    "no-entry-step",
     *("unknown-step", "unknown-task", "unknown-workbook-task", "loop-incomplete", "unknown-tool"),
     *("empty-step", "control-out-of-place", "policy-out-of-place", "misplaced-else", "bad-rule"),
     *("empty-rules", "join-impossible", "partition-without-each", "sink-without-tool"),

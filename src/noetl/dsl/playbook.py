@@ -43,7 +43,7 @@ from noetl.dsl.layers import (
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import astray_policies
 from noetl.dsl.schemas import WrittenResult, result_schema
-from noetl.dsl.steps import A_STEP, FIELD, WrittenStep, form_fields, step, tracing
+from noetl.dsl.steps import A_STEP, FIELD, WrittenStep, form_fields, mark_field, step, tracing
 from noetl.dsl.workbook import WORKBOOK, WrittenWorkbook, workbook
 from noetl.model.net import (
     PLAYBOOK,
@@ -472,7 +472,5 @@ def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:
         [{**one, "name": name} for name, one in plain.items() if isinstance(one, dict)]
     )
     for one in found:
-        item = written[one.name]
-        parts = {key: value.place for key, value in nodes.entries(item).items()}
-        building.mark(one, item.place, **parts)
+        mark_field(building, one, written[one.name])
     return found

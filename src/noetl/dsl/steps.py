@@ -392,7 +392,7 @@ def step(
             )
             for one in spec.timers
         ),
-        form=form_fields([building.value(one, Where.STEP, home) for one in form.fields]),
+        form=_questions(building, form, home),
         form_role=form.role or "",
         match=building.condition(spec.match, Where.CASE, home),
         router=router(building, written.next, home),
@@ -503,6 +503,19 @@ def _timeout(
             return default
         return min(default, limit)
     return within(building, asked, limit, "the step's timeout", node.place)
+
+
+def _questions(building: Building, form: _Form, home: Home) -> tuple[FormField, ...]:
+    found = form_fields([building.value(one, Where.STEP, home) for one in form.fields])
+    for one, node in zip(found, form.fields, strict=False):  # none of them, if one is malformed
+        mark_field(building, one, node)
+    return found
+
+
+def mark_field(building: Building, one: FormField, node: Node) -> None:
+    """Remember where a question or an input was written."""
+    parts = {key: value.place for key, value in nodes.entries(node).items()}
+    building.mark(one, node.place, **parts)
 
 
 def form_fields(written: list[Any]) -> tuple[FormField, ...]:

@@ -18,7 +18,7 @@ from noetl.engine.scope import server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepWaiting, TimerSet
-from noetl.model.fields import options
+from noetl.model.fields import options, wrong_bounds
 from noetl.model.ids import derive
 from noetl.model.net import EventRule, FormField
 from noetl.model.signals import ANY, Listening
@@ -111,4 +111,6 @@ def _form(program: StepProgram, scope: Scope) -> tuple[FormField, ...]:
                 f'field "{field.name}" of the {where} is a choice, and `options` yields'
                 f" {field.options!r} to choose from. Write a list, or a template that yields one."
             )
+        if problem := wrong_bounds(field):
+            raise EvaluationFailed(f'field "{field.name}" of the {where}: {problem}')
     return form

@@ -120,7 +120,7 @@ def _bounded(field: FormField, value: Any) -> None:
     for bound, is_low in ((field.min, True), (field.max, False)):
         if bound is None:
             continue
-        limit = _instant(bound) if field.type == "datetime" else bound
+        limit = _limit(field, bound)
         if (measured < limit) if is_low else (measured > limit):
             least = "at least" if is_low else "at most"
             raise Unfit(f"must be {least} {bound}{unit}, not {_shown(measured if unit else value)}")
@@ -132,20 +132,19 @@ def _bounded(field: FormField, value: Any) -> None:
 
 def wrong_bounds(field: FormField) -> str | None:
     """What is wrong with `min`, `max` and `pattern` themselves."""
-    lengths = field.type in _MEASURED
+    read: list[Any] = []
     for word, bound in (("min", field.min), ("max", field.max)):
         if bound is None:
             continue
         if field.type in ("boolean", "choice", "object", "json", "secret"):
             return f"`{word}` means nothing for {wanted(field)}."
         try:
-            if lengths:
-                _integer(field, bound)
-            else:
-                _TYPES[field.type].read(field, bound)
+            read.append(_limit(field, bound))
         except ValueError:
-            what = "a whole number" if lengths else wanted(field)
+            what = "a whole number" if field.type in _MEASURED else wanted(field)
             return f"`{word}` is {_shown(bound)}, and must be {what}."
+    if len(read) == 2 and read[0] > read[1]:
+        return f"`min` is {_shown(field.min)} and `max` is {_shown(field.max)}: nothing fits both."
     if field.pattern is not None:
         if field.type not in ("text", "file"):
             return "`pattern` is for texts."
@@ -154,6 +153,14 @@ def wrong_bounds(field: FormField) -> str | None:
         except BadPattern as error:
             return f"`pattern` is not a regular expression: {error}."
     return None
+
+
+def _limit(field: FormField, bound: Any) -> Any:
+    """`min` or `max` as something to compare with. Raises ValueError."""
+    if field.type in _MEASURED:
+        return _integer(field, bound)
+    value = _TYPES[field.type].read(field, bound)
+    return _instant(value) if field.type == "datetime" else value
 
 
 def wanted(field: FormField) -> str:
