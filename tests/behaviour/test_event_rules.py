@@ -355,6 +355,80 @@ def test_a_poll_that_never_sees_it_fails(web):
     assert [fact.status for fact in run.of(PollFinished)] == ["exhausted"]
 
 
+NEVER = """
+- step: start
+  tool:
+    kind: noop
+    result: {{ ready: false }}
+    poll: {{ until: "{{{{ result.ready }}}}", interval: 0.01, max_attempts: 2 }}
+    {policy}
+  {case}
+  next: end
+- {{ step: end, tool: {{ kind: noop, result: "{{{{ ctx.why | default('ok') }}}}" }} }}
+"""
+
+
+@pytest.mark.parametrize("do", ["continue", "break"])
+def test_a_policy_may_tolerate_a_poll_that_gave_up(do):
+    policy = f"""spec: {{ policy: {{ rules: [
+      {{ when: "{{{{ outcome.error.code == 'poll_exhausted' }}}}",
+        then: {{ do: {do}, set_ctx: {{ why: "{{{{ outcome.error.kind }}}}" }} }} }},
+      {{ else: {{ then: {{ do: continue }} }} }}] }} }}"""
+    run = ran(playbook(NEVER.format(policy=policy, case="")))
+
+    assert run.result == "timeout"
+    assert [fact.status for fact in run.of(PollFinished)] == ["exhausted"]
+    last = run.of(TaskDone)[1]
+    assert last.outcome.status == "error"
+    assert last.outcome.error.code == "poll_exhausted"
+    assert last.outcome.result == {"ready": False}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "{ when: \"{{ outcome.status == 'error' }}\", then: { do: retry, attempts: 5 } }",
+        '{ when: "{{ outcome.http.status == 404 }}", then: { do: continue } }',
+        "{ else: { then: { do: continue } } }",
+    ],
+)
+def test_a_poll_that_gave_up_is_neither_repeated_nor_tolerated_by_accident(rules):
+    policy = f"spec: {{ policy: {{ rules: [{rules}] }} }}"
+    run = ran(playbook(NEVER.format(policy=policy, case="")))
+
+    assert run.error["code"] == "poll_exhausted"
+    assert calls(run) == ["start_task"] * 2
+
+
+def test_a_poll_that_gave_up_is_an_error_to_event_rules():
+    case = """case:
+    - { when: "{{ event.name == 'call.done' and response is defined }}", then: { next: other } }
+    - { when: "{{ event.name == 'call.error' }}", then: { set: { ctx.why: "{{ error.code }}" } } }
+    - { when: "{{ event.name == 'step.exit' and error is defined }}", then: { next: end } }"""
+    run = ran(playbook(NEVER.format(policy="", case=case) + "- { step: other, next: end }"))
+
+    assert run.result == "poll_exhausted"
+    assert tokens(run) == ["end"]
+
+
+def test_a_retry_repeats_a_workbook_entry_whose_poll_gave_up():
+    """Only the task that polls is not tried again."""
+    flow = """
+- step: start
+  tool: { kind: workbook, task: look, retry: { max_attempts: 3, initial_delay: 0.01 } }
+"""
+    book = """
+  look:
+    kind: noop
+    result: { ready: false }
+    poll: { until: "{{ result.ready }}", interval: 0.01, max_attempts: 2 }
+"""
+    run = ran(playbook(flow) + "workbook:" + book)
+
+    assert run.error["code"] == "poll_exhausted"
+    assert len(run.of(RetryStarted)) == 2
+
+
 # --- Enter, exit, sinks, loops -----------------------------------------------------------------
 
 

@@ -610,3 +610,43 @@ def test_a_poll_that_waits_for_a_misspelt_name_says_so_when_it_gives_up():
     failed = ran(playbook(flow))
 
     assert "`response.stat` (did you mean `state`?) is undefined" in failed.error["message"]
+
+
+# --- Conditions that cannot be evaluated --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "place"),
+    [
+        (
+            "tool: {kind: noop}, next: {arcs: [{step: end, when: WRONG}]}",
+            "the arc from start to end",
+        ),
+        (
+            "spec: {policy: {admit: {rules: [{when: WRONG, then: {allow: true}}]}}}, next: end",
+            "an admission rule of step start",
+        ),
+        (
+            "tool: {kind: noop, spec: {policy: {rules: [{when: WRONG, then: {do: continue}}]}}}",
+            "a policy rule of task start_task",
+        ),
+        (
+            "tool: {kind: noop}, case: [{when: WRONG, then: {set: {a: 1}}}]",
+            "an event rule of step start",
+        ),
+        (
+            "tool: {kind: noop, poll: {until: WRONG, max_attempts: 2}}",
+            "`until` of the poll of task start_task",
+        ),
+        (
+            "tool: {kind: noop, retry: [{when: WRONG, then: {max_attempts: 2}}]}",
+            "`when` of the retry of task start_task",
+        ),
+    ],
+)
+def test_a_condition_that_cannot_be_evaluated_is_named_with_its_place(step, place):
+    wrong = '"{{ workload.one + workload.word }}"'
+    flow = f"- {{step: start, {step.replace('WRONG', wrong)}}}\n- {{step: end}}\n"
+    run = ran(playbook(flow, workload="{one: 1, word: a}"))
+
+    assert f"{place}: {{{{ workload.one + workload.word }}}}: `+` does not" in run.error["message"]

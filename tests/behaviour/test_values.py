@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl.model.events import TaskStarted
-from tests.examples.system import playbook, ran
+from tests.examples.system import Bench, Run, on_bench, playbook, ran
 
 
 def yields(template: Any, *, workload: str = "{}", before: str = "") -> Any:
@@ -422,6 +422,27 @@ def test_why_iterations_failed_is_in_one_order_whichever_of_them_ended_first():
 
     assert [one["count"] for one in reasons] == [2, 1, 1]
     assert ["rare-1" in one["message"] for one in reasons] == [False, True, False]
+
+
+def test_iterations_whose_children_failed_for_one_reason_are_counted_together():
+    child = playbook("- {step: start, tool: {kind: shell, cmd: exit 9}}").replace("tried", "child")
+    flow = """
+- step: start
+  loop: { in: [1, 2, 3], iterator: n, spec: { on_error: continue } }
+  tool: { kind: playbook, path: child }
+"""
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.catalog.register(child)
+        return await bench.run(playbook(flow))
+
+    done = on_bench(work)
+
+    [reason] = done.step("start")["loop"]["errors"]
+    assert reason["count"] == 3
+    assert reason["message"].startswith("child execution failed: ")
+    told = [one["error"]["message"] for one in done.result["errors"]]
+    assert len(set(told)) == 3  # each names its child
 
 
 @pytest.mark.parametrize(

@@ -653,3 +653,16 @@ def test_an_arc_may_ask_whether_its_outcome_has_something():
 - step: end
 """
     assert found(text) == []
+
+
+@pytest.mark.parametrize("key", ["_ref", "_store", "_preview"])
+def test_any_result_may_be_asked_whether_it_is_kept_by_reference(key):
+    """It is if it is large, whatever keys it has of its own."""
+    text = f"""
+- step: start
+  tool: {{kind: noop, result: {{rows: [1]}}}}
+  next: {{arcs: [{{step: end, args: {{place: "{{{{ start.{key} }}}}"}}}}]}}
+- step: end
+"""
+    assert codes(text) == []
+    assert codes(text.replace(key, "_refs")) == ["undefined-key"]

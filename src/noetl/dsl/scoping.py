@@ -19,6 +19,7 @@ from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Collect, Net, Retry, Step
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
 from noetl.templates import Template
 from noetl.templates.analysis import Lookup, path_of
+from noetl.templates.views import REFERENCE_KEYS
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
 PIPELINE = frozenset({"iter", "loop", "loop_index", "_prev", "_task", "_attempt", "_retry"})
@@ -226,7 +227,7 @@ def _check_keys(
         return
     what, shape, rest = known.result(use, lookup)
     absent = _absent(shape, rest)
-    if absent is None or _may_miss(template, lookup):
+    if absent is None or absent.key in REFERENCE_KEYS or _may_miss(template, lookup):
         return
     if absent.rows is not None:
         hint = f" It has rows: write `rows[0].{absent.key}`, or loop over them."

@@ -358,7 +358,7 @@ def asked_rules(program: StepProgram, scope: Scope) -> Iterator[tuple[AdmitProgr
     for rule in program.admit:
         if rule.when is None and is_answered:
             return  # the `else`, which is the last one, answers only where no other has
-        holds = rule.when is None or rule.when.holds(scope)
+        holds = rule.when is None or rule.when.holds(scope, rule.place)
         yield rule, holds
         is_answered = is_answered or holds
         if holds and program.step.admit_mode == "exclusive":

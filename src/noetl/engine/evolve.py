@@ -6,6 +6,7 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -484,6 +485,7 @@ def child_outcome(fact: events.ChildFinished) -> Outcome:
 
 REASONS_MAX = 20
 REASON_MAX = 200
+CHILD_FAILED = re.compile(r"\bchild execution \d+ failed\b")
 DRY = -1
 """Stands for the first iteration of a frame that found nothing left."""
 
@@ -553,7 +555,9 @@ def discount_reason(summary: StepSummary, message: str) -> None:
 
 
 def _reason(message: str) -> str:
-    return message.strip().partition("\n")[0][:REASON_MAX]
+    """Without the ids of child executions: each iteration has its own."""
+    told = CHILD_FAILED.sub("child execution failed", message)
+    return told.strip().partition("\n")[0][:REASON_MAX]
 
 
 def _iteration_ended(

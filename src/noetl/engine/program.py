@@ -56,9 +56,11 @@ class Sending(Struct, frozen=True):
 class ArcProgram:
     """An arc with its templates compiled."""
 
-    def __init__(self, arc: Arc, label: str) -> None:
+    def __init__(self, arc: Arc, label: str, step: str) -> None:
         self.arc = arc
         self.label = label
+        self.place = f"`when` of the arc from {step} to {arc.step}"
+        """Where its guard stands, for messages."""
         self.step = compile_value(arc.step)
         self.guard: Condition | None = None if arc.when is None else compile_condition(arc.when)
         self.args = compile_value(arc.args)
@@ -80,6 +82,8 @@ class AdmitProgram(NamedTuple):
     allow: bool
     when: Condition | None
     args: Compiled | None
+    place: str
+    """Where its condition stands, for messages."""
 
 
 class StepProgram:
@@ -91,7 +95,8 @@ class StepProgram:
         self.pool = pool
         """Whose workers run it."""
         self.arcs = tuple(
-            ArcProgram(arc, f"{step.name}#{index}") for index, arc in enumerate(step.router.arcs)
+            ArcProgram(arc, f"{step.name}#{index}", step.name)
+            for index, arc in enumerate(step.router.arcs)
         )
         self.end_event = "step.done" if step.loop is None else "loop.done"
         """The stored name of the event that ends it well."""
@@ -105,6 +110,7 @@ class StepProgram:
                 rule.allow,
                 None if rule.when is None else compile_condition(rule.when),
                 compile_value(rule.args) if rule.args else None,
+                f"an admission rule of step {step.name}",
             )
             for rule in step.admit
         )
@@ -226,7 +232,7 @@ class StepProgram:
         paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
         for part in (self.in_flight, self.batch, self.timeout, self.deadline, *(self.span or ())):
             paths |= part.reads
-        for _, when, added in self.admit:
+        for _, when, added, _ in self.admit:
             paths |= when.reads if when is not None else frozenset()
             paths |= added.reads if added is not None else frozenset()
         paths |= self.case.reads if self.case is not None else frozenset()

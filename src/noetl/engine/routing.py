@@ -163,7 +163,7 @@ def judged(
             yield arc, "not_asked"
         elif failed and not arc.arc.on_failure:
             yield arc, "not_for_failures"
-        elif arc.guard is not None and not arc.guard.holds(scope):
+        elif arc.guard is not None and not arc.guard.holds(scope, arc.place):
             yield arc, "false"
         else:
             yield arc, "fired"

@@ -183,6 +183,6 @@ def _mismatch(turn: Turn, run: Run, name: str, data: object) -> str:
         names={"event": EventView(event, ALIASES.get(name, frozenset()))},
     )
     try:
-        return "" if match.holds(scope) else "`match` does not hold"
+        return "" if match.holds(scope, "`match`") else "`match` does not hold"
     except EvaluationFailed as error:
         return str(error)

@@ -43,6 +43,8 @@ class Missing:
 
 
 MISSING: Final = Missing()
+REFERENCE_KEYS: Final = frozenset({"_ref", "_store", "_preview"})
+"""What a large result, which is kept by reference, can be asked beside its own keys."""
 
 
 class AliasedName(str):
@@ -287,7 +289,7 @@ class KeptView(_Wrapped):
         self._reference = reference
 
     def _further(self, key: object) -> object:
-        return lookup(self._reference, key) if key in ("_ref", "_store", "_preview") else MISSING
+        return lookup(self._reference, key) if key in REFERENCE_KEYS else MISSING
 
 
 class SelectedView(_Wrapped):

@@ -557,6 +557,12 @@ class Pipeline:
             if not program.judges_nothing or self._case is not None or outcome.status != "ok":
                 try:
                     directive = self._judge(program, outcome, action_id)
+                    if directive.poll and directive.kind == "fail":
+                        # Rules judge that as an error. Recorded is also what came last.
+                        frame.hide_outcome()
+                        outcome = _gave_up(outcome, directive)
+                        stored = _gave_up(stored, directive)
+                        directive = self._judge(program, outcome, action_id, gave_up=True)
                 except EvaluationFailed as error:
                     directive = Directive(kind="fail", error=error_from(error))
                 if task.poll is not None:
@@ -626,12 +632,14 @@ class Pipeline:
             return failed("client_error", message, code="no_suspension")
         return None if ended.error is None else Outcome(status="error", error=ended.error)
 
-    def _judge(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
+    def _judge(
+        self, program: TaskProgram, outcome: Outcome, action_id: str, *, gave_up: bool = False
+    ) -> Directive:
         """What the task's rules make of the outcome, with its own `set` where it is passed."""
         frame, task, is_ok = self.frame, program.task, outcome.status == "ok"
         is_judged = bool(program.rules) or not is_ok
         frame.show(task.kind, outcome, is_own=self._is_only(program), whole=not is_judged)
-        directive = self._ruled(program, outcome, action_id) if is_judged else GO_ON
+        directive = self._ruled(program, outcome, action_id, gave_up) if is_judged else GO_ON
         if task.patch is not None and directive.kind in PASSES:
             if is_judged and is_ok:
                 frame.show_result(task.kind)
@@ -639,7 +647,9 @@ class Pipeline:
             patch.perform(frame)
         return directive
 
-    def _ruled(self, program: TaskProgram, outcome: Outcome, action_id: str) -> Directive:
+    def _ruled(
+        self, program: TaskProgram, outcome: Outcome, action_id: str, gave_up: bool
+    ) -> Directive:
         """What the first of its rules that holds makes of the outcome."""
         frame = self.frame
         frame.show_page(program.task.kind, outcome)
@@ -657,10 +667,11 @@ class Pipeline:
                 seed=action_id,
                 limits=self._run.limits,
                 at=self._at,
+                gave_up=gave_up,
             )
         finally:
             frame.hide_page()
-            if polls:
+            if polls and not gave_up:  # otherwise that was said already
                 self._say_poll(program, outcome, directive)
         return directive
 
@@ -1178,6 +1189,11 @@ class Pipeline:
         name = happening.name
         if undefined and not self._run.has_warned(name):
             self._say(CaseUnmatched(trigger_event=name, undefined=undefined, **self._place))
+
+
+def _gave_up(outcome: Outcome, directive: Directive) -> Outcome:
+    """The last answer of a poll that has looked often enough: an error."""
+    return msgspec.structs.replace(outcome, status="error", error=directive.error)
 
 
 def _next_tries(settled: Settled) -> Tries:

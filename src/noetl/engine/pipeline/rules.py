@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, Literal, assert_never
+from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
@@ -129,11 +129,22 @@ class PollProgram:
 ActionProgram = PlainProgram | RunProgram | PollProgram
 
 
+_PLACES: Final[dict[Origin, str]] = {
+    "retry": "`when` of the retry of task ",
+    "poll": "`until` of the poll of task ",
+    "policy": "a policy rule of task ",
+    "case": "an event rule of step ",
+    "sink": "the sink of step ",
+}
+
+
 class RuleProgram:
     """A rule with its templates compiled."""
 
     def __init__(self, rule: Rule, origin: Origin, step: str) -> None:
         self.rule = rule
+        self.place = _PLACES[origin] + step
+        """Where its condition stands, for messages."""
         self.label = rule.label
         self.origin: Origin = origin
         self.when: Condition | None = None if rule.when is None else compile_condition(rule.when)
@@ -172,7 +183,7 @@ class RuleProgram:
         return made
 
     def holds(self, scope: Scope) -> bool:
-        return self.when is None or self.when.holds(scope) is not self.unless
+        return self.when is None or self.when.holds(scope, self.place) is not self.unless
 
     @cached_property
     def reads_error(self) -> bool:
@@ -321,20 +332,24 @@ def decide(
     seed: str,
     limits: Limits,
     at: float = 0.0,
+    gave_up: bool = False,
 ) -> Directive:
     """What this outcome leads to. Raises EvaluationFailed if a rule cannot be evaluated.
 
     Without a policy: ok goes on, an error fails. With a policy of which no rule holds: the
     pipeline goes on, and that is recorded. After a `retry` whose tries are used up, rules that have
     a condition are asked, but not `else`, because a rule did match; if none of them says otherwise
-    the task fails with its last error.
+    the task fails with its last error. The same holds for a poll that gave up, which no rule
+    repeats.
     """
     is_ok = outcome.is_ok
-    spent = False
+    spent = gave_up
 
     def offered(rule: RuleProgram, _: list[RuleProgram]) -> bool:
         if rule.origin == "poll":
             return is_ok
+        if gave_up and rule.repeats:
+            return False
         return rule.when is not None or not spent
 
     def has_tries(rule: RuleProgram) -> bool:
