@@ -89,11 +89,9 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
 
 
 @asynccontextmanager
-async def showing(
-    settings: Settings, recording: Recording, *, host: str, port: int
-) -> AsyncIterator[Served]:
-    """A recording behind the same pages and routes as on a server. Nothing runs, and no one may
-    act.
+async def showing(settings: Settings, recording: Recording, port: int) -> AsyncIterator[Served]:
+    """A recording behind the same pages and routes as on a server, for this machine only. Nothing
+    runs, and no one may act.
     """
     from noetl.api.edge import ShowingEdge
     from noetl.api.listener import listening
@@ -104,7 +102,7 @@ async def showing(
         here = msgspec.structs.replace(settings, database_url=f"sqlite:///{folder}/recording.db")
         async with wiring.embedded(here, work=False) as system:
             await keep(system.store, recording)
-            with listening(host, port) as listener:
+            with listening("127.0.0.1", port) as listener:
                 app = ShowingEdge(system, pages=Pages())
                 yield Served(app, listener, system.draining, True)
 

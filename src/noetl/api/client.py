@@ -98,7 +98,7 @@ class Client:
     def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
         from noetl.api.connection import Servers  # Calls in this process need no HTTP.
 
-        servers = Servers(urls, token)
+        servers = Servers(urls, token, repeats=False)
         self._servers: Servers | None = servers
         self._transport: Transport = servers
 

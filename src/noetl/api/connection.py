@@ -374,9 +374,7 @@ def _head(headers: Mapping[str, str]) -> str:
 class Servers:
     """One server, or several with the same database. If one does not answer, the next is asked."""
 
-    def __init__(
-        self, urls: Sequence[str], token: str | None = None, *, repeats: bool = False
-    ) -> None:
+    def __init__(self, urls: Sequence[str], token: str | None, *, repeats: bool) -> None:
         self._servers = [Connections(url.rstrip("/"), token, repeats=repeats) for url in urls]
         self._urls = [without_password(url.rstrip("/")) for url in urls]
         self._current = 0

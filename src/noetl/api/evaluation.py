@@ -87,7 +87,7 @@ async def end(process: asyncio.subprocess.Process) -> None:
 class Evaluator:
     """A few processes that compile and render."""
 
-    def __init__(self, limits: Limits, here: Callable[..., Compiled] | None = None) -> None:
+    def __init__(self, limits: Limits, here: Callable[..., Compiled] | None) -> None:
         """`here` compiles in this process: for a program with tools of its own, which a child
         process would not know. Such a program also writes its own playbooks.
         """

@@ -117,7 +117,7 @@ class Times:
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, states: AskStates, nats: AskNats | None = None) -> None:
+    def __init__(self, states: AskStates, nats: AskNats | None) -> None:
         self._states = states
         self._nats = nats
         self._requests = _counter(

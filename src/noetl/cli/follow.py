@@ -18,7 +18,7 @@ from noetl.cli import FAILED, INTERRUPTED, OK
 from noetl.cli.output import one_line, say
 from noetl.cli.views.lines import NEWS, Telling, failed_iterations, length, more_about
 from noetl.cli.views.paint import is_rich
-from noetl.cli.views.source_lines import NOWHERE, Locator, SourceLines
+from noetl.cli.views.source_lines import Locator, SourceLines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -264,7 +264,7 @@ async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_j
 
 
 async def print_output(
-    api: Api, execution_id: str, *, shown: bool = False, source: SourceLines = NOWHERE
+    api: Api, execution_id: str, *, shown: bool = False, source: SourceLines
 ) -> None:
     """Print what failed tasks printed, unless it was `shown` before, and where their code
     failed.

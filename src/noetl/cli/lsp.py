@@ -15,7 +15,7 @@ BODY_MAX = 16 * 1024 * 1024
 _KINDS = {"key": 10, "value": 12, "step": 6, "name": 6, "filter": 3, "test": 3, "function": 3}
 """Kinds of completion items: property, value, variable, function."""
 _SEVERITIES = {"error": 1, "warning": 2}
-NOT_INITIALIZED, NO_METHOD, INVALID = -32002, -32601, -32600
+NO_METHOD, INVALID = -32601, -32600
 
 
 @click.command()

@@ -48,7 +48,7 @@ async def _show(settings: Settings, recording: Recording, port: int, *, opens: b
     from noetl.cli.server import open_browser
 
     head = recording.head
-    async with serving.showing(settings, recording, host="127.0.0.1", port=port) as served:
+    async with serving.showing(settings, recording, port) as served:
         url = f"http://127.0.0.1:{served.listener.getsockname()[1]}"
         page = f"{url}/executions/{head.execution_id}"
 

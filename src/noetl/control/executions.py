@@ -344,14 +344,14 @@ class Executions:
     async def signal_matching(
         self,
         name: str,
-        data: Any = None,
+        data: Any,
         *,
-        match: str = "",
-        labels: Mapping[str, str] | None = None,
-        path: str | None = None,
+        match: str,
+        labels: Mapping[str, str] | None,
+        path: str | None,
         names: Mapping[str, object] | None = None,
-        signal_id: str | None = None,
-        actor: Actor | None = None,
+        signal_id: str | None,
+        actor: Actor | None,
         roles: tuple[str, ...] = (),
     ) -> list[tuple[ExecutionId, bool]]:
         """Tell every execution that waits for such an event, and that matches, that it happened:

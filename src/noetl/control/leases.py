@@ -227,7 +227,7 @@ class Untold:
 class Dispatch:
     """Who waits for work in this process, and who holds what."""
 
-    def __init__(self, lease_seconds: float, whole_pool_every: int = WHOLE_POOL_EVERY) -> None:
+    def __init__(self, lease_seconds: float, whole_pool_every: int) -> None:
         self.lease_seconds = lease_seconds
         self._whole_pool_every = whole_pool_every
         self.held: dict[CommandId, Holder] = {}

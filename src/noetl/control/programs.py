@@ -19,7 +19,7 @@ CACHED_MAX = 500
 class Programs:
     """The programs this process has used lately."""
 
-    def __init__(self, catalog: Catalog, views: Views, limits: Limits | None = None) -> None:
+    def __init__(self, catalog: Catalog, views: Views, limits: Limits | None) -> None:
         """`limits` are the operator's of today: nets that were compiled earlier keep to them."""
         self._catalog = catalog
         self._views = views

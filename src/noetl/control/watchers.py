@@ -36,7 +36,7 @@ class Tail:
     Events are kept until they are taken, up to `size` bytes. Those that others store are not here.
     """
 
-    def __init__(self, size: int, types: Sequence[str] = ()) -> None:
+    def __init__(self, size: int, types: Sequence[str]) -> None:
         self.signal = asyncio.Event()
         """Set when there may be more."""
         self._types = types

@@ -97,8 +97,8 @@ class Building:
         report: Report,
         tools: Mapping[str, ToolShape],
         limits: Limits,
-        text: str = "",
-        known: Known | None = None,
+        text: str,
+        known: Known | None,
     ) -> None:
         self.text = text
         self.report = report

@@ -420,19 +420,18 @@ _SOURCES = {
 }
 
 
-class _ExactlyOne(Shape):
-    """A mapping with exactly one of several keys."""
+class _Source(Shape):
+    """A mapping with exactly one of the keys of `_SOURCES`."""
 
-    def __init__(self, what: str, choices: Mapping[str, Record]) -> None:
-        self._names = ", ".join(choices)
-        self._record = Record(
-            what, {name: Field(one, f"{name}.") for name, one in choices.items()}, makes=dict
-        )
+    def __init__(self) -> None:
+        fields = {name: Field(one, f"{name}.") for name, one in _SOURCES.items()}
+        self._record = Record("`source`", fields, makes=dict)
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         given = self._record.read(node, what, look) or {}
         if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
-            look.report.add("bad-value", f"{what} needs exactly one of {self._names}.", node.place)
+            names = ", ".join(_SOURCES)
+            look.report.add("bad-value", f"{what} needs exactly one of {names}.", node.place)
         for name, value in entries(node).items():
             if nodes.is_null(value):
                 look.wrong_type(value, f"`{name}` of {self._record.title}", "a mapping")
@@ -445,9 +444,7 @@ class _ExactlyOne(Shape):
 CONSUMER_SPEC = Record(
     "a consumer's `spec`",
     {
-        "source": Field(
-            _ExactlyOne("`source`", _SOURCES), "Where messages come from.", required=True
-        ),
+        "source": Field(_Source(), "Where messages come from.", required=True),
         "target": Field(_TARGET, "What a message starts or signals.", required=True),
         "format": Field(OneOf("json", "text"), "The format of messages. Default json."),
         "when": Field(

@@ -68,7 +68,7 @@ AHEAD_MAX = 200
 class Past:
     """The log of an execution, folded up to the event that is to happen again."""
 
-    def __init__(self, again: tuple[StepRunId, frozenset[int]] | None = None) -> None:
+    def __init__(self, again: tuple[StepRunId, frozenset[int]] | None) -> None:
         """`again`: of this run of a loop, these iterations have not been."""
         self.again = again
         self.state = ExecutionState()

@@ -99,9 +99,9 @@ def command_for(
     run: Run,
     command_id: CommandId,
     *,
+    progress: Progress | None,
     chunk: Chunk | None = None,
     iteration: int | None = None,
-    progress: Progress | None = None,
 ) -> Command:
     """A command that carries what the body reads, and no more."""
     program, state = turn.program.steps[run.step], turn.state

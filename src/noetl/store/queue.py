@@ -191,7 +191,7 @@ class Queue(Work):
                 raise damaged_command(command_id, execution_id)
         return found
 
-    async def waiting_commands(self, *, limit: int = 1000) -> list[Command]:
+    async def waiting_commands(self, *, limit: int) -> list[Command]:
         """Commands that no worker has, oldest first; without damaged ones."""
         rows = await self._database.tuples("waiting_commands", limit=limit)
         found = [verified_command(body, checksum) for body, checksum in rows]

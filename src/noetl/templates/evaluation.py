@@ -114,7 +114,7 @@ class Evaluation:
         "uuids",
     )
 
-    def __init__(self, scope: Scope, *, strict: bool, may_taint: bool, place: str = "") -> None:
+    def __init__(self, scope: Scope, *, strict: bool, may_taint: bool, place: str) -> None:
         self.scope = scope
         self.strict = strict
         self.may_taint = may_taint

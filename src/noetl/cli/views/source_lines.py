@@ -172,8 +172,8 @@ class Locator:
         self,
         records: Looking,
         compile_text: Callable[[str], Compiled],
-        execution_id: str = "",
-        file: SourceLines | None = None,
+        execution_id: str,
+        file: SourceLines | None,
     ) -> None:
         """`file`: the code of this execution, if its own record does not have it."""
         self._records = records

@@ -324,7 +324,7 @@ class Pipeline:
         tasks: tuple[TaskProgram, ...],
         frame: Frame,
         *,
-        top: bool = False,
+        top: bool,
         inside: bool = False,
     ) -> None:
         """`top`: not in a loop. `inside`: of a workbook entry or a hook, which can only wait where

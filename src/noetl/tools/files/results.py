@@ -174,7 +174,7 @@ class Files(msgspec.Struct):
         return mine
 
     async def with_paths(
-        self, inputs: Mapping[str, Any], seen_in: str | None = None
+        self, inputs: Mapping[str, Any], seen_in: str | None
     ) -> tuple[dict[str, Any], tuple[Path, ...]]:
         """The inputs of code that opens files itself: each reference to a file gets its `path`.
 

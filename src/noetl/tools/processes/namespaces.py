@@ -166,7 +166,7 @@ def unshare() -> None:
     _libc.prctl(_DUMPABLE, 0, 0, 0, 0)
 
 
-def build(room: Room, processes: int | None = None) -> None:
+def build(room: Room, processes: int | None) -> None:
     """Build the room around this process. To be called by its first process."""
     kinds = _NEW_NS | _NEW_IPC | _NEW_UTS | (0 if room.network else _NEW_NET)
     _done(_libc.unshare(kinds), "unshare(CLONE_NEWNS | CLONE_NEWNET | …)")

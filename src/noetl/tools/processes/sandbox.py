@@ -86,9 +86,7 @@ def _nobody(text: str) -> None:
 class Child:
     """One process and the two connections to it."""
 
-    def __init__(
-        self, key: Key, message_max: int, bounds: Bounds, room: Room | None = None
-    ) -> None:
+    def __init__(self, key: Key, message_max: int, bounds: Bounds, room: Room | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._message_max = message_max
         self.key = key

@@ -93,13 +93,13 @@ def sql_tool(
     kind: str,
     summary: str,
     config: type[SqlConfig],
-    run: Callable[[Any, ToolContext], Awaitable[Outcome]] | None = None,
+    run: Callable[[Any, ToolContext], Awaitable[Outcome]],
     *,
     needs: tuple[tuple[str, ...], ...] = (),
     errors: tuple[ErrorKind, ...] = DATABASE_ERRORS,
     claims: bool = True,
     extra: str = "",
-    example: str = "",
+    example: str,
 ) -> Tool:
     """A SQL kind: the spellings and rules that all of them share."""
     return Tool(
