@@ -260,7 +260,7 @@ def _take_up(turn: Turn, ended: Ended) -> None:
         turn.ended[run.step_run_id] = run
         turn.pending.append(fact)
     for run in list(turn.state.runs.values()):
-        if run.loop is not None and run.following is None:
+        if run.open_loop is not None:
             loops.go_on(turn, run)
         elif not run.waiting:
             issue(turn, run)
@@ -331,17 +331,27 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
         close_command(turn, run, command_id)
         loops.hand_out(turn, run)
         return
+    _requeue(turn, run, given)
+
+
+def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
+    """The work goes on under a new command, halved if it was lost often; or it is given up."""
+    command_id = given.command_id
     deliveries = run.commands[command_id] + (not given.given_back)
     died_alone = run.alone.get(command_id, 0) + (given.alone and not given.given_back)
-    loop = run.loop if run.following is None else None
-    half: tuple[int | None, int | None] | None = None
-    halves = loop is not None and (deliveries > HALVE_AFTER or died_alone >= ALONE_MAX)
-    if loop is not None and halves:
-        half = loops.half_of(loop, command_id)
-    chains = loops.half_chains(loop, command_id, halve=halves) if loop is not None else ()
-    if halves and sum(map(len, chains)) > 1:
-        half = (None, None)
-    if half is None and (died_alone >= ALONE_MAX or deliveries > DELIVERIES_MAX):
+    loop = run.open_loop
+    chains: tuple[tuple[int, ...], ...] = ()
+    start: int | None = None
+    stop: int | None = None
+    is_half = False
+    if loop is not None:
+        halve = deliveries > HALVE_AFTER or died_alone >= ALONE_MAX
+        chains = loops.half_chains(loop, command_id, halve=halve)
+        if halve and sum(map(len, chains)) > 1:
+            is_half = True
+        elif halve and (half := loops.half_of(loop, command_id)) is not None:
+            is_half, (start, stop) = True, half
+    if not is_half and (died_alone >= ALONE_MAX or deliveries > DELIVERIES_MAX):
         _give_up(turn, run, command_id, died_alone, deliveries - 1)
         return
     again = derive(command_id, deliveries)
@@ -351,10 +361,10 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
             command_id=again,
             lost=command_id,
             step_run_id=run.step_run_id,
-            deliveries=deliveries if half is None else min(deliveries, HALVE_AFTER),
-            alone=died_alone if half is None else min(died_alone, ALONE_MAX - 1),
-            start=half[0] if half is not None else None,
-            stop=half[1] if half is not None else None,
+            deliveries=min(deliveries, HALVE_AFTER) if is_half else deliveries,
+            alone=min(died_alone, ALONE_MAX - 1) if is_half else died_alone,
+            start=start,
+            stop=stop,
             chains=chains,
         )
     )
@@ -367,7 +377,7 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
 
 def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
     """Resuming hands the work of a lost command out again."""
-    loop = run.loop if run.following is None else None
+    loop = run.open_loop
     alone = loop.alone.get(command_id) if loop is not None else None
     close_command(turn, run, command_id)
     if alone is not None:
@@ -388,7 +398,7 @@ def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries:
             " signal. Look at the workers' logs."
         )
     error = TaskError(kind="lease_lost", code="poison", message=why)
-    loop = run.loop if run.following is None else None
+    loop = run.open_loop
     iteration = loops.first_of(loop, command_id) if loop is not None else None
     if iteration is None:
         fail_run(turn, run, error)
@@ -451,7 +461,7 @@ def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     if not _waits(run, iteration):
         return
     turn.record(StepResumed(**turn.of(run), iteration=iteration))
-    if run.loop is not None and run.following is None:
+    if run.open_loop is not None:
         loops.hand_out(turn, run)
     else:
         issue(turn, run)
@@ -491,7 +501,7 @@ def _resume(turn: Turn, actor: Actor | None) -> None:
         return
     turn.record(ExecutionResumed(at=turn.at, actor=actor))
     for run in list(turn.state.runs.values()):
-        if run.loop is not None and run.following is None:
+        if run.open_loop is not None:
             loops.hand_out(turn, run)
         elif not run.commands and not run.waiting and not run.children:
             issue(turn, run)

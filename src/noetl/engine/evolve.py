@@ -356,8 +356,9 @@ def _command_issued(state: ExecutionState, fact: events.CommandIssued) -> None:
     run = state.runs.get(fact.step_run_id)
     if run is not None:
         _open(state, run, fact.command_id, 1)
-        if run.loop is not None and run.following is None:
-            _chunk_issued(run.loop, fact)
+        loop = run.open_loop
+        if loop is not None:
+            _chunk_issued(loop, fact)
 
 
 def _command_closed(state: ExecutionState, fact: events.CommandClosed) -> None:

@@ -155,7 +155,7 @@ class Past:
         if self.at != turn_at:
             self.ended = None
         run = self.state.runs.get(getattr(self._last, "step_run_id", None) or "")
-        if run is not None and (run.loop is None or run.following is not None):
+        if run is not None and run.open_loop is None:
             # The end of a loop follows from that of its iterations.
             self._end_run(run.step_run_id, ahead)
         self._open.clear()

@@ -156,7 +156,7 @@ def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending:
 
 def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
     """The run has not ended: close what is to be closed, and hand out what there is."""
-    if run.loop is None or run.following is not None:
+    if run.open_loop is None:
         if waits:
             if not closes:
                 # It goes on under another command, perhaps before the worker's last word.

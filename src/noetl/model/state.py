@@ -214,6 +214,11 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
             return None
         return chain.outermost
 
+    @property
+    def open_loop(self) -> LoopState | None:
+        """The loop, until a worker follows the rules for its end."""
+        return self.loop if self.following is None else None
+
 
 class Undo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A done run, and what undoes it should the execution fail."""
