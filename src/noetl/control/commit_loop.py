@@ -365,6 +365,7 @@ class CommitLoop:
                 self._dispatch.stop_waiting(entry.waiter)
 
     async def _decide(self, batch: Batch, entry: Entry) -> None:
+        """Let the engine decide what follows from an entry, and make that part of the batch."""
         given = entry.input
         live = self._memory.find(given.execution_id)
         if live is not None:
@@ -399,14 +400,8 @@ class CommitLoop:
         elif type(given) is Lapsed:
             closed = given.command_id
         # An entry that is decided again may have been given something the first time.
-        waiter = entry.waiter
-        if waiter is not None and entry.has_voice and not waiter.given:
-            if self._dispatch.newcomers:
-                queue = self._dispatch.makes_room(waiter, live.family)
-                if queue is not None:
-                    waiter.given = await self._leases.claim_for_reporter(waiter, queue)
-            if not waiter.given:
-                self._dispatch.wait_in_front(waiter, batch.now)
+        if entry.waiter is not None and entry.has_voice and not entry.waiter.given:
+            await self._offer_slot(entry.waiter, live, batch.now)
         batch.decided.append(entry)
         if live.has_references or may_bring_references(given):
             await fetch_bodies(self._bodies, live, given, write)
@@ -441,6 +436,15 @@ class CommitLoop:
                 if rows:
                     before = write.trigger or TriggerChange()
                     write.trigger = msgspec.structs.replace(before, rows=(*before.rows, *rows))
+
+    async def _offer_slot(self, waiter: Waiter, live: Live, now: float) -> None:
+        """A slot that reports waits for what follows, or makes room for another execution."""
+        if self._dispatch.newcomers:
+            queue = self._dispatch.makes_room(waiter, live.family)
+            if queue is not None:
+                waiter.given = await self._leases.claim_for_reporter(waiter, queue)
+        if not waiter.given:
+            self._dispatch.wait_in_front(waiter, now)
 
     async def _made_or_read(self, entry: Entry) -> Live:
         """Make a new execution, or read one that is not in memory."""

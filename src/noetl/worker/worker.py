@@ -192,14 +192,14 @@ class Worker:
         self._reporters[command_id] = reporter
         try:
             ending = await self._ending(lease, reporter)
-            self._closing.add(lease.command.command_id)
+            self._closing.add(command_id)
             answer = await reporter.close(ending, want=0 if self._draining else 1)
         except LeaseLost:
-            logger.info("a lease was lost", extra={"command_id": lease.command.command_id})
+            logger.info("a lease was lost", extra={"command_id": command_id})
             return None
-        # No server accepted its end. The lease lapses, and another worker repeats what is not
-        # recorded.
         except NoetlError as error:
+            # No server accepted its end. The lease lapses, and another worker repeats what is not
+            # recorded.
             logger.warning("no report was taken: %s", error, extra={"command_id": command_id})
             return None
         except Exception:
