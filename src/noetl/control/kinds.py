@@ -10,14 +10,13 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from noetl.control.clock import Clock
+from noetl.control.leases import LOOK_SECONDS, Dispatch
 from noetl.control.orchestrator import Orchestrator
 from noetl.dsl.walk import all_tasks
 from noetl.engine.program import Program
 from noetl.model.commands import Command, Lease, is_apart, serves
 from noetl.model.net import OWN_KINDS, WORKBOOK
 from noetl.store.queue import Queue
-
-LOOK_SECONDS = 0.25
 
 
 async def lease_of_kinds(
@@ -33,7 +32,6 @@ async def lease_of_kinds(
 ) -> list[Lease]:
     """Commands that need these kinds and no others, waiting for the first at most so long."""
     deadline = clock.now() + wait
-    seconds = orchestrator.dispatch.lease_seconds
     while True:
         fitting = [
             command
@@ -41,28 +39,38 @@ async def lease_of_kinds(
             if holder is None and await _needs(orchestrator, command) <= set(kinds)
         ]
         now = clock.now()
-        # As in `Leases.lease`: what may kill its worker goes to one that has nothing else.
-        alone = orchestrator.dispatch.is_free(worker_id)
-        served = sorted({one.pool for one in fitting if serves(pool, one.pool)})
-        queues = [(name, 1) for name in served if alone and is_apart(name)]
-        if not orchestrator.dispatch.is_watched(worker_id, now):
-            queues += [(name, want) for name in served if not is_apart(name)]
-        leases: list[Lease] = []
-        for name, most in queues:
-            if not leases:
-                leases = await queue.claim_of(
-                    worker_id,
-                    [one.command_id for one in fitting if one.pool == name],
-                    pool=name,
-                    limit=most,
-                    expires_at=now + seconds,
-                )
+        for name, most in _queues(orchestrator.dispatch, worker_id, pool, want, fitting, now):
+            leases = await queue.claim_of(
+                worker_id,
+                [one.command_id for one in fitting if one.pool == name],
+                pool=name,
+                limit=most,
+                expires_at=now + orchestrator.dispatch.lease_seconds,
+            )
+            if leases:
                 orchestrator.leases.note_claimed(leases, worker_id, now)
-                if is_apart(name) and leases:
+                if is_apart(name):
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
-        if leases or now >= deadline:
-            return leases
+                return leases
+        if now >= deadline:
+            return []
         await clock.sleep(LOOK_SECONDS)
+
+
+def _queues(
+    dispatch: Dispatch, worker_id: str, pool: str, want: int, fitting: list[Command], now: float
+) -> list[tuple[str, int]]:
+    """The queues from which this worker may take now, and how many commands of each.
+
+    As in `Leases.lease`: a command that may kill its worker goes to one that has nothing else.
+    """
+    served = sorted({one.pool for one in fitting if serves(pool, one.pool)})
+    queues: list[tuple[str, int]] = []
+    if dispatch.is_free(worker_id):
+        queues += [(name, 1) for name in served if is_apart(name)]
+    if not dispatch.is_watched(worker_id, now):
+        queues += [(name, want) for name in served if not is_apart(name)]
+    return queues
 
 
 async def _needs(orchestrator: Orchestrator, command: Command) -> frozenset[str]:
