@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
-from tests.ui.conftest import Tab
+from tests.ui.conftest import PHONE, Tab
 from tests.ui.seed import SHORT, register, start
 
 
@@ -21,7 +21,7 @@ def test_credentials_users_and_tokens_are_made_and_taken_away(browser, tmp_path)
         page.get_by_label("Name").fill("warehouse")
         page.get_by_label("Data").fill('{"password": "canary-of-the-dom"}')
         page.get_by_role("button", name="Keep").click()
-        page.get_by_role("cell", name="warehouse").wait_for()
+        page.get_by_role("cell", name="warehouse", exact=True).wait_for()
         page.get_by_role("tab", name="tokens").click()
         page.get_by_role("button", name="New", exact=True).click()
         page.get_by_label("Name").fill("robot")
@@ -90,6 +90,30 @@ def signed_in(tab: Tab, path: str, name: str) -> None:
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("button", name=name, exact=True).wait_for()
+
+
+def test_users_tokens_and_sessions_are_read_whole_on_a_phone(browser, server: Server):
+    name = "worker-of-the-warehouse-in-the-north"
+    server.post("/api/access/tokens", {"name": name, "roles": ["worker"], "pools": ["gpu"]})
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/admin?part=users", "ann")
+    tab.page.set_viewport_size(PHONE)
+    for part, shown, action in (
+        ("users", "operator, finance", "Delete fay"),
+        ("tokens", "gpu", f"Revoke {name}"),
+        ("sessions", "127.0.0.1", ""),
+    ):
+        page = tab.go(f"/admin?part={part}")
+        page.get_by_role("cell", name=shown).first.wait_for()
+        box = page.locator(".tablebox")
+        assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth"), part
+        if action:
+            place = page.get_by_role("button", name=action).bounding_box()
+            assert place["x"] + place["width"] <= PHONE["width"]
+    assert tab.forget() == []
+    server.ask("DELETE", f"/api/access/tokens/{name}")
+    tab.close()
 
 
 PAYMENT = """

@@ -15,7 +15,7 @@ from tests.server.processes import Server, serving
 from tests.stopwatch import PATIENCE
 from tests.ui.conftest import PHONE, Stage, Tab
 from tests.ui.screens import screens
-from tests.ui.seed import CAUSE, SHORT, register, start
+from tests.ui.seed import CAUSE, NIGHTLY, SHORT, register, start
 
 
 def test_every_screen_shows_its_data(tab: Tab, stage: Stage):
@@ -72,6 +72,93 @@ def test_where_one_is_can_be_read_on_a_phone(tab: Tab, stage: Stage):
     tab.settle()
     assert page.locator("nav [aria-current]").evaluate(INSIDE)
     assert page.get_by_role("tab", name="health").evaluate(INSIDE)
+
+
+SIDEWAYS = """() => {
+  const text = "pre, .text, .diff, .tabs, .json-table";  // of which a line is a line
+  const isWide = (one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0
+    && ["auto", "scroll"].includes(getComputedStyle(one).overflowX) && !one.matches(text);
+  const boxes = [...document.querySelectorAll("main, main *")].filter(isWide);
+  return [document.documentElement.scrollWidth - innerWidth, ...boxes.map((one) => one.className)];
+}"""
+LONG_NAME = f"logistics/{'parcels_of_the_whole_region_' * 2}/{'send_all_of_the_day_' * 2}"
+FAILS_AT_LENGTH = """
+workflow:
+  - step: start
+    loop: { in: [1, 2], iterator: n }
+    tool:
+      kind: python
+      code: |
+        raise ValueError("see https://example.com/" + "a-link-that-does-not-break/" * 6)
+"""
+
+
+def test_nothing_scrolls_sideways_on_a_phone(tab: Tab, stage: Stage):
+    stage.server.post("/api/catalog/register", {"content": NIGHTLY})
+    stage.server.post("/api/schedules/run", {"path": "shop/nightly"})
+    name = {"name": "the_warehouse_of_the_north_to_read", "description": "ask ops for another"}
+    stage.server.post("/api/credentials", {**name, "type": "postgres", "data": {"a": "b"}})
+    worker = {"worker_id": "ip-10-0-17-4.eu-west-1.compute.internal-4711", "pool": "side"}
+    stage.server.post("/api/worker/pool/register", {**worker, "slots": 3})
+    register(stage.server, LONG_NAME, FAILS_AT_LENGTH)
+    failed = start(stage.server, LONG_NAME)
+    stage.server.ended(failed)
+    tab.page.set_viewport_size(PHONE)
+    wide = []
+    for path, text in (
+        *screens(stage.ids).values(),
+        ("/schedules/shop/nightly", "What became of the last times"),
+        ("/admin?part=credentials", name["name"]),
+        ("/workers", worker["worker_id"]),
+        (f"/playbooks/{LONG_NAME}", "a-link-that-does-not-break"),
+        (f"/executions/{failed}", "next failed"),
+    ):
+        tab.go(path)
+        tab.says(text)
+        tab.settle()
+        beyond, *boxes = tab.page.evaluate(SIDEWAYS)
+        if beyond > 0 or boxes:
+            wide.append((path, beyond, boxes))
+    stage.server.ask("DELETE", f"/api/credentials/{name['name']}")
+    stage.server.post("/api/worker/pool/deregister", {"worker_id": worker["worker_id"]})
+    assert wide == []
+
+
+def test_a_question_is_read_whole_on_a_phone(tab: Tab, stage: Stage):
+    asks = "Pay it, although the order was for another cost centre and the money was sent before?"
+    register(stage.server, "ops/question", QUESTION.replace("ASKS", asks))
+    waiting = start(stage.server, "ops/question")
+    stage.server.wait_for(waiting, "step.waiting")
+    tab.page.set_viewport_size(PHONE)
+    cut = "(one) => one.parentElement.scrollWidth > one.parentElement.clientWidth"
+    for path in ("/", "/inbox"):
+        page = tab.go(path)
+        question = page.get_by_text(asks)
+        question.wait_for()
+        box = question.bounding_box()
+        assert box["x"] + box["width"] <= PHONE["width"]
+        assert not question.evaluate(cut)
+    stage.server.post(f"/api/executions/{waiting}/cancel")
+
+
+QUESTION = """
+workflow:
+  - step: start
+    spec:
+      eval_mode: on_event
+      form: [{ name: approved, type: boolean, label: "ASKS" }]
+    case: [{ when: "{{ event.name == 'approval.received' }}", then: { result: { value: 1 } } }]
+"""
+
+
+def test_a_status_has_one_word_everywhere(tab: Tab, stage: Stage):
+    page = tab.go(f"/compare?a={stage.ids['done']}&b={stage.ids['failed']}")
+    tab.says("in the second")
+    differs = page.locator("li", has_text="it is done in the first and failed in the second")
+    expect(differs).to_have_count(1)
+    assert "COMPLETED" not in page.locator("main").inner_text()
+    page = tab.go(f"/executions/{stage.ids['done']}?tab=why")
+    tab.says("It has ended: done.")
 
 
 OVERLAPS = """(json) => {

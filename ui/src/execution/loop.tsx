@@ -79,7 +79,7 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
           {page.value.errors.map((one) => (
             <li>
               <span class="num failed">{count(one.count)}×</span>
-              <code>{one.message}</code>
+              <code class="words">{one.message}</code>
             </li>
           ))}
         </ul>

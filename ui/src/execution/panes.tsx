@@ -6,7 +6,7 @@ import { useLoaded } from "../data";
 import { Json } from "../parts/json";
 import { Empty, Trouble } from "../parts/notes";
 import { Rows } from "../parts/rows";
-import { isOver, Mark } from "../parts/status";
+import { isOver, Mark, wordOf } from "../parts/status";
 import { clockTime, count, When } from "../time";
 import { usePages } from "./events";
 import { Result } from "./step";
@@ -198,7 +198,7 @@ export function WhyPane({ execution, onSelect }: { execution: ExecutionDocument;
   return (
     <>
       {why.error && <Trouble problem={why.error} />}
-      {isOver(execution.status) && <p>It has ended: {execution.status.toLowerCase()}. Nothing waits.</p>}
+      {isOver(execution.status) && <p>It has ended: {wordOf(execution.status)}. Nothing waits.</p>}
       {execution.error && execution.failed_step && (
         <p>
           <button type="button" class="link" onClick={() => onSelect(execution.failed_step!)}>{execution.failed_step}</button> failed, and no arc handles its failure: {execution.error.message}

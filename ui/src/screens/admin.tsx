@@ -5,6 +5,7 @@ import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
 import { chosenSpan, count, took, When } from "../time";
 import { ask, asked, href, path } from "../url";
@@ -48,9 +49,9 @@ export function Admin() {
   );
 }
 
-function remove(what: string, run: () => Promise<unknown>, done: () => void) {
-  showDialog(`Delete ${what}?`, (close) => (
-    <Ask does="Delete" danger close={close} run={async () => { await run(); done(); }}>
+function remove(does: "Delete" | "Revoke", what: string, run: () => Promise<unknown>, done: () => void) {
+  showDialog(`${does} ${what}?`, (close) => (
+    <Ask does={does} danger close={close} run={async () => { await run(); done(); }}>
       <p>This cannot be undone.</p>
     </Ask>
   ));
@@ -85,23 +86,19 @@ function Credentials() {
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.credentials.length && <Empty title="No credential is kept here."><p>Playbooks name them in <code>keychain</code>, and workers get them when they need them:</p><Command>noetl credential set shop token</Command></Empty>}
       {found.value && found.value.credentials.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Credentials">
-          <table>
-            <thead><tr><th scope="col">name</th><th scope="col">type</th><th scope="col">description</th><th scope="col">playbooks</th><th scope="col">changed</th><th scope="col"><span class="hidden">Delete</span></th></tr></thead>
-            <tbody>
-              {found.value.credentials.map((one) => (
-                <tr key={one.id}>
-                  <td class="mono">{one.name}</td>
-                  <td>{one.type}</td>
-                  <td>{one.description}</td>
-                  <td>{one.playbooks.join(", ") || <span class="quiet">all</span>}</td>
-                  <td><When at={one.updated_at} /></td>
-                  <td class="num">{may("secrets.write") && <button type="button" class="link" onClick={() => remove(one.name, () => call("DELETE /api/credentials/{name}", { path: { name: one.name } }), found.reload)}>delete</button>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Credentials"
+          rows={found.value.credentials}
+          keyOf={(one) => one.id}
+          columns={[
+            { title: "name", class: "mono", cell: (one) => one.name },
+            { title: "type", cell: (one) => one.type },
+            { title: "description", cell: (one) => one.description },
+            { title: "playbooks", named: true, cell: (one) => one.playbooks.join(", ") || <span class="quiet">all</span> },
+            { title: "changed", named: true, cell: (one) => <When at={one.updated_at} /> },
+            { title: "Delete", silent: true, class: "num", cell: (one) => may("secrets.write") && <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => remove("Delete", one.name, () => call("DELETE /api/credentials/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
+          ]}
+        />
       )}
     </>
   );
@@ -143,22 +140,18 @@ function Users() {
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.users.length && <Empty title="This server has no users: everybody on this machine may do everything."><p>The first one must be an administrator; from then on people sign in.</p><Command>noetl access user add ada --role admin</Command></Empty>}
       {found.value && found.value.users.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Users">
-          <table>
-            <thead><tr><th scope="col">name</th><th scope="col">roles</th><th scope="col">e-mail</th><th scope="col">since</th><th scope="col"><span class="hidden">Delete</span></th></tr></thead>
-            <tbody>
-              {found.value.users.map((one) => (
-                <tr key={one.name}>
-                  <td>{one.name}</td>
-                  <td>{one.roles.join(", ")}</td>
-                  <td>{one.email}</td>
-                  <td><When at={one.created_at} /></td>
-                  <td class="num"><button type="button" class="link" onClick={() => remove(one.name, () => call("DELETE /api/access/users/{name}", { path: { name: one.name } }), found.reload)}>delete</button></td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Users"
+          rows={found.value.users}
+          keyOf={(one) => one.name}
+          columns={[
+            { title: "name", cell: (one) => one.name },
+            { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
+            { title: "e-mail", cell: (one) => one.email },
+            { title: "since", named: true, cell: (one) => <When at={one.created_at} /> },
+            { title: "Delete", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => remove("Delete", one.name, () => call("DELETE /api/access/users/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
+          ]}
+        />
       )}
     </>
   );
@@ -205,23 +198,19 @@ function Tokens() {
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.tokens.length && <Empty title="No token yet."><p>Workers and scripts show one, in NOETL_TOKEN:</p><Command>noetl access token create ci --role author</Command></Empty>}
       {found.value && found.value.tokens.length > 0 && (
-        <div class="tablebox" tabIndex={0} role="group" aria-label="Tokens">
-          <table>
-            <thead><tr><th scope="col">name</th><th scope="col">roles</th><th scope="col">pools</th><th scope="col">created</th><th scope="col">expires</th><th scope="col"><span class="hidden">Revoke</span></th></tr></thead>
-            <tbody>
-              {found.value.tokens.map((one) => (
-                <tr key={one.name}>
-                  <td>{one.name}</td>
-                  <td>{one.roles.join(", ")}</td>
-                  <td>{one.pools.join(", ")}</td>
-                  <td><When at={one.created_at} /></td>
-                  <td><When at={one.expires_at} /></td>
-                  <td class="num"><button type="button" class="link" onClick={() => remove(one.name, () => call("DELETE /api/access/tokens/{name}", { path: { name: one.name } }), found.reload)}>revoke</button></td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Tokens"
+          rows={found.value.tokens}
+          keyOf={(one) => one.name}
+          columns={[
+            { title: "name", cell: (one) => one.name },
+            { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
+            { title: "pools", named: true, cell: (one) => one.pools.join(", ") },
+            { title: "created", named: true, cell: (one) => <When at={one.created_at} /> },
+            { title: "expires", named: true, cell: (one) => (one.expires_at ? <When at={one.expires_at} /> : <span class="quiet">never</span>) },
+            { title: "Revoke", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Revoke ${one.name}`} onClick={() => remove("Revoke", one.name, () => call("DELETE /api/access/tokens/{name}", { path: { name: one.name } }), found.reload)}>revoke</button> },
+          ]}
+        />
       )}
     </>
   );
@@ -234,22 +223,18 @@ function Sessions() {
     <>
       <p><button type="button" onClick={endOthers} disabled={(found.value?.sessions.length ?? 0) < 2}>End all others</button></p>
       {found.error && <Trouble problem={found.error} />}
-      <div class="tablebox" tabIndex={0} role="group" aria-label="Sessions">
-        <table>
-          <thead><tr><th scope="col">from</th><th scope="col">since</th><th scope="col">last used</th><th scope="col">until</th><th scope="col"><span class="hidden">State</span></th></tr></thead>
-          <tbody>
-            {found.value?.sessions.map((one) => (
-              <tr key={one.session_id}>
-                <td class="mono">{one.client_ip}</td>
-                <td><When at={one.created_at} /></td>
-                <td><When at={one.last_activity_at} /></td>
-                <td><When at={one.expires_at} /></td>
-                <td class="num">{one.current ? <strong>this one</strong> : <button type="button" class="link" onClick={() => call("DELETE /api/auth/sessions/{session_id}", { path: { session_id: one.session_id } }).then(found.reload, tellProblem)}>end</button>}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Sessions"
+        rows={found.value?.sessions ?? []}
+        keyOf={(one) => one.session_id}
+        columns={[
+          { title: "from", class: "mono", cell: (one) => one.client_ip },
+          { title: "since", named: true, cell: (one) => <When at={one.created_at} /> },
+          { title: "last used", named: true, cell: (one) => <When at={one.last_activity_at} /> },
+          { title: "until", named: true, cell: (one) => <When at={one.expires_at} /> },
+          { title: "State", silent: true, class: "num", cell: (one) => (one.current ? <strong>this one</strong> : <button type="button" class="link" onClick={() => call("DELETE /api/auth/sessions/{session_id}", { path: { session_id: one.session_id } }).then(found.reload, tellProblem)}>end</button>) },
+        ]}
+      />
     </>
   );
 }
@@ -264,22 +249,17 @@ function Audit() {
       {found.error && <Trouble problem={found.error} />}
       {entries && !entries.length && <Empty title={text ? "No entry matches." : "Nobody has changed anything yet, or looked at a secret."} />}
       {entries && entries.length > 0 && (
-        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Audit log">
-          <table>
-            <thead><tr><th scope="col">when</th><th scope="col">who</th><th scope="col">what</th><th scope="col">of</th><th scope="col">details</th></tr></thead>
-            <tbody>
-              {entries.map((one) => (
-                <tr>
-                  <td><When at={one.at} /></td>
-                  <td>{one.who || <span class="quiet">anybody</span>}</td>
-                  <td>{one.action}</td>
-                  <td class="mono">{one.target}</td>
-                  <td class="mono">{one.details}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Audit log"
+          rows={entries}
+          columns={[
+            { title: "when", cell: (one) => <When at={one.at} /> },
+            { title: "who", cell: (one) => one.who || <span class="quiet">anybody</span> },
+            { title: "what", cell: (one) => one.action },
+            { title: "of", class: "mono long", cell: (one) => one.target },
+            { title: "details", class: "mono long", cell: (one) => one.details },
+          ]}
+        />
       )}
     </>
   );
@@ -302,7 +282,7 @@ function Retention() {
             {!shown.keep.length && <p class="quiet">Everything is kept for ever. <code>NOETL_KEEP=90d</code> forgets what ended long ago.</p>}
             <ul class="plain">
               {shown.keep.map((one) => (
-                <li><span>{one.executions}</span> <span class="space" /> <span class="num">{one.seconds === null ? "for ever" : chosenSpan(one.seconds)}</span></li>
+                <li><span>{one.executions || "all others"}</span> <span class="space" /> <span class="num">{one.seconds === null ? "for ever" : chosenSpan(one.seconds)}</span></li>
               ))}
             </ul>
             {may("manage") && shown.keep.length > 0 && <p><button type="button" onClick={() => showDialog("Forget now", (close) => <PruneForm close={close} done={found.reload} />)}>Forget now …</button></p>}

@@ -1,11 +1,12 @@
 // Two executions side by side: the first difference on top, then durations step by step.
 import { call } from "../api/client";
-import type { DiffDocument } from "../api/types";
+import type { DiffDocument, Difference } from "../api/types";
 import { useLoaded } from "../data";
 import { Said } from "../execution/step";
 import { Json } from "../parts/json";
 import { Empty, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { count, took } from "../time";
 import { ask, asked, href, path } from "../url";
 
@@ -44,6 +45,17 @@ export function Compare() {
   );
 }
 
+/** A difference in words; those of a status are the words of every other page. */
+function Sentence({ one }: { one: Difference }) {
+  if (one.what !== "status") return <Said text={one.text} />;
+  return <p>it is <Status status={String(one.a)} /> in the first and <Status status={String(one.b)} /> in the second</p>;
+}
+
+function inAll(runs: number, seconds: number): string {
+  if (!runs) return "–";
+  return runs > 1 ? `${took(seconds)}, ${count(runs)} runs` : took(seconds);
+}
+
 function Both({ diff }: { diff: DiffDocument }) {
   const [first, ...others] = diff.differences;
   const longest = Math.max(0.001, ...diff.steps.flatMap((one) => [one.seconds_a, one.seconds_b]));
@@ -62,18 +74,20 @@ function Both({ diff }: { diff: DiffDocument }) {
       <h2>{first ? `First difference${first.step ? `: ${first.step}` : ""}` : "They are the same."}</h2>
       {first && (
         <>
-          <Said text={first.text} />
-          <div class="columns">
-            {[
-              ["A", first.a, diff.a.execution_id, first.seq_a],
-              ["B", first.b, diff.b.execution_id, first.seq_b],
-            ].map(([name, value, id, seq]) => (
-              <section>
-                <h3>{seq ? <a href={href(`${path("executions", String(id))}?tab=events&at=${seq}`)}>{String(name)}, event {String(seq)}</a> : String(name)}</h3>
-                {value !== null && value !== undefined ? <Json value={value} /> : <span class="quiet">nothing</span>}
-              </section>
-            ))}
-          </div>
+          <Sentence one={first} />
+          {first.what !== "status" && (
+            <div class="columns">
+              {[
+                ["A", first.a, diff.a.execution_id, first.seq_a],
+                ["B", first.b, diff.b.execution_id, first.seq_b],
+              ].map(([name, value, id, seq]) => (
+                <section>
+                  <h3>{seq ? <a href={href(`${path("executions", String(id))}?tab=events&at=${seq}`)}>{String(name)}, event {String(seq)}</a> : String(name)}</h3>
+                  {value !== null && value !== undefined ? <Json value={value} /> : <span class="quiet">nothing</span>}
+                </section>
+              ))}
+            </div>
+          )}
         </>
       )}
       {others.length > 0 && (
@@ -82,7 +96,7 @@ function Both({ diff }: { diff: DiffDocument }) {
           <ul class="plain">
             {others.map((one) => (
               <li>
-                {one.step && <span class="quiet">{one.step}</span>} <Said text={one.text} />
+                {one.step && <span class="quiet">{one.step}</span>} <Sentence one={one} />
               </li>
             ))}
           </ul>
@@ -90,33 +104,24 @@ function Both({ diff }: { diff: DiffDocument }) {
         </>
       )}
       <h2>Steps</h2>
-      <div class="tablebox" tabIndex={0} role="group" aria-label="Steps side by side">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">step</th>
-              <th scope="col" class="num">A</th>
-              <th scope="col" class="num">B</th>
-              <th scope="col">durations</th>
-            </tr>
-          </thead>
-          <tbody>
-            {diff.steps.map((one) => (
-              <tr>
-                <td>{one.step}</td>
-                <td class="num">{one.runs_a ? `${took(one.seconds_a)}${one.runs_a > 1 ? `, ${count(one.runs_a)} runs` : ""}` : "–"}</td>
-                <td class="num">{one.runs_b ? `${took(one.seconds_b)}${one.runs_b > 1 ? `, ${count(one.runs_b)} runs` : ""}` : "–"}</td>
-                <td>
-                  <div class="pair" aria-hidden="true">
-                    <i class="tone-running" style={{ width: `${(100 * one.seconds_a) / longest}%` }} />
-                    <i class="tone-waiting" style={{ width: `${(100 * one.seconds_b) / longest}%` }} />
-                  </div>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Steps side by side"
+        rows={diff.steps}
+        columns={[
+          { title: "step", cell: (one) => one.step },
+          { title: "A", class: "num", named: true, cell: (one) => inAll(one.runs_a, one.seconds_a) },
+          { title: "B", class: "num", named: true, cell: (one) => inAll(one.runs_b, one.seconds_b) },
+          {
+            title: "durations",
+            cell: (one) => (
+              <div class="pair" aria-hidden="true">
+                <i style={{ width: `${(100 * one.seconds_a) / longest}%` }} />
+                <i style={{ width: `${(100 * one.seconds_b) / longest}%` }} />
+              </div>
+            ),
+          },
+        ]}
+      />
     </>
   );
 }

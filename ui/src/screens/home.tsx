@@ -63,12 +63,11 @@ export function Home() {
           </Part>
           <Part title="Forms that wait" total={seen.forms.next_cursor ? seen.forms.total : seen.forms.forms.length} none="You are asked for nothing.">
             {seen.forms.forms.map((one) => (
-              <li key={one.step_run_id}>
+              <li key={one.step_run_id} class="why">
                 <Mark status="waiting" />
-                <a href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
-                <span class="quiet cut">{one.path}{one.role && `, role ${one.role}`}</span>
-                <span class="space" />
+                <a class="ask" href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
                 <When at={one.since} />
+                <p class="quiet">{one.path}{one.role && `, for the role ${one.role}`}</p>
               </li>
             ))}
           </Part>

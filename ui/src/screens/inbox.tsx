@@ -62,7 +62,7 @@ export function Inbox() {
       <ul class={`plain ${found.stale ? "stale" : ""}`}>
         {found.value?.forms.map((one) => (
           <li key={one.step_run_id}>
-            <div class="cut">
+            <div class="words">
               <strong>{one.form[0]?.label || one.step}</strong>
               <div class="quiet">
                 <a href={href(`${path("executions", one.execution_id)}?step=${encodeURIComponent(one.step)}`)}>

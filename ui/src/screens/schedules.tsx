@@ -7,8 +7,9 @@ import { Ask, showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
-import { Consumer, ConsumerTable, Hook, HookTable, NotificationTable, pauseDialog } from "./triggers";
+import { Consumer, ConsumerTable, Hook, HookTable, NotificationTable, Outcome, pauseDialog } from "./triggers";
 import { chosenSpan, count, exact, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -53,32 +54,19 @@ function ScheduleTable() {
         </Empty>
       )}
       {found.value && found.value.schedules.length > 0 && (
-        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Schedules">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">schedule</th>
-                <th scope="col">state</th>
-                <th scope="col">playbook</th>
-                <th scope="col">times</th>
-                <th scope="col">next</th>
-                <th scope="col">note</th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.value.schedules.map((one) => (
-                <tr key={one.path}>
-                  <td><a href={href(path("schedules", one.path))}>{one.path}</a></td>
-                  <td><State one={one} /></td>
-                  <td><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a></td>
-                  <td class="mono">{rhythm(one)}</td>
-                  <td><When at={one.next_time} /></td>
-                  <td>{one.reason || one.description}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Schedules"
+          rows={found.value.schedules}
+          keyOf={(one) => one.path}
+          columns={[
+            { title: "schedule", cell: (one) => <a href={href(path("schedules", one.path))}>{one.path}</a> },
+            { title: "state", cell: (one) => <State one={one} /> },
+            { title: "playbook", cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
+            { title: "times", class: "mono", cell: (one) => rhythm(one) },
+            { title: "next", named: true, cell: (one) => <When at={one.next_time} /> },
+            { title: "note", cell: (one) => one.reason || one.description },
+          ]}
+        />
       )}
     </>
   );
@@ -136,21 +124,19 @@ function OneSchedule({ name }: { name: string }) {
           <Calendar one={one} />
           <h2>What became of the last times</h2>
           {!one.times.length && <p class="quiet">It has not come to a time yet.</p>}
-          <div class="tablebox" tabIndex={0} role="group" aria-label="Times">
-            <table>
-              <tbody>
-                {one.times.map((time) => (
-                  <tr>
-                    <td><When at={time.time} /></td>
-                    <td><span class={time.outcome === "missed" || time.outcome === "failed" ? "failed" : time.outcome === "started" ? "done" : "quiet"}>{time.outcome}</span></td>
-                    <td class="quiet">{time.origin}</td>
-                    <td>{time.reason}</td>
-                    <td>{time.execution_id && <a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a>}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          {one.times.length > 0 && (
+            <Table
+              label="Times"
+              rows={one.times}
+              columns={[
+                { title: "time", cell: (time) => <When at={time.time} /> },
+                { title: "outcome", cell: (time) => <Outcome outcome={time.outcome} /> },
+                { title: "by", class: "quiet", cell: (time) => time.origin },
+                { title: "execution", cell: (time) => time.execution_id && <a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a> },
+                { title: "reason", cell: (time) => time.reason },
+              ]}
+            />
+          )}
         </>
       )}
     </main>

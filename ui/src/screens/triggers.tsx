@@ -6,6 +6,7 @@ import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { chosenSpan, When } from "../time";
 import { href, path } from "../url";
 
@@ -45,26 +46,19 @@ export function HookTable() {
         </Empty>
       )}
       {hooks && hooks.length > 0 && (
-        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Hooks">
-          <table>
-            <thead><tr><th scope="col">hook</th><th scope="col">called at</th><th scope="col">does</th><th scope="col">verified by</th><th scope="col">description</th><th scope="col"><span class="hidden">Delete</span></th></tr></thead>
-            <tbody>
-              {hooks.map((one) => (
-                <tr key={one.path}>
-                  <td><a href={href(`${path("schedules", one.path)}?kind=hooks`)}>{one.path}</a> <span class="quiet">v{one.version}</span></td>
-                  <td class="mono">{one.url} <Copy text={location.origin + href(one.url)} label="Copy the address" /></td>
-                  <td><Target playbook={one.playbook} signal={one.signal} /></td>
-                  <td>
-                    {one.verify}
-                    {one.missing_credentials.length > 0 && <div class="failed">takes nothing: no credential {one.missing_credentials.join(", ")}</div>}
-                  </td>
-                  <td>{one.description}</td>
-                  <td class="num">{may("author") && <button type="button" class="link" onClick={() => remove(one.path)}>delete</button>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Hooks"
+          rows={hooks}
+          keyOf={(one) => one.path}
+          columns={[
+            { title: "hook", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=hooks`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
+            { title: "called at", class: "mono", cell: (one) => <>{one.url} <Copy text={location.origin + href(one.url)} label="Copy the address" /></> },
+            { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
+            { title: "verified by", named: true, cell: (one) => <>{one.verify}{one.missing_credentials.length > 0 && <div class="failed">takes nothing: no credential {one.missing_credentials.join(", ")}</div>}</> },
+            { title: "description", cell: (one) => one.description },
+            { title: "Delete", silent: true, class: "num", cell: (one) => may("author") && <button type="button" class="link" aria-label={`Delete ${one.path}`} onClick={() => remove(one.path)}>delete</button> },
+          ]}
+        />
       )}
     </>
   );
@@ -79,8 +73,8 @@ const OUTCOMES: Record<string, string> = {
   refused: "not genuine: the sender is told no more",
 };
 
-function Outcome({ outcome }: { outcome: string }) {
-  const tone = outcome === "started" || outcome === "signalled" ? "done" : outcome === "refused" || outcome === "failed" ? "failed" : "skipped";
+export function Outcome({ outcome }: { outcome: string }) {
+  const tone = outcome === "started" || outcome === "signalled" ? "done" : ["refused", "failed", "missed"].includes(outcome) ? "failed" : "skipped";
   return <span class={`status ${tone === "skipped" ? "quiet" : tone}`}><Mark status={tone} />{outcome}</span>;
 }
 
@@ -112,21 +106,16 @@ export function Hook({ name }: { name: string }) {
             </div>
           )}
           {one.deliveries.length > 0 && (
-            <div class="tablebox cards" tabIndex={0} role="group" aria-label="Deliveries">
-              <table>
-                <thead><tr><th scope="col">when</th><th scope="col">outcome</th><th scope="col">execution</th><th scope="col">reason</th></tr></thead>
-                <tbody>
-                  {one.deliveries.map((told) => (
-                    <tr>
-                      <td><When at={told.time} /></td>
-                      <td><Outcome outcome={told.outcome} /></td>
-                      <td>{told.execution_id && <a class="id" href={href(path("executions", told.execution_id))}>…{told.execution_id.slice(-6)}</a>}</td>
-                      <td>{[told.reason, OUTCOMES[told.outcome]].filter(Boolean).join(": ")}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <Table
+              label="Deliveries"
+              rows={one.deliveries}
+              columns={[
+                { title: "when", cell: (told) => <When at={told.time} /> },
+                { title: "outcome", cell: (told) => <Outcome outcome={told.outcome} /> },
+                { title: "execution", cell: (told) => told.execution_id && <a class="id" href={href(path("executions", told.execution_id))}>…{told.execution_id.slice(-6)}</a> },
+                { title: "reason", cell: (told) => [told.reason, OUTCOMES[told.outcome]].filter(Boolean).join(": ") },
+              ]}
+            />
           )}
           {one.deliveries.length === SHOWN && <p class="quiet">the last {SHOWN}</p>}
         </>
@@ -148,22 +137,18 @@ export function ConsumerTable() {
         </Empty>
       )}
       {consumers && consumers.length > 0 && (
-        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Consumers">
-          <table>
-            <thead><tr><th scope="col">consumer</th><th scope="col">state</th><th scope="col">from</th><th scope="col">does</th><th scope="col">note</th></tr></thead>
-            <tbody>
-              {consumers.map((one) => (
-                <tr key={one.path}>
-                  <td><a href={href(`${path("schedules", one.path)}?kind=consumers`)}>{one.path}</a> <span class="quiet">v{one.version}</span></td>
-                  <td><Status status={one.problem ? "failed" : one.status} /></td>
-                  <td class="mono">{one.source}</td>
-                  <td><Target playbook={one.playbook} signal={one.signal} /></td>
-                  <td>{one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Consumers"
+          rows={consumers}
+          keyOf={(one) => one.path}
+          columns={[
+            { title: "consumer", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=consumers`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
+            { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
+            { title: "from", class: "mono", cell: (one) => one.source },
+            { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
+            { title: "note", cell: (one) => (one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description) },
+          ]}
+        />
       )}
     </>
   );
@@ -202,21 +187,20 @@ export function Consumer({ name }: { name: string }) {
           </dl>
           <h2>What became of the last messages</h2>
           {!one.messages.length && <p class="quiet">None came yet.</p>}
-          <div class="tablebox cards" tabIndex={0} role="group" aria-label="Messages">
-            <table>
-              <tbody>
-                {one.messages.map((message) => (
-                  <tr key={message.id}>
-                    <td><When at={message.time} /></td>
-                    <td class="mono">{message.id}</td>
-                    <td><Outcome outcome={message.outcome} /></td>
-                    <td>{message.reason}</td>
-                    <td>{message.execution_id && <a class="id" href={href(path("executions", message.execution_id))}>…{message.execution_id.slice(-6)}</a>}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          {one.messages.length > 0 && (
+            <Table
+              label="Messages"
+              rows={one.messages}
+              keyOf={(message) => message.id}
+              columns={[
+                { title: "when", cell: (message) => <When at={message.time} /> },
+                { title: "message", class: "mono", cell: (message) => message.id },
+                { title: "outcome", cell: (message) => <Outcome outcome={message.outcome} /> },
+                { title: "execution", cell: (message) => message.execution_id && <a class="id" href={href(path("executions", message.execution_id))}>…{message.execution_id.slice(-6)}</a> },
+                { title: "reason", cell: (message) => message.reason },
+              ]}
+            />
+          )}
         </>
       )}
     </main>
@@ -238,31 +222,32 @@ export function NotificationTable() {
         </Empty>
       )}
       {rules && rules.length > 0 && (
-        <div class="tablebox cards" tabIndex={0} role="group" aria-label="Notifications">
-          <table>
-            <thead><tr><th scope="col">notification</th><th scope="col">state</th><th scope="col">tells of</th><th scope="col">where</th><th scope="col">by</th><th scope="col" class="num">once in</th><th scope="col">note</th><th scope="col"><span class="hidden">Pause</span></th></tr></thead>
-            <tbody>
-              {rules.map((one) => (
-                <tr key={one.path}>
-                  <td>{one.path} <span class="quiet">v{one.version}</span></td>
-                  <td><Status status={one.problem ? "failed" : one.status} /></td>
-                  <td>{one.on.join(", ")}</td>
-                  <td class="mono">{about(one) || "all"}</td>
-                  <td><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a></td>
-                  <td class="num">{chosenSpan(one.window)}</td>
-                  <td>{one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description}</td>
-                  <td class="num">
-                    {may("operate") && (one.status === "paused" ? (
-                      <button type="button" class="link" onClick={() => resume(one.path)}>resume</button>
-                    ) : (
-                      <button type="button" class="link" onClick={() => pauseDialog((reason) => call("POST /api/notifications/pause", { body: { path: one.path, reason } }), found.reload)}>pause</button>
-                    ))}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Notifications"
+          rows={rules}
+          keyOf={(one) => one.path}
+          columns={[
+            { title: "notification", cell: (one) => <>{one.path} <span class="quiet">v{one.version}</span></> },
+            { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
+            { title: "tells of", named: true, cell: (one) => one.on.join(", ") },
+            { title: "where", class: "mono", named: true, cell: (one) => about(one) || "all" },
+            { title: "by", named: true, cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
+            { title: "once in", class: "num", named: true, cell: (one) => chosenSpan(one.window) },
+            { title: "note", cell: (one) => (one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description) },
+            {
+              title: "Pause",
+              silent: true,
+              class: "num",
+              cell: (one) =>
+                may("operate") &&
+                (one.status === "paused" ? (
+                  <button type="button" class="link" aria-label={`Resume ${one.path}`} onClick={() => resume(one.path)}>resume</button>
+                ) : (
+                  <button type="button" class="link" aria-label={`Pause ${one.path}`} onClick={() => pauseDialog((reason) => call("POST /api/notifications/pause", { body: { path: one.path, reason } }), found.reload)}>pause</button>
+                )),
+            },
+          ]}
+        />
       )}
     </>
   );

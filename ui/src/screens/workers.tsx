@@ -1,8 +1,10 @@
 // Pools of workers: who is there, what waits for them.
 import { call, may } from "../api/client";
+import type { WorkerDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Command, Empty, Trouble } from "../parts/notes";
+import { Table } from "../parts/table";
 import { count, now, took, When } from "../time";
 import { href, path } from "../url";
 
@@ -15,6 +17,16 @@ function drain(name: string, done: () => void) {
       <p>It takes nothing new, finishes what it has, and ends. It hears of it with its next heartbeat.</p>
     </Ask>
   ));
+}
+
+/** When it was last heard of; one that drains says so. */
+function Seen({ worker }: { worker: WorkerDocument }) {
+  const silent = worker.seen_at !== null && now.value - Date.parse(worker.seen_at) > SILENT_SECONDS * 1000;
+  return (
+    <span class={silent ? "failed" : ""}>
+      <When at={worker.seen_at} /> {worker.draining && <span class="paused">draining</span>}
+    </span>
+  );
 }
 
 export function Workers() {
@@ -62,41 +74,22 @@ export function Workers() {
               <Command>{`noetl worker start --pool ${pool.pool}`}</Command>
             </>
           )}
-          <div class="tablebox" tabIndex={0} role="group" aria-label={`Workers of ${pool.pool}`}>
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">worker</th>
-                  <th scope="col">host</th>
-                  <th scope="col" class="num">slots</th>
-                  <th scope="col">version</th>
-                  <th scope="col">sandbox</th>
-                  <th scope="col">started</th>
-                  <th scope="col">seen</th>
-                  <th scope="col"><span class="hidden">Drain</span></th>
-                </tr>
-              </thead>
-              <tbody>
-                {pool.workers.map((one) => {
-                  const silent = one.seen_at !== null && now.value - Date.parse(one.seen_at) > SILENT_SECONDS * 1000;
-                  return (
-                    <tr key={one.name}>
-                      <td class="mono">{one.name}</td>
-                      <td>{one.host}</td>
-                      <td class="num">{one.slots}</td>
-                      <td>{one.version}</td>
-                      <td>{one.sandbox || <span class="quiet">none</span>}</td>
-                      <td><When at={one.started_at} /></td>
-                      <td class={silent ? "failed" : ""}>
-                        <When at={one.seen_at} /> {one.draining && <span class="paused">draining</span>}
-                      </td>
-                      <td class="num">{may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button>}</td>
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label={`Workers of ${pool.pool}`}
+            rows={pool.workers}
+            keyOf={(one) => one.name}
+            columns={[
+              { title: "worker", class: "mono", cell: (one) => one.name },
+              { title: "host", named: true, cell: (one) => one.host },
+            { title: "labels", class: "long", named: true, cell: (one) => one.labels.join(", ") },
+              { title: "slots", class: "num", named: true, cell: (one) => one.slots },
+              { title: "version", named: true, cell: (one) => one.version },
+              { title: "sandbox", named: true, cell: (one) => one.sandbox || <span class="quiet">none</span> },
+              { title: "started", named: true, cell: (one) => <When at={one.started_at} /> },
+              { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
+              { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
+            ]}
+          />
         </section>
         );
       })}
