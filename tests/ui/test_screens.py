@@ -103,6 +103,8 @@ def test_nothing_scrolls_sideways_on_a_phone(tab: Tab, stage: Stage):
     register(stage.server, LONG_NAME, FAILS_AT_LENGTH)
     failed = start(stage.server, LONG_NAME)
     stage.server.ended(failed)
+    asked = start(stage.server, "ops/invoice")  # among the newest, as the list must show it
+    stage.server.wait_for(asked, "step.waiting")
     tab.page.set_viewport_size(PHONE)
     wide = []
     for path, text in (
@@ -119,6 +121,7 @@ def test_nothing_scrolls_sideways_on_a_phone(tab: Tab, stage: Stage):
         beyond, *boxes = tab.page.evaluate(SIDEWAYS)
         if beyond > 0 or boxes:
             wide.append((path, beyond, boxes))
+    stage.server.post(f"/api/executions/{asked}/cancel")
     stage.server.ask("DELETE", f"/api/credentials/{name['name']}")
     stage.server.post("/api/worker/pool/deregister", {"worker_id": worker["worker_id"]})
     assert wide == []

@@ -1,7 +1,8 @@
 // The frame: header, navigation, what is signed in, and the screen that the address names.
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { may, me, Problem, reachable, signOut, whoAmI } from "./api/client";
+import { useEffect } from "preact/hooks";
+import { may, me, reachable, signOut, whoAmI } from "./api/client";
+import { useLoaded } from "./data";
 import { keysNow, useKeys } from "./keys";
 import { Dialogs, showDialog } from "./parts/dialog";
 import { NewsList, tellProblem, Trouble } from "./parts/notes";
@@ -56,13 +57,7 @@ function Missing() {
 }
 
 export function App() {
-  const [error, setError] = useState<Problem>();
-  useEffect(() => {
-    whoAmI().then(
-      () => setError(undefined),
-      (problem: Problem) => setError(problem),
-    );
-  }, []);
+  const { error } = useLoaded("me", whoAmI);
   useKeys([
     { key: "?", says: "this help", run: showHelp },
     { key: "mod+k", says: "go anywhere", run: openPalette },

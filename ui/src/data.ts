@@ -1,6 +1,7 @@
 // What a screen shows, kept while it is asked for again: old data is marked stale, never blanked.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Problem } from "./api/client";
+import { subscribe } from "./api/live";
 
 export interface Loaded<T> {
   value: T | undefined;
@@ -14,17 +15,21 @@ export interface Loaded<T> {
 
 const RETRY_MIN = 2000;
 const RETRY_MAX = 30_000;
+/** After news it is asked for again, but not for more than a tenth of the time: to count a million takes long. */
+const REST = 9;
+const REST_MAX = 10_000;
 
 /** Whether the same question may be answered another time: the server is away, busy, or failed. */
 function mayPass(problem: Problem): boolean {
   return problem.status < 400 || problem.status >= 500 || problem.status === 429;
 }
 
-/** Ask for something when `key` changes, and again every so many milliseconds while the tab is seen.
- * What could not be had is asked for again. */
-export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
+/** Ask for something when `key` changes, when there is news of one of the topics, and again every so many
+ * milliseconds while the tab is seen. What could not be had is asked for again. */
+export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every = 0, topics: readonly string[] = []): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: Problem; loading: boolean }>({ key, loading: true });
   const again = useRef<() => void>(() => {});
+  const news = useRef<() => void>(() => {});
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
@@ -32,6 +37,11 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
     let retry = RETRY_MIN;
     let running = false;
     let wanted = false;
+    let [rest, heard, soon] = [0, false, 0];
+    news.current = () => {
+      if (running) heard = true;
+      else soon ||= window.setTimeout(run, rest);
+    };
     const run = async () => {
       if (running) {
         wanted = true;
@@ -39,6 +49,9 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       }
       running = true;
       clearTimeout(timer);
+      clearTimeout(soon);
+      [heard, soon] = [false, 0];
+      const begun = performance.now();
       try {
         const value = await load(stop.signal);
         if (!stop.signal.aborted) setState({ key, value, loading: false });
@@ -51,8 +64,10 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
         setState((old) => ({ key, ...(old.key === key && old.value !== undefined ? { value: old.value } : {}), error: problem, loading: false }));
       } finally {
         running = false;
+        rest = Math.min(REST_MAX, REST * (performance.now() - begun));
       }
       if (stop.signal.aborted) return;
+      if (heard) news.current();
       if (wanted) {
         wanted = false;
         void run();
@@ -65,8 +80,13 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
     return () => {
       stop.abort();
       clearTimeout(timer);
+      clearTimeout(soon);
     };
   }, [key, every]);
+  useEffect(() => {
+    const stops = topics.map((topic) => subscribe(topic, () => news.current()));
+    return () => stops.forEach((one) => one());
+  }, [topics.join()]);
   const own = state.key === key;
   return {
     value: state.value,

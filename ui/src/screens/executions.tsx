@@ -1,9 +1,8 @@
 // The list of executions: one query in the address decides the rows, the pictures and what is acted on.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import { subscribe } from "../api/live";
 import type { ExecutionSummary } from "../api/types";
-import { useLoaded, type Loaded } from "../data";
+import { useLoaded } from "../data";
 import { useKeys } from "../keys";
 import { Histogram, Scatter, type Dot } from "../parts/charts";
 import { Ask, showDialog } from "../parts/dialog";
@@ -17,6 +16,7 @@ import { ask, asked, go, href, path } from "../url";
 const PAGE = 100;
 const LOADED_MAX = 5000;
 const REFRESH = 15_000;
+const NEWS = ["executions"];
 /** Where a row has no room for why it failed, that stands below: see `.execution-row` in style.css. */
 const NARROW = matchMedia("(max-width: 820px)");
 const ROW_NARROW = 46;
@@ -36,8 +36,7 @@ function useRows(query: string, fields: string[]) {
       rows: found.executions,
       cursor: found.next_cursor,
     }));
-  const first = useLoaded<Page>(key, () => ask(null), REFRESH);
-  useEffect(() => subscribe("executions", first.reload), []);
+  const first = useLoaded<Page>(key, () => ask(null), REFRESH, NEWS);
   const rows = useMemo(() => {
     const newest = first.value?.rows ?? [];
     if (!more || more.key !== key) return newest;
@@ -55,34 +54,6 @@ function useRows(query: string, fields: string[]) {
   return { rows, next, error: first.error, stale: first.stale, isOwn: first.isOwn, isKnown: first.value !== undefined, reload: first.reload };
 }
 
-/** Asked for again after news, but not for more than a tenth of the time: to count a million takes long. */
-function useCounted<T>(key: string, load: () => Promise<T>): Loaded<T> {
-  const took = useRef<number | undefined>(undefined);
-  const timed = async () => {
-    const begun = performance.now();
-    const found = await load();
-    took.current = performance.now() - begun;
-    return found;
-  };
-  const found = useLoaded(key, timed, REFRESH);
-  useEffect(() => {
-    let timer = 0;
-    const later = () => {
-      if (timer || took.current === undefined) return;
-      timer = window.setTimeout(() => {
-        timer = 0;
-        found.reload();
-      }, 9 * took.current);
-    };
-    const stop = subscribe("executions", later);
-    return () => {
-      stop();
-      clearTimeout(timer);
-    };
-  }, []);
-  return found;
-}
-
 function useNarrow(): boolean {
   const [narrow, setNarrow] = useState(NARROW.matches);
   useEffect(() => {
@@ -97,7 +68,7 @@ function useNarrow(): boolean {
 const BARS_MIN = 40;
 
 function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
-  const { value } = useCounted(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }));
+  const { value } = useLoaded(`histogram ${query}`, () => call("GET /api/executions/histogram", { query: { q: query, buckets: 120 } }), REFRESH, NEWS);
   const dots: Dot[] = useMemo(
     () =>
       rows
@@ -146,7 +117,7 @@ export function Executions() {
   const query = asked("q");
   const fields = asked("columns").split(",").map((one) => one.trim()).filter(Boolean);
   const { rows, next, error, stale, isOwn, isKnown, reload } = useRows(query, fields);
-  const counted = useCounted(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }));
+  const counted = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), REFRESH, NEWS);
   const narrow = useNarrow();
   const total = counted.value?.count;
   // Rows of the query before are shown until those of this one are there; keys do not act on them.

@@ -8,7 +8,7 @@ import { Mark } from "../parts/status";
 import { count, Took, took, When } from "../time";
 import { href, path } from "../url";
 
-const EVERY = 4000;
+const EVERY = 15_000;
 
 function Entry({ one }: { one: ExecutionSummary }) {
   return (
@@ -35,8 +35,8 @@ function Part({ title, total, query, none, children }: { title: string; total: n
 }
 
 export function Home() {
-  const found = useLoaded("overview", () => call("GET /api/overview", {}), EVERY);
-  const any = useLoaded("any", () => call("GET /api/executions", { query: { limit: 1 } }), EVERY);
+  const found = useLoaded("overview", () => call("GET /api/overview", {}), EVERY, ["executions", "inbox", "workers"]);
+  const any = useLoaded("any", () => call("GET /api/executions", { query: { limit: 1 } }), EVERY, ["executions"]);
   if (any.value && !any.value.executions.length) {
     return (
       <main class="page" tabIndex={-1}>

@@ -1,36 +1,26 @@
 // Forms that wait for people.
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { call, may, mayAnswer } from "../api/client";
-import { subscribe } from "../api/live";
 import { useLoaded } from "../data";
 import { AnswerForm } from "../execution/form";
 import { showDialog } from "../parts/dialog";
-import { Command, Empty, tellProblem, Trouble } from "../parts/notes";
+import { Command, Empty, Trouble } from "../parts/notes";
 import { Tabs } from "../parts/tabs";
 import { count, When } from "../time";
 import { ask, asked, href, path } from "../url";
 
-const EVERY = 5000;
+const EVERY = 15_000;
+const COUNT_EVERY = 60_000;
 const SHOWN = 200;
 const COUNTED = 100;
-const waiting = signal("");
-let asking = 0;
-
-function countAgain(): void {
-  const mine = ++asking;
-  call("GET /api/inbox", { query: { mine: true, limit: COUNTED } }).then(({ forms, next_cursor }) => {
-    if (mine === asking) waiting.value = next_cursor ? `${forms.length}+` : forms.length ? String(forms.length) : "";
-  }, tellProblem);
-}
+/** Changes with each answer that is given here: nobody waits for the news of their own. */
+const answered = signal(0);
 
 /** How many forms wait for whoever looks, for the header. */
 export function useInboxCount(): string {
-  useEffect(() => {
-    countAgain();
-    return subscribe("inbox", countAgain);
-  }, []);
-  return waiting.value;
+  const found = useLoaded(`answered ${answered.value}`, () => call("GET /api/inbox", { query: { mine: true, limit: COUNTED } }), COUNT_EVERY, ["inbox"]);
+  const forms = found.value?.forms.length ?? 0;
+  return found.value?.next_cursor ? `${forms}+` : forms ? String(forms) : "";
 }
 
 const WHOSE = ["mine", "all"] as const;
@@ -38,10 +28,10 @@ const WHOSE = ["mine", "all"] as const;
 export function Inbox() {
   const role = asked("role");
   const whose = role || asked("show") === "all" || !may("operate") ? "all" : "mine";
-  const found = useLoaded(`inbox ${whose} ${role}`, () => call("GET /api/inbox", { query: { limit: SHOWN, mine: whose === "mine", role: role || null } }), EVERY);
+  const found = useLoaded(`inbox ${whose} ${role}`, () => call("GET /api/inbox", { query: { limit: SHOWN, mine: whose === "mine", role: role || null } }), EVERY, ["inbox"]);
   const reload = () => {
     found.reload();
-    countAgain();
+    answered.value++;
   };
   return (
     <main class="page" tabIndex={-1}>

@@ -9,7 +9,7 @@ import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
-import { Consumer, ConsumerTable, Hook, HookTable, NotificationTable, Outcome, pauseDialog } from "./triggers";
+import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NotificationTable, Outcome, pauseDialog } from "./triggers";
 import { chosenSpan, count, exact, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -43,7 +43,7 @@ export function Schedules() {
 }
 
 function ScheduleTable() {
-  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY);
+  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY, NEWS);
   return (
     <>
       {found.error && <Trouble problem={found.error} />}
@@ -79,7 +79,7 @@ export function Schedule() {
 }
 
 function OneSchedule({ name }: { name: string }) {
-  const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: 100, times: 200 } }), EVERY);
+  const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: 100, times: 200 } }), EVERY, NEWS);
   const act = (run: Promise<unknown>, said: string) => run.then(() => { tell(said); found.reload(); }, tellProblem);
   const one = found.value;
   return (

@@ -11,6 +11,8 @@ import { chosenSpan, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 10_000;
+/** What they start is news; what they refuse or leave out is found by looking. */
+export const NEWS = ["executions"];
 const SHOWN = 100;
 
 /** Nothing is started while it is paused; the note says why. */
@@ -28,7 +30,7 @@ function Target({ playbook, signal }: { playbook: string | null; signal: string 
 }
 
 export function HookTable() {
-  const found = useLoaded("hooks", () => call("GET /api/hooks", { query: { limit: 500 } }), EVERY);
+  const found = useLoaded("hooks", () => call("GET /api/hooks", { query: { limit: 500 } }), EVERY, NEWS);
   const hooks = found.value?.hooks;
   const remove = (name: string) =>
     showDialog(`Delete ${name}?`, (close) => (
@@ -80,7 +82,7 @@ export function Outcome({ outcome }: { outcome: string }) {
 
 /** One hook: how it is called, and what came of the last deliveries. */
 export function Hook({ name }: { name: string }) {
-  const found = useLoaded(`hook ${name}`, () => call("GET /api/hooks/{path}", { path: { path: name }, query: { deliveries: SHOWN } }), EVERY);
+  const found = useLoaded(`hook ${name}`, () => call("GET /api/hooks/{path}", { path: { path: name }, query: { deliveries: SHOWN } }), EVERY, NEWS);
   const one = found.value;
   return (
     <main class="page" tabIndex={-1}>
@@ -125,7 +127,7 @@ export function Hook({ name }: { name: string }) {
 }
 
 export function ConsumerTable() {
-  const found = useLoaded("consumers", () => call("GET /api/consumers", { query: { limit: 500 } }), EVERY);
+  const found = useLoaded("consumers", () => call("GET /api/consumers", { query: { limit: 500 } }), EVERY, NEWS);
   const consumers = found.value?.consumers;
   return (
     <>
@@ -156,7 +158,7 @@ export function ConsumerTable() {
 
 /** One consumer: where from, how much at once, and what became of the last messages. */
 export function Consumer({ name }: { name: string }) {
-  const found = useLoaded(`consumer ${name}`, () => call("GET /api/consumers/{path}", { path: { path: name }, query: { messages: 100 } }), EVERY);
+  const found = useLoaded(`consumer ${name}`, () => call("GET /api/consumers/{path}", { path: { path: name }, query: { messages: 100 } }), EVERY, NEWS);
   const one = found.value;
   const resume = () => call("POST /api/consumers/resume", { body: { path: name } }).then(() => { tell("Resumed."); found.reload(); }, tellProblem);
   return (
@@ -208,7 +210,7 @@ export function Consumer({ name }: { name: string }) {
 }
 
 export function NotificationTable() {
-  const found = useLoaded("notifications", () => call("GET /api/notifications", { query: { limit: 500 } }), EVERY);
+  const found = useLoaded("notifications", () => call("GET /api/notifications", { query: { limit: 500 } }), EVERY, NEWS);
   const rules = found.value?.notifications;
   const resume = (name: string) => call("POST /api/notifications/resume", { body: { path: name } }).then(() => { tell("Resumed."); found.reload(); }, tellProblem);
   const about = (one: NotificationItem) => [...one.paths, ...Object.entries(one.labels).map(([name, value]) => `${name}=${value}`)].join(", ");
