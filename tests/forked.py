@@ -281,6 +281,7 @@ def make_once() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(work(folder))
+    tempfile.tempdir = None  # each fork asks its own environment
     prepare(noetl)
     for route in TABLE:
         with contextlib.suppress(BadRequest):
