@@ -55,6 +55,9 @@ BUSY_PAUSE = 0.05
 HOLDER_SECONDS, HOLDER_PATIENCE = 1.5, 4.0
 """How long the process that holds a database may take to answer, and how long to keep asking: it
 may be about to begin or to end."""
+VISITOR_PATIENCE = 30.0
+"""How long to wait for commands that hold a database and run nothing: each takes a moment, but
+many may stand in line."""
 
 
 def compiler(settings: Settings, added: Sequence[Tool] = ()) -> Callable[..., Compiled]:
@@ -146,7 +149,8 @@ async def embedded(
     are kinds of the program itself.
 
     A process that neither works nor serves is a visitor: if it begins to work, then on what is
-    started or continued in it.
+    started or continued in it. Until then no other process can call it, because what it would
+    start would not run.
     """
     look_rarely_for_cycles()
     async with AsyncExitStack() as stack:
@@ -165,13 +169,13 @@ async def embedded(
         async with (
             in_background(system.orchestrator.commits.run()),
             _peers(system),
-            _reachable(settings, system),
+            AsyncExitStack() as running,
         ):
-            if not work:
-                yield system
-                return
-            async with working(system, settings, tools=tools):
-                yield system
+            if work:
+                await running.enter_async_context(working(system, settings, tools=tools))
+            elif serves:
+                await running.enter_async_context(_reachable(settings, system))
+            yield system
 
 
 def _services(
@@ -348,6 +352,7 @@ async def working(
         tracing_ends(system) as spans,
         keeping_time(system),
         local_worker(system, settings, spans, tools),
+        _reachable(settings, system),
     ):
         yield
 
@@ -594,7 +599,7 @@ async def reached(
             yield here(system, account)
         return
     async with AsyncExitStack() as stack:
-        deadline = time.monotonic() + HOLDER_PATIENCE
+        began = time.monotonic()
         while True:
             try:
                 opened = embedded(settings, work=False, patience=0)
@@ -608,7 +613,10 @@ async def reached(
             if holder is not None:
                 yield Reached(await stack.enter_async_context(holder))
                 return
-            if time.monotonic() > deadline:
+            path = socket_path(settings)
+            is_visited = path is not None and not path.exists()
+            patience = VISITOR_PATIENCE if is_visited else HOLDER_PATIENCE
+            if time.monotonic() - began > patience:
                 raise Unanswered(
                     f"nothing was done: the process that holds the database does not answer. {busy}"
                 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 
+from noetl import wiring
+from noetl.settings import Settings
 from tests.cli.test_run import FAILS, HEAD, HELLO, SLOW
 from tests.faults.runs import Place, kill, wait_for
 from tests.stopwatch import PATIENCE, Stopwatch
@@ -407,6 +411,46 @@ def test_what_is_started_beside_a_running_process_runs_there_to_its_end(place):
     assert all("runs in the process that holds the database" in one.stderr for one in ran)
     assert [(one.returncode, one.stdout) for one in followed] == [(0, "later\n")] * 2
     assert [status for _, status in place.executions()] == ["COMPLETED"] * 3
+
+
+def test_who_waits_beside_a_process_that_ends_first_runs_the_rest_itself(place):
+    assert place.run("register", "slow.yaml").returncode == 0
+    database = ("--db", str(place.folder / ".noetl" / "noetl.db"))
+    other = place.start("run", "slow.yaml", "--new", "--set", f"until={place.folder}/first")
+    wait_for(other, "wait: started")
+
+    waiting = place.start(
+        "execute", "tests/slow", "--wait", "--set", f"until={place.folder}/second", *database
+    )
+    wait_for(waiting, "wait: started")
+    place.write("first", "")
+    other.communicate(timeout=PATIENCE)
+    wait_for(waiting, "the process that held the database has ended; execution")
+    place.write("second", "")
+    result, _ = waiting.communicate(timeout=PATIENCE)
+
+    assert (waiting.returncode, result) == (0, "woke up\n")
+    assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
+
+
+def test_a_command_that_runs_nothing_is_not_taken_for_a_process_that_does(place):
+    assert place.run("register", "hello.yaml").returncode == 0
+    database = str(place.folder / ".noetl" / "noetl.db")
+    settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{database}"})
+
+    async def hold() -> subprocess.Popen[str]:
+        async with wiring.reached(settings, "somebody"):  # as `noetl register` holds it
+            started = place.start("execute", "tests/hello", "--db", database)
+            with pytest.raises(subprocess.TimeoutExpired):
+                await asyncio.to_thread(started.communicate, timeout=1)
+        return started
+
+    started = asyncio.run(hold())
+    _, said = started.communicate(timeout=PATIENCE)
+
+    assert started.returncode == 0
+    assert "no process runs it: `noetl executions resume " in said
+    assert [status for _, status in place.executions()] == ["RUNNING"]
 
 
 def test_list_takes_a_query_as_the_api_does(place):

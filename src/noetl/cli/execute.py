@@ -84,6 +84,7 @@ async def command(
             say(f"{started.path} is started{await api.left_to_do(execution_id)}")
             return OK
         is_server = settings.server_url is not None
-        where = f"on {api.client.url}" if is_server else "in the process that holds the database"
+        here = "in the process that holds the database, as long as that runs"
+        where = f"on {api.client.url}" if is_server else here
         say(f"{started.path} runs {where}; `noetl executions follow {execution_id}` shows it")
         return OK

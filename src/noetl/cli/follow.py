@@ -43,16 +43,32 @@ async def to_end(
 ) -> int:
     """Show an execution that this command started until it ends. Returns the exit code.
 
-    For a `file` that this command runs, errors name its lines.
+    For a `file` that this command runs, errors name its lines. If another process holds the
+    database, and ends before the execution does, the execution goes on here.
     """
+    from noetl.cli.calls import acting
+    from noetl.errors import Unreachable
+
+    is_server = api.settings.server_url is not None
+    if not as_json and _console() is None:
+        say(f"execution {execution_id}" + (f" on {api.client.url}" if is_server else ""))
+    async with AsyncExitStack() as opened:
+        while True:
+            try:
+                return await _to_end(api, execution_id, as_json=as_json, file=file)
+            except Unreachable:
+                if is_server or api.system is not None:
+                    raise
+            say(f"the process that held the database has ended; execution {execution_id} goes on")
+            api = await opened.enter_async_context(acting(api.settings))
+
+
+async def _to_end(api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None) -> int:
     locator = _locator(api, execution_id, file)
     console = None if as_json else _console()
     async with AsyncExitStack() as here:
         if api.system is not None:
             await here.enter_async_context(working_here(api, {await _root(api, execution_id)}))
-        if console is None and not as_json:
-            where = f" on {api.client.url}" if api.settings.server_url is not None else ""
-            say(f"execution {execution_id}{where}")
         async with _cancelled_by_ctrl_c(api, execution_id, console) as was_pressed:
             if as_json:
                 await _until_over(api, execution_id)
