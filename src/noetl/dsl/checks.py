@@ -45,7 +45,7 @@ _MIGRATE = " `noetl migrate` rewrites a playbook of an older dialect."
 _FOREIGN = " This is a document of another program; docs/tutorial.md shows how a playbook begins."
 
 Check = Callable[[Building, Net], None]
-Named = Step | KeychainEntry | Block | Task
+Named = Step | KeychainEntry | Block | Task | FormField
 
 
 def check_document(building: Building, written: WrittenPlaybook) -> None:
