@@ -36,9 +36,12 @@ def settings_in(folder: Path) -> Settings:
 
 @asynccontextmanager
 async def two_clients(settings: Settings):
-    """A client in the process that holds the database, and one that calls it."""
-    async with wiring.reached(settings, "me") as holder, wiring.reached(settings, "me") as caller:
-        yield holder.client, caller.client
+    """A client in the process that holds the database and serves it, and one that calls it."""
+    async with (
+        wiring.embedded(settings, work=False, serves=True) as system,
+        wiring.reached(settings, "me") as caller,
+    ):
+        yield wiring.here(system, "me").client, caller.client
 
 
 def test_a_database_that_is_held_is_used_through_its_holder(tmp_path):
@@ -117,7 +120,7 @@ def test_only_the_owner_of_the_database_can_open_it_and_it_goes_with_the_holder(
     path = wiring.socket_path(settings)
 
     async def work():
-        async with wiring.reached(settings, "me"):
+        async with wiring.embedded(settings):
             return path.stat().st_mode
 
     mode = asyncio.run(work())

@@ -58,7 +58,7 @@ def test_s21_all_templates_of_a_request_share_one_budget_off_the_loop(
     guarded: Guarded, execution: str
 ):
     server, viewer = guarded.server, guarded.tokens["viewer"]
-    body = {"execution_id": execution, "object": [SORT] * 60}
+    body = {"execution_id": execution, "object": [SORT] * 1000}
 
     with others(server, guarded.tokens["operator"]) as waits:
         reply = server.ask("POST", "/api/context/render", body, token=viewer)

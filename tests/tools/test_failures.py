@@ -68,7 +68,8 @@ def worked(pid: int) -> float:
     not Path("/proc/self/task").is_dir(), reason="looks for processes as Linux does"
 )
 def test_a_simulation_that_breaks_down_is_a_server_error():
-    hard = {"qubits": 20, "gates": [["h", n] for n in range(20)] * 200}
+    gates = [[gate, n] for gate in ("h", "t") for n in range(24)]  # without `t` it would be easy
+    hard = {"qubits": 24, "gates": gates * 100}
 
     async def work(bench: Bench) -> Any:
         call = asyncio.create_task(bench.run("quantum", {"op": "run", "circuit": hard}))
