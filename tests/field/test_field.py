@@ -207,7 +207,8 @@ def course_of(ran: Ran, wanted: Expected, service: Service) -> Course:
     found = same(course(ran.facts, service.url))
     claimed = {fact.step for fact in ran.facts if isinstance(fact, FrameClaimed)}
     for step in claimed:
-        # Frames that claim at once share the rows out by chance: which iteration has which row.
+        # Frames that claim at once share the rows out by chance: which iteration has which row,
+        # and which of them is reported first.
         own = [key for key in found if key.startswith(f"{step}[")]
         stories = [_unnumbered(found.pop(key)) for key in own]
         found[f"{step}[*]"] = [fact for story in sorted(stories, key=str) for fact in story]
@@ -216,7 +217,8 @@ def course_of(ran: Ran, wanted: Expected, service: Service) -> Course:
             {key: part for key, part in fact.items() if key not in OF_COUNTING}
             for fact in found[step]
         ]
-        found[step] = [fact for n, fact in enumerate(uncounted) if fact not in uncounted[:n]]
+        once = [fact for n, fact in enumerate(uncounted) if fact not in uncounted[:n]]
+        found[step] = sorted(once, key=str) if step in claimed else once
     return found
 
 

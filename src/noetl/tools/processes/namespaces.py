@@ -105,7 +105,7 @@ try:
     unshare()
     if (pid := os.fork()):
         os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    build(Room())
+    build(Room(), None)
     drop_capabilities()
 except OSError as error:
     print(error.strerror or error, end="")
@@ -144,8 +144,9 @@ def refusal() -> str | None:
     )
     if trial.returncode == 0:
         return None
-    said = trial.stdout or (trial.stderr.strip().splitlines() or ["the trial was killed"])[-1]
-    return said.strip()
+    if trial.returncode == 1:  # of an exception that is not the kernel's word
+        raise RuntimeError(f"the trial of a room has a fault of its own:\n{trial.stderr}")
+    return trial.stdout.strip() or "the trial was killed"
 
 
 # --- Building a room ---------------------------------------------------------------------------
