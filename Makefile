@@ -16,10 +16,13 @@ INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-color --
 PACKAGES := ui/node_modules/.package-lock.json
 # What npm says where there is no network.
 UNREACHABLE := ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT
-GET := apt-get install --yes --no-install-recommends
+# Debian's packages, for those who may install them; a fresh machine has no list of them yet.
+MAY_GET := test "$$(id -u)" = 0 && command -v apt-get >/dev/null
+APT := apt-get install --yes --no-install-recommends
+GET = { $(APT) $(1) || { apt-get update && $(APT) $(1); }; } >/dev/null 2>&1
 SHOW = awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing coll/ { print "  unpacking"; fflush() }'
 
-.PHONY: help install demo ui pictures browser units checked suite suite-long test test-long lint house bench clean
+.PHONY: help install demo ui pictures programs units checked suite suite-long test test-long lint house bench clean
 
 help:
 	@echo "make install    put the noetl command into .venv/bin"
@@ -65,14 +68,19 @@ lint: $(DEVELOPED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Tests of the web UI run in Debian's Chromium, best in the one without windows, which is quicker.
-# Where neither is there and none may be installed, they are left out, and say so.
-browser:
-	@command -v chromium-headless-shell >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& echo "installing Chromium for the tests of the web UI" \
-		&& { $(GET) chromium-headless-shell fonts-dejavu-core || $(GET) chromium fonts-dejavu-core; } >/dev/null 2>&1; } \
+# Tests of the web UI run in Debian's Chromium, best in the one without windows, which is quicker; those
+# of the kind mysql ask Debian's MariaDB. Where one is not there and may not be installed, its tests are
+# left out, and say so.
+programs:
+	@command -v chromium-headless-shell >/dev/null \
+		|| { $(MAY_GET) && echo "installing Chromium for the tests of the web UI" \
+			&& { $(call GET,chromium-headless-shell fonts-dejavu-core) || $(call GET,chromium fonts-dejavu-core); }; } \
 		|| command -v chromium >/dev/null \
 		|| echo "Chromium is not installed: the browser tests of the web UI are left out"
+	@PATH="$$PATH:/usr/sbin"; { command -v mariadbd && command -v my_print_defaults; } >/dev/null \
+		|| { $(MAY_GET) && echo "installing MariaDB for the tests of the kind mysql" \
+			&& $(call GET,mariadb-server-core mariadb-client-core); } \
+		|| echo "MariaDB is not installed: the tests that ask it are left out"
 
 # Packages of the web UI as its lock file says. `npm ci` never changes that file.
 $(PACKAGES): ui/package-lock.json
@@ -97,10 +105,10 @@ checked: $(DEVELOPED)
 
 # Half of the time tests wait for processes, leases and clocks: five at once keep two cores busy. With
 # four, a fifth of the two was idle; six wait for each other, and what judges a time fails sooner.
-suite: $(DEVELOPED) browser
+suite: $(DEVELOPED) programs
 	$(BIN)/pytest --processes 5 --durations 15 -m "not long"
 
-suite-long: $(DEVELOPED) browser
+suite-long: $(DEVELOPED) programs
 	EFFORT=long $(BIN)/pytest --processes 5 --durations 15
 
 test: $(DEVELOPED)

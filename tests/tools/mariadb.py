@@ -1,4 +1,4 @@
-"""A MariaDB server of our own, if this machine has the programs (Debian: mariadb-server-core)."""
+"""A MariaDB server of our own, if this machine has the programs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+MISSING = "MariaDB is not installed here (Debian: mariadb-server-core, mariadb-client-core)"
 PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
@@ -19,7 +20,9 @@ def programs() -> tuple[str, str] | None:
     """The server and the script that makes its first files."""
     server = shutil.which("mariadbd", path=PLACES)
     install = shutil.which("mariadb-install-db", path=PLACES)
-    return (server, install) if server and install else None
+    if server and install and shutil.which("my_print_defaults", path=PLACES):  # which it asks
+        return server, install
+    return None
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def test_what_a_task_writes_to_postgres_is_one_transaction(sales, postgres, load
 def stock():
     """A MariaDB with an empty table, whose user needs a password."""
     if mariadb.programs() is None:
-        pytest.skip("MariaDB is not installed here (Debian: mariadb-server-core)")
+        pytest.skip(mariadb.MISSING)
     port = free_port()
     with mariadb.serving(port) as socket:
         with pymysql.connect(unix_socket=socket, user="root", autocommit=True) as connection:

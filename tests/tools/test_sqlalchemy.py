@@ -43,7 +43,7 @@ class Database:
 @pytest.fixture(scope="session")
 def mariadb_socket():
     if mariadb.programs() is None:
-        pytest.skip("MariaDB is not installed here (Debian: mariadb-server-core)")
+        pytest.skip(mariadb.MISSING)
     with mariadb.serving() as socket:
         yield socket
 
