@@ -126,9 +126,10 @@ class Reporter(msgspec.Struct, eq=False):
         """
         self.has_effect = False
         self.flush_soon()
-        assert self._flush is not None
-        await asyncio.wait([self._flush])
-        return not self._flush.cancelled() and _error_of(self._flush) is None
+        flush = self._flush  # Others may begin the next one before this coroutine goes on.
+        assert flush is not None
+        await asyncio.wait([flush])
+        return not flush.cancelled() and _error_of(flush) is None
 
     async def _send_gathered(self) -> None:
         while self._flush_wanted and self._has_news():
@@ -192,11 +193,11 @@ class Reporter(msgspec.Struct, eq=False):
         Raises the error that kept an earlier report, or this one, from being accepted.
         """
         self.pulse.remove(self)
-        if self._flush is not None:
+        while self._flush is not None and not self._flush.done():
             await asyncio.wait([self._flush])
-            if error := _error_of(self._flush):
-                # The record would have a gap: another worker repeats the work from what is stored.
-                raise error
+        if self._flush is not None and (error := _error_of(self._flush)):
+            # The record would have a gap: another worker repeats the work from what is stored.
+            raise error
         answer = await self._send(self._next_report(ending, closes=True), want=want)
         self.is_closed = True
         return answer
