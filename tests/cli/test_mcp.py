@@ -604,6 +604,22 @@ def test_an_assistant_has_the_rights_of_the_token_and_says_none_of_it(tmp_path):
         assert not any(token.encode() in heard for token in tokens.values())
 
 
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        (("--server", "http://bob:canary-1@127.0.0.1:1,http://ann:canary-2@127.0.0.1:2"), "bob"),
+        (("--db", "postgresql://bob:canary-1@127.0.0.1:1/shop"), "a PostgreSQL database"),
+    ],
+)
+def test_a_password_in_an_address_is_not_shown(tmp_path, place, shown):
+    with talking(tmp_path, *place) as assistant:
+        assert shown in assistant.greet()["instructions"]
+        assistant.refusal("list_playbooks")
+
+    assert b"canary-1" not in assistant.heard
+    assert b"canary-2" not in assistant.heard
+
+
 def test_no_tool_shows_a_secret(server, assistant):
     secret = "canary/Zwölf+monkeys-4711"
     server.post("/api/credentials", {"name": "shop", "type": "basic", "data": {"key": secret}})

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from noetl import wiring
 from noetl.api.openapi import schema_of
 from noetl.api.route import Body, unknown_field
 from noetl.cli.mcp.protocol import (
@@ -43,6 +44,7 @@ from noetl.errors import (
 )
 from noetl.model.answers import Error, ErrorAnswer
 from noetl.model.spelling import did_you_mean
+from noetl.settings import without_password
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -75,8 +77,8 @@ class Offers:
     @property
     def instructions(self) -> str:
         """What an assistant should know before its first call."""
-        where = self._settings.server_url or "the database of a project on this machine"
         actions = "You can also start executions and act on them." if self._may_act else ""
+        where = _place(self._settings)
         return INSTRUCTIONS.format(where=where, actions=actions or "You can only read.")
 
     # --- Tools ---
@@ -192,6 +194,15 @@ class Offers:
             f'there is no resource "{uri}". Addresses begin with {PLAYBOOKS}, {EXECUTIONS} or'
             f" {KINDS}."
         )
+
+
+def _place(settings: Settings) -> str:
+    """What the session works on, without passwords."""
+    if settings.server_url is not None:
+        return ", ".join(map(without_password, settings.server_urls))
+    if wiring.is_server(settings.database_url):
+        return "a PostgreSQL database"
+    return "the database of a project on this machine"
 
 
 def _arguments(tool: Tool, given: Message) -> Body:
