@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -298,6 +300,43 @@ def test_a_cancelled_request_gets_no_answer_and_others_are_answered_meanwhile(se
     assert assistant.end() == (0, b"")
 
 
+def test_an_id_that_is_none_cancels_nothing(assistant):
+    """To Python, true is 1."""
+    assistant.send(
+        b'[{"jsonrpc": "2.0", "id": 1, "method": "tools/call",'
+        b' "params": {"name": "list_playbooks"}},'
+        b' {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": true}},'
+        b' {"jsonrpc": "2.0", "id": 2, "method": "ping"}]'
+    )
+
+    assert [one["id"] for one in assistant.hear()] == [1, 2]
+
+
+def test_input_that_does_not_wait_is_waited_for(tmp_path):
+    """Another process may share it, and have set it so."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        with (tmp_path / "stderr").open("w") as remarks:
+            process = forked.popen(
+                [*COMMAND, "mcp"],
+                stdin=theirs,
+                stdout=subprocess.PIPE,
+                stderr=remarks,
+                cwd=tmp_path,
+                env=clean_environment(),
+            )
+        ours.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        is_answered = select.select([process.stdout], [], [], PATIENCE)[0]
+        answer = process.stdout.readline() if is_answered else b"null"
+        ours.shutdown(socket.SHUT_WR)
+        code = process.wait(PATIENCE)
+        process.stdout.close()
+
+    assert json.loads(answer) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert (code, (tmp_path / "stderr").read_text()) == (0, "")
+
+
 def test_at_the_end_of_input_requests_under_way_are_answered(server, tmp_path):
     with talking(tmp_path, "--server", server.url) as assistant:
         assistant.greet()
@@ -504,6 +543,19 @@ def test_what_is_too_long_for_an_answer_is_cut_and_says_so(server, assistant):
     assert document["workload"]["words"][-1] == "… (400 in all)"
     assert document["status"] == "COMPLETED"
     assert pages > 1
+
+
+def test_many_short_lines_of_output_are_no_longer_an_answer_than_others(server, assistant):
+    text = ASIDE.format("chatty") + (
+        "workflow: [{step: collect_all_of_the_orders, tool: {kind: python,"
+        " code: \"print('\\\\n' * 9000)\"}}]\n"
+    )
+    execution_id = ended(server, text)
+
+    found = assistant.ask("tools/call", name="read_logs", arguments={"execution_id": execution_id})
+
+    assert "collect_all_of_the_orders" in found["content"][0]["text"]
+    assert len(found["content"][0]["text"]) < 60_000
 
 
 def test_executions_are_started_stopped_and_run_again(server, operator):

@@ -54,5 +54,7 @@ def _own_streams() -> tuple[int, int]:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    # Whoever started this may share them, and use them without waiting.
+    os.set_blocking(given, True)
     os.set_blocking(out, True)
     return given, out

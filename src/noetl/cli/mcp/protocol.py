@@ -5,7 +5,7 @@
     notifications/initialized ──────────▶
     tools/call {name, arguments} ───────▶ answers come in the order in which they are ready
     notifications/cancelled {requestId} ▶ that request gets no answer any more
-    end of input ───────────────────────▶ requests under way are answered, then the process ends
+    end of input ───────────────────────▶ requests under way have LAST_SECONDS to be answered
 
 Since 2026-07-28 there is no handshake. Every request names its version in `_meta`, and
 `server/discover` tells what `initialize` told. A client may use either.
@@ -22,7 +22,6 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -164,7 +163,7 @@ class Session:
         if method is None and ("result" in message or "error" in message):
             return None  # An answer; we ask nothing.
         number = message["id"]
-        if isinstance(number, bool) or not isinstance(number, str | int):
+        if not _is_id(number):
             return _error(None, INVALID_REQUEST, "the id of a request is a text or a whole number")
         if not isinstance(method, str):
             return _error(number, INVALID_REQUEST, "a request names a method")
@@ -188,7 +187,7 @@ class Session:
             del self._running[number]
 
     def _cancel(self, number: Any) -> None:
-        if isinstance(number, str | int) and (task := self._running.get(number)) is not None:
+        if _is_id(number) and (task := self._running.get(number)) is not None:
             task.cancel()
 
     async def _result(self, number: str | int, method: str, params: Message) -> Message:
@@ -281,6 +280,10 @@ def _known(method: str, answers: Answers) -> Callable[[Message], Awaitable[Messa
     return answers[method]
 
 
+def _is_id(number: Any) -> bool:
+    return isinstance(number, str | int) and not isinstance(number, bool)
+
+
 def _text(params: Message, name: str) -> str:
     found = params.get(name)
     if not isinstance(found, str):
@@ -303,9 +306,15 @@ async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue(AT_ONCE)
 
+    def put(line: bytes | None) -> None:
+        asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
+
     def read() -> None:
-        for line in chain(_lines(descriptor), [None]):
-            asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
+        try:
+            for line in _lines(descriptor):
+                put(line)
+        finally:
+            put(None)
 
     # A thread, because event loops cannot wait for files. It does not keep the process: nothing
     # would end its last read.

@@ -455,7 +455,9 @@ async def read_logs(settings: Settings, asked: WhichLogs) -> Answer:
         for line in one["text"].splitlines()
     ]
     rest = [f"({data['next']})"] if "next" in data else []
-    return Answer(data, "\n".join([*(lines or ["no such lines"]), *rest]))
+    text = "\n".join([*(lines or ["no such lines"]), *rest])
+    # Each line has its step before it: many short ones are longer so than as data.
+    return Answer(data, text if len(text) <= ANSWER_MAX else None)
 
 
 # --- Actions ------------------------------------------------------------------------------------
