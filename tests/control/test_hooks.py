@@ -267,6 +267,27 @@ def test_what_was_debounced_and_does_not_fit_is_listed_with_the_reason(tmp_path:
     run(story)
 
 
+def test_a_debounced_delivery_that_did_not_fit_may_come_again(database_url: str):
+    """As people send it again once the playbook or the hook is corrected."""
+
+    async def story() -> None:
+        async with servers(database_url, 1) as [system]:
+            await register(system, WAITING.replace("workflow:", TYPED, 1))
+            target = {"playbook": "t/waiting", "workload": {"count": "{{ hook.body.n }}"}}
+            await register(system, hook(debounce={"wait": "10ms"}, target=target))
+            await deliver(system, id="d1", n="one")
+            await deliver(system, id="d2", n="two")
+            await tried(system)
+            assert await listed(system) == ["failed"]
+
+            await register(system, WAITING)
+            assert (await deliver(system, id="d2", n="two")).status == "debounced"
+            await tried(system)
+            assert len(await system.store.records.summaries()) == 1
+
+    run(story)
+
+
 def test_a_changed_hook_holds_on_other_servers_soon(database_url: str):
     async def story() -> None:
         async with servers(database_url, 2) as found:

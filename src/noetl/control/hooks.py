@@ -87,6 +87,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: dict[str, Any] = {}
     problem: str = ""
     """Why it could not be started yet."""
+    listed: str = ""
+    """The row of the last one in the list of deliveries, if it has an id."""
 
 
 class Known(NamedTuple):
@@ -274,6 +276,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         name = f"={key}" if len(key) <= ID_MAX else f"#{hashlib.sha256(key.encode()).hexdigest()}"
         for _ in range(ATTEMPTS_MAX):
             now = self._clock.now()
+            listed = self.deliveries.row(hook.path, "debounced", delivery_id=delivery_id)
             row = await self._rows.get(hook.path, name)
             before = None if row is None else _decode_pending(row.state)
             pending = Pending(
@@ -283,6 +286,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
                 version=target.playbook.version,
                 workload=workload,
                 problem="" if before is None else before.problem,
+                listed=listed.id if delivery_id else "",
             )
             due = now + debounce.wait
             if debounce.max_wait is not None:
@@ -292,7 +296,6 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
                 next_at=due,
                 state=msgspec.json.encode(pending),
             )
-            listed = self.deliveries.row(hook.path, "debounced", delivery_id=delivery_id)
             if await self._rows.change(TriggerChange(row=changed, messages=(listed,))):
                 self.deliveries.wrote(hook.path)
                 self._triggers.announce()
@@ -345,7 +348,8 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         """The sender was told that the delivery is accepted, so it is kept, or its loss is listed.
 
         A playbook that is not registered may be again. What the playbook does not accept, it will
-        not accept later.
+        not accept later; but its sender may deliver it again once the playbook or the hook is
+        corrected.
         """
         is_kept = isinstance(error, NotFound)
         kept = msgspec.structs.replace(pending, problem=str(error))
@@ -353,9 +357,13 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
             row, next_at=self._clock.now() + AGAIN_SECONDS, state=msgspec.json.encode(kept)
         )
         change = TriggerChange(row=later) if is_kept else TriggerChange(row=row, gone=True)
-        if await self._rows.change(change) and str(error) != pending.problem:
+        if not await self._rows.change(change):
+            return
+        if str(error) != pending.problem:
             logger.error('hook "%s" starts nothing: %s', row.path, error)
             self.deliveries.note(row.path, "waiting" if is_kept else "failed", reason=str(error))
+        if not is_kept and pending.listed:
+            await self._messages.forget(row.path, [pending.listed])
 
     # --- What people do with hooks ---
 
