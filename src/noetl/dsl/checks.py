@@ -29,7 +29,6 @@ from noetl.model.net import (
 from noetl.model.problems import Place
 from noetl.model.spelling import did_you_mean, is_slip
 from noetl.model.triggers import KINDS
-from noetl.templates import compile_value
 
 NOT_FOR_STEPS = frozenset(
     {"workload", "ctx", "vars", "args", "iter", "keychain", "event", "outcome", "steps"}
@@ -366,12 +365,25 @@ def forms_make_sense(building: Building, net: Net) -> None:
     """The same for questions, where no template has a say."""
     for step in net.steps:
         for one in step.form:
-            if not compile_value([one.options, one.min, one.max, one.pattern]).is_literal:
+            if not _is_literal([one.options, one.min, one.max, one.pattern]):
                 continue
             if _is_malformed(building, one, "form field") or one.default is None:
                 continue
-            if compile_value(one.default).is_literal:
+            if _is_literal(one.default):
                 _refuse_unfit(building, one, "form field", one.default)
+
+
+def _is_literal(value: Value) -> bool:
+    """Whether it holds no template, not even one that is broken."""
+    match value:
+        case str():
+            return not has_template(value)
+        case list():
+            return all(map(_is_literal, value))
+        case dict():
+            return all(map(_is_literal, (*value, *value.values())))
+        case _:
+            return True
 
 
 def _is_malformed(building: Building, one: FormField, what: str) -> bool:
@@ -420,7 +432,7 @@ def _misfits(called: Net, given: Values) -> Iterator[str]:
     for name, value in given.items():
         if name not in known:
             yield f'has no input "{name}".{did_you_mean(name, known)}'
-        elif name in inputs and compile_value(value).is_literal:
+        elif name in inputs and _is_literal(value):
             try:
                 fields.fitted(inputs[name], value)
             except fields.Unfit as error:
