@@ -152,6 +152,8 @@ async def embedded(
     started or continued in it. Until then no other process can call it, because what it would
     start would not run.
     """
+    from noetl.api import local_socket
+
     look_rarely_for_cycles()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_for_writing(settings, patience))
@@ -175,6 +177,9 @@ async def embedded(
                 await running.enter_async_context(working(system, settings, tools=tools))
             elif serves:
                 await running.enter_async_context(_reachable(settings, system))
+            elif (path := socket_path(settings)) is not None:
+                # Others would take it for that of a process that does not answer.
+                local_socket.remove_stale(path)
             yield system
 
 

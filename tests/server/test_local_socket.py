@@ -144,6 +144,19 @@ def test_a_socket_that_was_left_behind_is_in_nobody_s_way(tmp_path):
     assert asyncio.run(work()).executions == []
 
 
+def test_a_socket_that_was_left_behind_is_not_taken_for_that_of_a_visitor(tmp_path):
+    settings = settings_in(tmp_path)
+    path = wiring.socket_path(settings)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    async def work():
+        async with wiring.reached(settings, "me"):
+            return path.exists()
+
+    assert asyncio.run(work()) is False
+
+
 def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path):
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)

@@ -100,10 +100,17 @@ async def serving(path: Path, app: Callable[[], App]) -> AsyncIterator[None]:
             await connections.drain(DRAIN_SECONDS)
 
 
+def remove_stale(path: Path) -> None:
+    """Remove the socket that a killed process left. Only the process that holds the database may do
+    this, as only it binds the path. Raises OSError.
+    """
+    if path.is_socket():
+        path.unlink()
+
+
 def _listening(path: Path) -> socket.socket:
     """Bind a socket that only this user can open. Raises OSError."""
-    if path.is_socket():
-        path.unlink()  # Stale: only the process that holds the database binds it.
+    remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     others = os.umask(0o177)
     try:
