@@ -232,7 +232,7 @@ def test_s14_a_transfer_uses_no_extension_that_another_task_has_loaded(places, e
     done, refused, alone = on_bench(tasks)
 
     assert done.is_ok, done
-    assert "may not use sqlite_scan" in failure(refused)[1]
+    assert "may not use sqlite_scan. Name the database under `attach` of a" in failure(refused)[1]
     assert not alone.is_ok
     assert not (places / "out.csv").exists()
 

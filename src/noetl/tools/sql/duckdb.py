@@ -46,6 +46,8 @@ EXPLAINED = re.compile(r"\b(?:attach|load|install)\b", re.IGNORECASE)
 LOADS_UNNAMED = re.compile(r"known_extensions|reset|import", re.IGNORECASE)
 """In settings and statements: DuckDB may be told to load extensions where it finds their functions.
 The statements of an imported database are known only when it is imported."""
+ATTACH = "Name the database under `attach` of a `duckdb` task."
+EXTENSIONS = "Name it under `extensions` of a `duckdb` task."
 VIEWS = "SELECT database_name, view_name, sql FROM duckdb_views() WHERE NOT internal"
 MACROS = """
     SELECT database_name, function_name, macro_definition FROM duckdb_functions()
@@ -190,9 +192,9 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         _check_text(one.query, "A statement")
         is_explained = one.type == duckdb.StatementType.EXPLAIN and EXPLAINED.search(one.query)
         if one.type == duckdb.StatementType.ATTACH or is_explained:
-            raise BadSql("A statement may not ATTACH. Name the database under `attach`.")
+            raise BadSql(f"A statement may not ATTACH. {ATTACH}")
         if one.type == duckdb.StatementType.LOAD:
-            raise BadSql("A statement may not LOAD or INSTALL. Name it under `extensions`.")
+            raise BadSql(f"A statement may not LOAD or INSTALL. {EXTENSIONS}")
 
 
 def check_stored(connection: duckdb.DuckDBPyConnection, kinds: Collection[str]) -> None:
@@ -208,7 +210,7 @@ def check_stored(connection: duckdb.DuckDBPyConnection, kinds: Collection[str]) 
 
 def _check_text(text: str, what: str) -> None:
     if found := OPENS.search(text):
-        raise BadSql(f"{what} may not use {found.group()}. Name the database under `attach`.")
+        raise BadSql(f"{what} may not use {found.group()}. {ATTACH}")
     if found := RUNS_TEXT.search(text):
         name = re.match(r"\w+", found.group())
         assert name is not None
