@@ -77,6 +77,13 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
             "command": "SELECT 1",
         },
     ),
+    "sql by a part of a parameter": (
+        "sql",
+        {
+            "url": "mssql+pyodbc:///?odbc_connect=Driver%3Dx%3BServer%3D%7Btcp:NAME,1433%7D",
+            "command": "SELECT 1",
+        },
+    ),
     "mysql": ("mysql", {"auth": {"host": "NAME", "port": 80}, "command": "SELECT 1"}),
 }
 """Each way in which a kind is told of another host: HOST, which is NAME with brackets if needed."""
@@ -134,6 +141,20 @@ def test_s14_a_metadata_service_is_never_reached(name, host, tmp_path, monkeypat
     outcome = ran(kind, config, settings={"credentials": known}, timeout=30)
 
     assert "metadata service" in failure(outcome)[1], outcome
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "postgresql+psycopg:///d?conninfo=hostaddr%3D127.0.0.1"},
+        {"url": "postgresql+psycopg://u@127.0.0.1/d", "options": {"conninfo": "service=x"}},
+        {"url": "oracle+oracledb://u@127.0.0.1/d", "options": {"dsn": "127.0.0.1/d"}},
+        {"url": "postgresql+psycopg://u@127.0.0.1/d", "options": {"host": "[::1"}},
+        {"url": "postgresql+psycopg://u@/d?host=a]:b:c"},
+    ],
+)
+def test_s14_a_host_that_cannot_be_judged_is_refused(config):
+    assert failure(ran("sql", {**config, "command": "SELECT 1"}, timeout=30))[0] == "auth"
 
 
 BY_HTTP = (

@@ -103,9 +103,17 @@ def test_s25_libpq_uses_no_password_of_the_worker(number, careless, nosy):
     assert nosy.heard == []
 
 
-def test_s25_a_service_of_the_worker_is_refused(careless):
+@pytest.mark.parametrize(
+    ("named", "config"),
+    [
+        ("postgres", {"auth": {"dsn": "service=prod"}}),
+        ("sql", {"url": "postgresql://u@127.0.0.1:1/d?service=prod"}),
+        ("sql", {"url": "postgresql://u@127.0.0.1:1/d", "options": {"service": "prod"}}),
+    ],
+)
+def test_s25_a_service_of_the_worker_is_refused(careless, named, config):
     async def work(bench: Bench) -> Any:
-        return await bench.run("postgres", {"auth": {"dsn": "service=prod"}, "command": "SELECT 1"})
+        return await bench.run(named, {**config, "command": "SELECT 1"})
 
     kind, message = failure(on_bench(work))
 

@@ -91,7 +91,13 @@ def _is_private(address: IPv4Address | IPv6Address) -> bool:
 async def check_egress(policy: EgressPolicy, *urls: str) -> None:
     """Raise Refused if a host of these URLs is, or resolves to, an address that is not allowed."""
     for url in urls:
-        host = urlsplit(url if "://" in url else f"//{url}").hostname
+        try:
+            host = urlsplit(url if "://" in url else f"//{url}").hostname
+        except ValueError:
+            # Its text may hold a password.
+            raise Refused(
+                "the egress policy does not allow it: no host is written like that."
+            ) from None
         if host is None:
             continue
         for address in (host, *await _resolved(host)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -42,6 +42,13 @@ from noetl.tools.sqlalchemy.addresses import DRIVERS, Address, address
 
 HOSTS = ("host", "hostaddr", "server")
 """Parameters of drivers that name hosts."""
+WHOLE = ("conninfo", "dsn")
+"""Parameters of drivers that hold a whole address."""
+ODBC_HOST = re.compile(
+    r"\b(?:server(?:name)?|addr(?:ess)?|host(?:name)?)\s*=\s*\{?\s*(?:tcp:)?([^;,}\\]*)",
+    re.IGNORECASE,
+)
+"""The hosts in `odbc_connect`, which holds all parameters in one text."""
 NAME_NO_FILES = frozenset(
     (
         *(*HOSTS, "port", "user", "password", "dbname", "database"),
@@ -99,10 +106,27 @@ def _hosts(where: Address, config: Sql) -> list[str]:
     """Every host that the driver is told of: parameters replace the one at the URL's beginning."""
     named = [where.url.host or ""]
     for given in (where.url.query, config.options):
-        for value in (given.get(name) or () for name in HOSTS):
-            listed = [value] if isinstance(value, str) else value
-            named += [host for one in listed for host in str(one).split(",")]
-    return [re.sub(r"^([^:]*):\d*$", r"\1", host) for host in named]
+        if whole := [name for name in WHOLE if given.get(name)]:
+            raise Refused(f"`{whole[0]}` may name any host. Write the host in `url`.")
+        for text in _texts(given, *HOSTS):
+            named += text.split(",")
+        for text in _texts(given, "odbc_connect"):
+            named += ODBC_HOST.findall(text)
+    return [_bare(host.strip()) for host in named]
+
+
+def _texts(given: Mapping[str, Any], *names: str) -> list[str]:
+    """What these parameters say; each may be given more than once."""
+    found: list[str] = []
+    for value in (given[name] for name in names if given.get(name)):
+        found += map(str, value if isinstance(value, list | tuple) else [value])
+    return found
+
+
+def _bare(host: str) -> str:
+    """Without its port, and without the brackets of IPv6."""
+    found = re.fullmatch(r"\[([^\]]*)\](?::\d*)?|([^:]*):\d*", host)
+    return host if found is None else found[1] or found[2] or ""
 
 
 def _confined(where: Address, config: Sql, resources: ToolResources) -> Address:
@@ -158,7 +182,7 @@ class Engines:
 
 
 def _engine(kind: str, where: Address, config: Sql) -> Engine:
-    own = _not_lent(where) if where.url.get_backend_name() == "postgresql" else {}
+    own = _not_lent(where, config.options) if where.url.get_backend_name() == "postgresql" else {}
     told = {**own, **where.options.get("connect_args", {}), **config.options}
     options: dict[str, Any] = {**where.options, "connect_args": told}
     if where.url.get_backend_name() == "sqlite":
@@ -186,14 +210,14 @@ def _engine(kind: str, where: Address, config: Sql) -> Engine:
         raise BadSql(f"The database cannot be asked like this: {error}.") from None
 
 
-def _not_lent(where: Address) -> dict[str, Any]:
+def _not_lent(where: Address, given: Mapping[str, Any]) -> dict[str, Any]:
     """Keep libpq from using the worker's own credentials; other drivers have no such options."""
     if where.url.get_driver_name() not in LIBPQ:
         return {}
-    if named := [name for name in OF_THE_WORKER if name in where.url.query]:
+    if named := [name for name in OF_THE_WORKER if name in where.url.query or name in given]:
         raise Refused(f"`{named[0]}` names credentials of the worker's own, which are not lent.")
-    given = where.url.translate_connect_args() | dict(where.url.query)
-    return {name: value for name, value in NOT_LENT.items() if name not in given}
+    written = where.url.translate_connect_args() | dict(where.url.query)
+    return {name: value for name, value in NOT_LENT.items() if name not in written}
 
 
 class Task(Database, kw_only=True):
