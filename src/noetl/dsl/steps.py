@@ -525,7 +525,9 @@ def form_fields(written: list[Any]) -> tuple[FormField, ...]:
         if not isinstance(one, dict):
             return ()
         kind = one.get("type") or "text"
-        named = {**one, "type": ALIASES.get(str(kind), kind)}
+        # An empty key is not written.
+        given = {key: value for key, value in one.items() if value is not None}
+        named = {**given, "type": ALIASES.get(str(kind), kind)}
         if "desc" in named:
             named["help"] = named.pop("desc")
         plain.append(named)
