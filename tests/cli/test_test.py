@@ -320,7 +320,15 @@ def test_a_stand_in_that_is_used_up_is_named(tests_of):
     assert "the stand-in of start.fetch has no answer to call 2" in done.out
 
 
-def test_a_stand_in_that_reads_what_is_not_there_is_named_whatever_the_playbook_does(tests_of):
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("{result: '{{ wrkload.x }}'}", '"wrkload" is not defined'),
+        ("[{when: '{{ attempt + config }}', result: 1}]", "`when`: "),
+        ("{error: {kind: timeout, message: '{{ 5 }}'}}", "Expected `str`, got `int`"),
+    ],
+)
+def test_a_stand_in_that_cannot_answer_is_named_whatever_the_playbook_does(tests_of, written, why):
     careless = f"""{HEAD}
 metadata: {{name: careless, path: tests/careless}}
 workflow:
@@ -330,13 +338,11 @@ workflow:
     url: http://example.com
     spec: {{policy: {{rules: [{{else: {{then: {{do: continue}}}}}}]}}}}
 """
-    done = tests_of(
-        careless, "  - {name: misspelt, stand_ins: {start: {result: '{{ wrkload.x }}'}}}\n"
-    )
+    done = tests_of(careless, f"  - {{name: misspelt, stand_ins: {{start: {written}}}}}\n")
 
     assert done.code == 1
     assert "the stand-in of start.start_task cannot answer: " in done.out
-    assert '"wrkload" is not defined' in done.out
+    assert why in done.out
 
 
 WAITING = f"""{HEAD}

@@ -50,7 +50,7 @@ class Answers:
     def next(self, scope: Scope) -> Answer | None:
         """The first answer that fits the call and is not used up."""
         for number, answer in enumerate(self._answers):
-            fits = answer.when is None or compile_condition(answer.when).holds(scope)
+            fits = answer.when is None or compile_condition(answer.when).holds(scope, "`when`")
             if fits and self._left[number] > 0:
                 self._left[number] -= 1
                 return answer
@@ -100,6 +100,15 @@ class StandIns:
     async def _answer(
         self, answers: Answers, target: Target, config: Any, context: ToolContext
     ) -> Outcome:
+        try:
+            return await self._answered(answers, target, config, context)
+        except (EvaluationFailed, msgspec.ValidationError) as error:
+            # The playbook must not take this for an outcome, and handle it.
+            return self._refused(target, f"the stand-in of {target} cannot answer: {error}")
+
+    async def _answered(
+        self, answers: Answers, target: Target, config: Any, context: ToolContext
+    ) -> Outcome:
         scope = _scope(config, context, self._clock.now())
         answer = answers.next(scope)
         if answer is None:
@@ -108,11 +117,7 @@ class StandIns:
         await self._clock.sleep(min(takes, allowed))
         if takes > allowed:
             return failed("timeout", f"{target} took longer than {allowed:g} s", retryable=True)
-        try:
-            return _outcome(answer, scope)
-        except EvaluationFailed as error:
-            # The playbook must not take this for an outcome, and handle it.
-            return self._refused(target, f"the stand-in of {target} cannot answer: {error}")
+        return _outcome(answer, scope)
 
     def _refused(self, target: Target, why: str) -> Outcome:
         self._complain(target, why)
