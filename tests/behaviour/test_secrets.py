@@ -49,7 +49,7 @@ def secret_run(flow: str, caplog: pytest.LogCaptureFixture, **sections: str) -> 
         execution_id = run.document["execution_id"]
         rows = await bench.system.store.log.events(execution_id, limit=1000)
         shown = [documents.plain(documents.event(execution_id, row)) for row in rows]
-        why = await bench.system.executions.why(execution_id)
+        why = (await bench.system.executions.why(execution_id)).reasons
         # WAL and all: what the files hold while everything is open is what a thief would get.
         assert_clean(bench.folder, repr(run), repr(shown), repr(why), caplog.text)
         return run

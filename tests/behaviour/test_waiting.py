@@ -165,7 +165,7 @@ def test_signals_that_come_before_the_wait_are_not_lost():
         execution_id = await bench.start(text, {"gate": str(gate)})
         await signal(bench, execution_id, "message.received", {"said": "first"})
         await signal(bench, execution_id, "message.received", {"said": "second"})
-        why = await bench.system.executions.why(execution_id)
+        why = (await bench.system.executions.why(execution_id)).reasons
         assert any("2 kept events" in reason.text for reason in why)
         gate.touch()
         return await bench.ended(execution_id)
@@ -180,7 +180,7 @@ def test_why_and_the_document_show_what_is_asked_and_until_when():
     async def work(bench: Bench) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         execution_id = await waiting(bench, APPROVAL)
         executions = bench.system.executions
-        why = msgspec.to_builtins(await executions.why(execution_id))
+        why = msgspec.to_builtins((await executions.why(execution_id)).reasons)
         return why, await executions.document(execution_id)
 
     why, document = on_bench(work)

@@ -9,10 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from noetl import wiring
+from noetl.api.routes.executions import WHY, WhichWhy
 from noetl.control.peers import LOOK_SECONDS
 from noetl.errors import LeaseLost
 from noetl.model.commands import Report
 from noetl.model.events import CommandLost, CommandPaused, decode
+from noetl.model.state import ExecutionState
 from tests.control.servers import (
     deaf,
     done,
@@ -308,5 +311,29 @@ def test_whoever_follows_hears_of_an_end_that_another_server_stored_whatever_is_
 
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*following)
+
+    run(story)
+
+
+def test_why_tells_status_and_reasons_of_one_moment(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(database_url, 2) as (here, there):
+            execution_id = await started(here, ONE_STEP)
+            leases = await leased(there, "w")
+            look = here.orchestrator.state
+
+            async def ends_after_the_first_look(one: str) -> ExecutionState:
+                found = await look(one)
+                while leases:
+                    await there.orchestrator.report(done(leases.pop(), "w"))
+                return found
+
+            monkeypatch.setattr(here.orchestrator, "state", ends_after_the_first_look)
+            client, _ = wiring.here(here, "somebody")
+            why = await client.call(WHY, execution_id=execution_id, query=WhichWhy())
+
+            assert (why.status, why.waits_for) == ("COMPLETED", [])
 
     run(story)

@@ -122,7 +122,7 @@ def search_embedded(playbook: Played, caplog: pytest.LogCaptureFixture) -> None:
         execution_id = run.document["execution_id"]
         rows = await bench.system.store.log.events(execution_id, limit=10_000)
         shown = [msgspec.to_builtins(documents.event(execution_id, row)) for row in rows]
-        why = await bench.system.executions.why(execution_id)
+        why = (await bench.system.executions.why(execution_id)).reasons
         # WAL and all: what the files hold while everything is open is what a thief would get.
         assert_clean((CANARY,), bench.folder, repr(run), repr(shown), repr(why), caplog.text)
         errors = {done.step: done.outcome.error for done in run.of(TaskDone)}

@@ -196,7 +196,7 @@ async def waits_for_place(bench, execution_id, what):
     """Until the call says that it waits, and then for longer than it may take."""
     end = time.monotonic() + PATIENCE
     while True:
-        why = await bench.system.executions.why(execution_id)
+        why = (await bench.system.executions.why(execution_id)).reasons
         if any(what in one.text for one in why if one.waits_for == "place"):
             break
         assert time.monotonic() < end, why
@@ -403,7 +403,7 @@ def test_a_call_that_waits_is_named_when_somebody_asks_why():
         execution_id = await bench.start(playbook(slow))
         end = time.monotonic() + PATIENCE
         while True:
-            why = await bench.system.executions.why(execution_id)
+            why = (await bench.system.executions.why(execution_id)).reasons
             texts = [one.text for one in why if one.waits_for == "place"]
             if len(texts) == 3:
                 break

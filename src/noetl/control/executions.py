@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ from noetl.errors import (
     TooMany,
 )
 from noetl.model import labels as label_rules
-from noetl.model.answers import ExecutionDocument, WaitDocument
+from noetl.model.answers import ExecutionDocument
 from noetl.model.events import Actor, ExecutionRequested, Parent
 from noetl.model.execution_query import Condition, Term, Wanted, exactly
 from noetl.model.facts import Source
@@ -50,6 +51,7 @@ from noetl.templates import Limits, Scope, TemplateRefused, compile_condition
 
 if TYPE_CHECKING:
     from noetl.control import forks
+    from noetl.control.waits import Waits
 
 KeychainCheck = Callable[[Net], Awaitable[TaskError | None]]
 ID_DRAWS_MAX = 20
@@ -263,12 +265,12 @@ class Executions:
                     return rows[:limit]
                 await heard(tail.signal, remaining)
 
-    async def why(self, execution_id: ExecutionId) -> list[WaitDocument]:
+    async def why(self, execution_id: ExecutionId) -> Waits:
         """What an unfinished execution waits for."""
-        from noetl.control import waits
+        from noetl.control.waits import waits_of
 
-        state = await self._orchestrator.state(execution_id)
-        return await waits.reasons(self._store, execution_id, state, self._clock.now())
+        state_now = partial(self._orchestrator.state, execution_id)
+        return await waits_of(self._store, execution_id, state_now, self._clock.now())
 
     async def cancel(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
 from noetl.control import documents
 from noetl.control.documents import moment
 from noetl.control.records import events
@@ -10,7 +13,7 @@ from noetl.model.answers import WaitDocument
 from noetl.model.commands import Command, lacking, place_of, pool_of, serves
 from noetl.model.events import TaskDone, TaskWaiting, decode
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
-from noetl.model.state import ExecutionState, Run, TimerState
+from noetl.model.state import ExecutionState, Run, Status, TimerState
 from noetl.store.base import Store
 from noetl.store.limits import SlotUse
 from noetl.store.log import Log
@@ -23,11 +26,22 @@ LIVE_SECONDS = 60.0
 HOLDERS_SHOWN = 20
 
 
-async def reasons(
-    store: Store, execution_id: ExecutionId, state: ExecutionState, now: float
-) -> list[WaitDocument]:
-    """What an unfinished execution waits for, most immediate first."""
-    # All is read before the first look at the state, which may move on meanwhile.
+class Waits(NamedTuple):
+    """An execution at one moment."""
+
+    status: Status
+    reasons: list[WaitDocument]
+    """What it waits for, most immediate first; nothing if it has ended."""
+
+
+async def waits_of(
+    store: Store,
+    execution_id: ExecutionId,
+    state_now: Callable[[], Awaitable[ExecutionState]],
+    now: float,
+) -> Waits:
+    """What an execution waits for."""
+    state = await state_now()
     slots = []
     if state.queued is not None:
         slots = await store.limits.slot_uses(list(state.slots))
@@ -41,9 +55,11 @@ async def reasons(
         offers = [row.pool for row in workers]
     calls = await _calls_waiting(store.log, execution_id)
     tries = await _failed_tries(store.log, execution_id, state)
-    if state.is_finished:
-        return []
+    # It may have moved on meanwhile. Status and reasons are of the moment of this answer.
+    state = await state_now()
     found: list[WaitDocument] = []
+    if state.is_finished:
+        return Waits(state.status, found)
     if state.queued is not None:
         found += [_of_limit(name, state, slots) for name in state.slots]
     if state.status == "PAUSED":
@@ -71,7 +87,7 @@ async def reasons(
             if token.partition:
                 text = f'a token waits at step "{token.step}" for one of the same partition'
             found.append(WaitDocument(waits_for="other tokens", text=text, step=token.step))
-    return found
+    return Waits(state.status, found)
 
 
 def _of_command(

@@ -406,8 +406,7 @@ async def why(
     With `step` also why that step ran or did not, up to the event `seq`: guards are evaluated again
     on the data of that moment.
     """
-    state = await services.orchestrator.state(execution_id)
-    reasons = await services.executions.why(execution_id)
+    status, reasons = await services.executions.why(execution_id)
     told: StepWhyDocument | None = None
     if query.step is not None:
         from noetl.control.explanation import inquiry
@@ -427,7 +426,7 @@ async def why(
         raise BadRequest(
             "`seq` needs a `step`: it explains why that step ran, or did not, up to that event."
         )
-    return WhyDocument(execution_id=execution_id, status=state.status, waits_for=reasons, step=told)
+    return WhyDocument(execution_id=execution_id, status=status, waits_for=reasons, step=told)
 
 
 # --- Acting ------------------------------------------------------------------------------------
