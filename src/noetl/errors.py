@@ -25,6 +25,7 @@ Every error a caller of this package can meet:
     - Unauthenticated      not signed in
     - TooMany              too many attempts; wait a little
   + Unreachable            no server answers                                          (operator)
+    - Unsent               nor has any received the request
   + WrongKey               credentials were encrypted with another key                (operator)
   + BadSetting             an environment variable has an unusable value              (operator)
   + PluginRejected         an installed tool plug-in cannot be used                   (operator)
@@ -233,9 +234,13 @@ class TooMany(NotAllowed):
 
 
 class Unreachable(NoetlError):
-    """No server answers. It may or may not have done the request; repeating it is safe."""
+    """No server answers. It may or may not have done the request."""
 
     code = "unreachable"
+
+
+class Unsent(Unreachable):
+    """There is nobody to connect to: nobody has done the request."""
 
 
 def reason_of(error: OSError) -> str:

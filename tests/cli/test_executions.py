@@ -12,6 +12,8 @@ import subprocess
 import pytest
 
 from noetl import wiring
+from noetl.api.routes.executions import START, StartExecution
+from noetl.cli.calls import acting
 from noetl.settings import Settings
 from tests.cli.test_run import FAILS, HEAD, HELLO, SLOW
 from tests.faults.runs import Place, kill, wait_for
@@ -431,6 +433,52 @@ def test_who_waits_beside_a_process_that_ends_first_runs_the_rest_itself(place):
 
     assert (waiting.returncode, result) == (0, "woke up\n")
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
+
+
+def test_who_waits_hands_its_execution_to_the_next_process_that_holds_the_database(place):
+    assert place.run("register", "slow.yaml").returncode == 0
+    database = ("--db", str(place.folder / ".noetl" / "noetl.db"))
+    first = place.start("run", "slow.yaml", "--new", "--set", f"until={place.folder}/first")
+    wait_for(first, "wait: started")
+    waiting = place.start(
+        "execute", "tests/slow", "--wait", "--set", f"until={place.folder}/second", *database
+    )
+    wait_for(waiting, "wait: started")
+
+    waiting.send_signal(signal.SIGSTOP)  # It does not see how one goes and another comes.
+    kill(first)
+    other = place.start("run", "slow.yaml", "--new", "--set", f"until={place.folder}/other")
+    wait_for(other, "wait: started")
+    waiting.send_signal(signal.SIGCONT)
+    place.write("second", "")
+    result, _ = waiting.communicate(timeout=PATIENCE)
+
+    assert (waiting.returncode, result) == (0, "woke up\n")
+    assert other.poll() is None
+    place.write("other", "")
+    other.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_nobody_has_got_is_done_by_whoever_holds_the_database_by_then(place, end):
+    assert place.run("register", "slow.yaml").returncode == 0
+    database = f"sqlite:///{place.folder}/.noetl/noetl.db"
+    settings = Settings.from_environment({"NOETL_DATABASE_URL": database})
+
+    async def story() -> str:
+        other = await asyncio.to_thread(place.start, "run", "slow.yaml", "--new")
+        await asyncio.to_thread(wait_for, other, "wait: started")
+        async with acting(settings) as api:
+            assert api.system is None
+            other.send_signal(end)
+            await asyncio.to_thread(other.communicate)
+            started = await api.call(START, body=StartExecution(path="tests/slow"))
+            assert api.system is not None
+            return started.execution_id
+
+    assert place.executions() == []
+    started = asyncio.run(story())
+    assert [one for one, _ in place.executions()][-1] == started
 
 
 def test_a_command_that_runs_nothing_is_not_taken_for_a_process_that_does(place):

@@ -15,7 +15,8 @@ import pytest
 from noetl.api import connection as module
 from noetl.api.client import Client
 from noetl.api.connection import Answer, Connection, Connections
-from noetl.errors import NoetlError
+from noetl.api.routes.executions import RERUN, START, Rerun, StartExecution
+from noetl.errors import NoetlError, Unreachable
 from tests.server.stage import SMALL, Caller, Part, answer, echo, playing
 from tests.stopwatch import PATIENCE
 from tests.tools.services import free_port
@@ -415,6 +416,38 @@ def test_a_server_that_hangs_up_is_named_with_the_reason():
         said = asyncio.run(refusal(stage.url))
 
     assert f"no server answers at {stage.url} (the server closed the connection)" in said
+
+
+STARTED = b'{"execution_id": "4711", "status": "RUNNING", "path": "tests/x", "version": 1}'
+
+
+def test_a_start_that_a_lost_server_may_have_made_is_sent_to_another_under_the_same_key():
+    async def start(*urls: str) -> str:
+        async with Client(urls) as client:
+            return (await client.call(START, body=StartExecution(path="tests/x"))).execution_id
+
+    with playing(saying(b"")) as lost, playing(saying(answer(STARTED))) as there:
+        assert asyncio.run(start(lost.url, there.url)) == "4711"
+
+        [key] = {key_of(one) for one in (*lost.asked, *there.asked)}
+        assert key is not None
+
+
+def test_what_a_lost_server_may_have_done_is_not_asked_of_another():
+    async def rerun(*urls: str) -> None:
+        async with Client(urls) as client:
+            await client.call(RERUN, execution_id="4711", body=Rerun())
+
+    with playing(saying(b"")) as lost, playing(saying(answer(STARTED))) as there:
+        with pytest.raises(Unreachable):
+            asyncio.run(rerun(lost.url, there.url))
+
+        assert (len(lost.asked), there.asked) == (1, [])
+
+
+def key_of(request: bytes) -> bytes | None:
+    found = [one for one in request.split(b"\r\n") if one.startswith(b"Idempotency-Key: ")]
+    return found[0] if found else None
 
 
 def test_we_go_where_we_were_told_to_and_nowhere_else():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from noetl.api.route import Caller, Reply
+from noetl.api.route import IDEMPOTENCY_KEY, Caller, Reply
 from noetl.errors import Unreachable
 from noetl.model.ids import ExecutionId
 
@@ -128,9 +129,18 @@ class Client:
         """Call the route. Raises the error it ended with."""
         chosen = [] if query is None else _pairs(msgspec.to_builtins(query))
         sent: Any = body if body is None or route.raw else msgspec.json.encode(body)
-        call = Call(parameters, chosen, sent, headers or {})
+        call = Call(parameters, chosen, sent, self.keyed(route, headers))
         answer: A = await self._transport.call(route, call)
         return answer
+
+    def keyed(self, route: AnyRoute, headers: dict[str, str] | None) -> dict[str, str]:
+        """Headers with a key, where the route takes one and an answer may be lost on its way: the
+        request may be sent again, to another server, and has its effect once.
+        """
+        given = headers or {}
+        if self._servers is None or IDEMPOTENCY_KEY not in route.headers:
+            return given
+        return {IDEMPOTENCY_KEY.name: secrets.token_hex(16)} | given
 
     def pieces(self, route: AnyRoute, **parameters: str) -> AsyncIterator[bytes]:
         """The body of an answer that is a file or may be large, in chunks."""
@@ -172,7 +182,7 @@ class Client:
         from noetl.api.routes.executions import START, StartExecution
 
         body = StartExecution(path=path, workload=workload, version=version, labels=labels or {})
-        headers = {} if key is None else {"Idempotency-Key": key}
+        headers = {} if key is None else {IDEMPOTENCY_KEY.name: key}
         return await self.call(START, body=body, headers=headers)
 
     async def follow(self, execution_id: ExecutionId, *, after: int = 0) -> Events:

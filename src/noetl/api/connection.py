@@ -23,12 +23,14 @@ import httptools
 import msgspec
 from aiohappyeyeballs import start_connection
 
+from noetl.api.route import IDEMPOTENCY_KEY
 from noetl.errors import (
     BadInputs,
     NoetlError,
     PlaybookRejected,
     StoreError,
     Unreachable,
+    Unsent,
     reason_of,
 )
 from noetl.model.problems import Problem
@@ -225,6 +227,10 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter.set_result(Answer(status, b"".join(self._pieces), self._location))
 
 
+class NotConnected(ConnectionError):
+    """There is no connection, for the reason that caused this; nothing was sent."""
+
+
 class Connections:
     """The connections to one server: as many as there are concurrent requests."""
 
@@ -233,6 +239,8 @@ class Connections:
         self._address = urlsplit(url)
         self._socket = unquote(self._address.path) if self._address.scheme == "unix" else None
         """The path of a Unix socket on this machine."""
+        self._holder: int | None = None
+        """The process that listens there, once we have talked to it."""
         self._repeats = repeats
         self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
         self._prefix = "" if self._socket is not None else self._address.path.rstrip("/")
@@ -270,10 +278,14 @@ class Connections:
                 return await self._ask(connection, request, seconds)
             except ConnectionError:
                 # A server may close an idle connection at the moment we reuse it.
-                may_repeat = self._repeats or method in SAFE_TO_REPEAT
+                may_repeat = self._repeats or is_repeatable(method, headers)
                 if connection.has_heard or not may_repeat or self._breaks > breaks:
                     raise
-        return await self._ask(await self._connected(), request, seconds)
+        try:
+            connection = await self._connected()
+        except OSError as error:
+            raise NotConnected(reason_of(error)) from error
+        return await self._ask(connection, request, seconds)
 
     def close(self) -> None:
         """Fail all pending requests and refuse new ones."""
@@ -313,10 +325,20 @@ class Connections:
         return connection
 
     async def _on_machine(self) -> Connection:
+        """Whoever calls the process that holds a database wants to know when it is another one,
+        which may run other executions.
+        """
+        from noetl.api.local_socket import process_of
+
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_unix_connection(
+        transport, connection = await loop.create_unix_connection(
             lambda: Connection(self._lost), self._socket
         )
+        found = process_of(transport.get_extra_info("socket"))
+        self._holder = self._holder or found
+        if self._holder != found:
+            connection.close()
+            raise ConnectionError("another process listens there now")
         return connection
 
     async def _over_network(self) -> Connection:
@@ -362,6 +384,11 @@ class Connections:
             return {}
         pair = f"{unquote(self._address.username)}:{unquote(self._address.password or '')}"
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def is_repeatable(method: str, headers: Mapping[str, str] | None) -> bool:
+    """Whether a request whose answer was lost may be sent again."""
+    return method in SAFE_TO_REPEAT or IDEMPOTENCY_KEY.name in (headers or {})
 
 
 def _head(headers: Mapping[str, str]) -> str:
@@ -431,22 +458,26 @@ class Servers:
     ) -> bytes:
         """The body of the answer. Raises the server's error, or Unreachable.
 
-        A server that is silent for `seconds` counts as not answering.
+        A server that is silent for `seconds` counts as not answering. What a server may have
+        done before it was lost is asked of another one only if it may be done twice.
         """
         target = _target(path)
         if params:
             target += "?" + urlencode(params)
-        failure: OSError | None = None
+        failure: BaseException | None = None
+        is_sent = False
+        may_repeat = self._repeats or is_repeatable(method, headers)
         untried = set(range(len(self._servers)))
-        while untried:
+        while untried and (may_repeat or not is_sent):
             asked = self._next_of(untried)
             untried.discard(asked)
             try:
                 answer = await self._servers[asked].ask(method, target, body, headers, seconds)
             except OSError as error:
-                failure = error
+                is_sent = is_sent or not isinstance(error, NotConnected)
+                failure = error.__cause__ if isinstance(error, NotConnected) else error
                 self._pass_over(asked)
-                if self._repeats and isinstance(error, TimeoutError):
+                if self._repeats and isinstance(failure, TimeoutError):
                     # Other requests to this server would wait in vain just as long.
                     self._servers[asked].break_off()
                 continue
@@ -463,7 +494,7 @@ class Servers:
                     " redirects are not followed. Name that server with --server."
                 )
             raise error_of(answer.status, answer.body)
-        raise Unreachable(
+        raise (Unreachable if is_sent else Unsent)(
             f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
             " Is it running? `noetl server start` starts one; --server names another."
         )
@@ -488,9 +519,9 @@ def _target(path: str) -> str:
     return quote(path, safe=PATH_SAFE)
 
 
-def _cause_of(failure: OSError | None) -> str:
+def _cause_of(failure: BaseException | None) -> str:
     """Why no server answered, in a few words."""
-    return "none is named" if failure is None else reason_of(failure)
+    return reason_of(failure) if isinstance(failure, OSError) else "none is named"
 
 
 def error_of(status: int, body: bytes) -> NoetlError:

@@ -124,12 +124,28 @@ def _listening(path: Path) -> socket.socket:
     return listener
 
 
+def process_of(sock: socket.socket) -> int | None:
+    """The id of the process at the other end; None if the system does not tell."""
+    found = _peer(sock)
+    return None if found is None else found[0]
+
+
+def _peer(sock: socket.socket) -> tuple[int, int] | None:
+    """The ids of the process and the user at the other end."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    size = struct.calcsize("3i")
+    said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("3i", said)
+    return pid, uid
+
+
 def account_of(sock: socket.socket) -> str:
     """The account of the process at the other end; empty if the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    found = _peer(sock)
+    if found is None:
         return ""
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    _, uid = found
     import pwd
 
     try:

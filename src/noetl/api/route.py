@@ -88,6 +88,12 @@ class Header(msgspec.Struct, frozen=True):
         return self.name.lower().encode()
 
 
+IDEMPOTENCY_KEY = Header(
+    "Idempotency-Key", "A key that was used before returns the execution it started."
+)
+"""With it a request has its effect once, however often it is sent."""
+
+
 class Malformed(BadRequest):
     """The request does not have the form the route takes; the message names the field."""
 

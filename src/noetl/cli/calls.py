@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Coroutine[Any, Any, int | None]]
     Opened = Callable[[Settings], AbstractAsyncContextManager["Api"]]
+    Reach = Callable[[], Awaitable[tuple[Client, Services | None, Callable[[], bool]]]]
 
 LAST = "last"
 PAGE = 1000
@@ -54,10 +55,10 @@ class Api:
         system: Services | None,
         is_run: Callable[[], bool],
         patience: float = WAIT_SECONDS,
+        reach: Reach | None = None,
     ) -> None:
         self.settings = settings
         self.client = client
-        self.call = client.call
         self.system = system
         """The services behind it, if they are in this process and may write."""
         self.is_run = is_run
@@ -65,6 +66,38 @@ class Api:
         database.
         """
         self.patience = patience
+        self._reach = reach
+        """Finds who holds the database now, if that may be another process than before."""
+        self.has_moved = False
+        """Whether the process that held the database has ended, and calls went elsewhere since."""
+
+    async def call(
+        self, route: Route[Q, B, A], *, headers: dict[str, str] | None = None, **given: Any
+    ) -> A:
+        """Call the route. If the process that held the database has ended and cannot have done it,
+        or it may be done again, whoever holds the database now does it.
+        """
+        from noetl.api.connection import is_repeatable
+        from noetl.errors import Unreachable, Unsent
+
+        sent = self.client.keyed(route, headers)
+        while True:
+            try:
+                return await self.client.call(route, headers=sent, **given)
+            except Unreachable as error:
+                is_safe = isinstance(error, Unsent) or is_repeatable(route.method, sent)
+                if not (is_safe and await self.moves()):
+                    raise
+
+    async def moves(self) -> bool:
+        """Turn to whoever holds the database now: another process, or this one. False for a server,
+        which has no other in its place.
+        """
+        if self._reach is None or self.system is not None:
+            return False
+        self.client, self.system, self.is_run = await self._reach()
+        self.has_moved = True
+        return True
 
     async def find(self, written: str) -> str:
         """The id that people mean: the whole id, its beginning or end, or `last`."""
@@ -169,11 +202,13 @@ class Api:
         limit: int = PAGE,
         wait: float = 0.0,
     ) -> EventPage:
-        """The next events."""
+        """The next events. Raises Unreachable if the process that held the database has ended: who
+        waits for events wants to know that nobody may be causing any.
+        """
         from noetl.api.routes.executions import EVENTS, WhichEvents
 
         query = WhichEvents(after=after, limit=limit, type=types, step=step, wait=wait)
-        return await self.call(EVENTS, execution_id=execution_id, query=query)
+        return await self.client.call(EVENTS, execution_id=execution_id, query=query)
 
     async def events(self, execution_id: str, *, types: tuple[str, ...]) -> AsyncIterator[EventRow]:
         """All events of these types so far."""
@@ -241,9 +276,16 @@ async def acting(settings: Settings) -> AsyncIterator[Api]:
     """The API, for changes."""
     from noetl import wiring
 
-    async with wiring.reached(settings, user_name()) as (client, system):
-        is_run = system is None or wiring.is_server(settings.database_url)
-        yield Api(settings, client, system, lambda: is_run)
+    async with AsyncExitStack() as opened:
+
+        async def reach() -> tuple[Client, Services | None, Callable[[], bool]]:
+            found = wiring.reached(settings, user_name())
+            client, system = await opened.enter_async_context(found)
+            is_run = system is None or wiring.is_server(settings.database_url)
+            return client, system, lambda: is_run
+
+        is_server = settings.server_url is not None
+        yield Api(settings, *await reach(), reach=None if is_server else reach)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from noetl.cli import FAILED, INTERRUPTED, OK
@@ -44,23 +44,34 @@ async def to_end(
     """Show an execution that this command started until it ends. Returns the exit code.
 
     For a `file` that this command runs, errors name its lines. If another process holds the
-    database, and ends before the execution does, the execution goes on here.
+    database, and ends before the execution does, the execution goes on here, or in the process
+    that holds the database by then.
     """
-    from noetl.cli.calls import acting
     from noetl.errors import Unreachable
 
     is_server = api.settings.server_url is not None
     if not as_json and _console() is None:
         say(f"execution {execution_id}" + (f" on {api.client.url}" if is_server else ""))
-    async with AsyncExitStack() as opened:
-        while True:
-            try:
-                return await _to_end(api, execution_id, as_json=as_json, file=file)
-            except Unreachable:
-                if is_server or api.system is not None:
-                    raise
-            say(f"the process that held the database has ended; execution {execution_id} goes on")
-            api = await opened.enter_async_context(acting(api.settings))
+    while True:
+        try:
+            if api.has_moved and api.system is None:
+                await _hand_over(api, execution_id)
+            return await _to_end(api, execution_id, as_json=as_json, file=file)
+        except Unreachable:
+            if not await api.moves():
+                raise
+        say(f"the process that held the database has ended; execution {execution_id} goes on")
+
+
+async def _hand_over(api: Api, execution_id: str) -> None:
+    """Let the process that holds the database now continue what began in another."""
+    from noetl.api.routes.executions import RESUME, STATUS, Resume
+    from noetl.errors import Finished
+
+    root = await _root(api, execution_id)
+    with suppress(Finished):
+        if (await api.call(STATUS, execution_id=root)).status != "PAUSED":
+            await api.call(RESUME, execution_id=root, body=Resume())
 
 
 async def _to_end(api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None) -> int:

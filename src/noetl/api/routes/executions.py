@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from noetl.api.long_polls import seconds, while_wanted
-from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
+from noetl.api.route import IDEMPOTENCY_KEY, Body, Caller, Header, Query, Reply, Route, Services
 from noetl.api.routes.catalog import Version, number_of
 from noetl.control import documents, task_logs
 from noetl.errors import BadRequest
@@ -32,9 +32,6 @@ from noetl.model.state import TERMINAL
 LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-IDEMPOTENCY_KEY = Header(
-    "Idempotency-Key", "A key that was used before returns the execution it started."
-)
 KEY_MAX = 255
 OWN_KEYS = ("schedule/", "hook/", "consumer/", "notification/")
 """Keys of what triggers start. Who could use one would keep a trigger from its start."""
