@@ -106,6 +106,34 @@ CHANGES = {
         "DELETE FROM noetl.queue WHERE execution_id = '{queued}'",
         "Of execution {queued}, command",
     ),
+    "a command's id": (
+        "UPDATE noetl.queue SET command_id = 'x' WHERE execution_id = '{queued}'",
+        "the column command_id says 'x' and the command",
+    ),
+    "a command's pool": (
+        "UPDATE noetl.queue SET pool = 'x' WHERE execution_id = '{queued}'",
+        "the column pool says 'x' and the command 'default'",
+    ),
+    "a command's priority": (
+        "UPDATE noetl.queue SET priority = 7 WHERE execution_id = '{queued}'",
+        "the column priority says 7 and the command 0",
+    ),
+    "a command that is kept from workers": (
+        "UPDATE noetl.queue SET is_corrupted = TRUE WHERE execution_id = '{queued}'",
+        "of execution {queued} was set aside as damaged, and no worker gets it",
+    ),
+    "a slot that is free": (
+        "UPDATE noetl.slot SET held = FALSE WHERE execution_id = '{queued}'",
+        "Of execution {queued}, the slot of playbook faults/other is not what the log says",
+    ),
+    "a slot that is gone": (
+        "DELETE FROM noetl.slot WHERE execution_id = '{queued}'",
+        "Of execution {queued}, the slot of playbook faults/other is missing",
+    ),
+    "a slot of nobody": (
+        "UPDATE noetl.slot SET execution_id = 'none' WHERE execution_id = '{queued}'",
+        "A slot of a limit belongs to execution none, which is not there",
+    ),
     "catalog.content": (
         "UPDATE noetl.catalog SET content = content || ' ' WHERE path = 'faults/damaged'",
         'Version 1 of "faults/damaged" in the catalog is not what was written',
@@ -141,13 +169,14 @@ def kept(cluster: Cluster) -> Iterator[None]:
         yield
         path.write_bytes(before)
         return
-    tables = ("execution", "timer", "queue", "catalog", "net")
+    tables = ("execution", "timer", "queue", "slot", "catalog", "net")
     with psycopg.connect(cluster.database_url, autocommit=True) as db:
         for table in tables:
             db.execute(f"CREATE TEMP TABLE kept_{table} AS TABLE noetl.{table}".encode())
         yield
-        db.execute("TRUNCATE noetl.catalog, noetl.net, noetl.execution, noetl.timer, noetl.queue")
-        for table in ("execution", "timer", "net", "catalog", "queue"):
+        named = ", ".join(f"noetl.{table}" for table in tables)
+        db.execute(f"TRUNCATE {named}".encode())
+        for table in ("execution", "timer", "net", "catalog", "slot", "queue"):
             how = "OVERRIDING SYSTEM VALUE " if table == "queue" else ""
             db.execute(f"INSERT INTO noetl.{table} {how}TABLE kept_{table}".encode())
 
@@ -173,6 +202,7 @@ def test_t13_check_names_whatever_was_changed_and_a_changed_net_does_not_run(clu
     answer(server, ended)
     server.ended(ended)
     other = TWO_STEPS.replace("faults/damaged", "faults/other")
+    other = other.replace("workflow:", "executor: {spec: {limits: {max_running: 5}}}\nworkflow:")
     fine = server.start(other)
     server.wait_for(fine, "step.done")
     worker.terminate()

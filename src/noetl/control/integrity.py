@@ -1,7 +1,7 @@
 """Whether what stands beside the log is what follows from it, for `noetl db check`.
 
-The log is the truth. The row of an execution, its timers, its open commands and its variables are
-written with it in one transaction, so each of them must be what folding the log gives.
+The log is the truth. The row of an execution, its timers, its open commands, its variables and its
+slots are written with it in one transaction, so each of them must be what folding the log gives.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.net import Values
 from noetl.model.state import ExecutionState
 from noetl.store.base import Store
+from noetl.store.limits import HOLDING, Slot, SlotRow
 from noetl.store.records import Summary
 
 READS_MAX = 5
@@ -42,9 +43,14 @@ async def problems(store: Store) -> list[str]:
         if not is_there:
             found.append(f"The compiled playbook {digest[:12]} of some executions is not there")
     timers = await store.queue.due_timers(now=math.inf, limit=TIMERS_MAX)
-    for execution_id in sorted({execution_id for execution_id, _, _ in timers} - known):
-        if await store.records.summary(execution_id) is None:
-            found.append(f"A timer belongs to execution {execution_id}, which is not there")
+    owners = {
+        "timer": {execution_id for execution_id, _, _ in timers},
+        "slot of a limit": set(await store.limits.bounded()),
+    }
+    for what, named in owners.items():
+        for execution_id in sorted(named - known):
+            if await store.records.summary(execution_id) is None:
+                found.append(f"A {what} belongs to execution {execution_id}, which is not there")
     return found
 
 
@@ -61,6 +67,7 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
         stored = await store.records.summary(execution_id)
         timers = await store.queue.timers(execution_id)
         variables = await store.log.variables(execution_id)
+        slots = await store.limits.slots_of(execution_id)
         if await store.log.heads([execution_id]) != before or loaded is None or stored is None:
             continue
         state = fold(loaded)
@@ -78,6 +85,7 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
             *_timer_problems(timers, state),
             *_differing("command", open_commands, set(state.holders)),
             *_variable_problems(variables, expected),
+            *_slot_problems(slots, state, stored.requested_at),
         ]
         return [f"Of execution {execution_id}, {problem}" for problem in found]
     return []
@@ -107,6 +115,19 @@ def _timer_problems(stored: dict[str, float], state: ExecutionState) -> Iterator
     for timer_id in sorted(stored.keys() & state.timers.keys()):
         if stored[timer_id] != state.timers[timer_id].fires_at:
             yield f"timer {timer_id} fires at another time than the log says"
+
+
+def _slot_problems(
+    stored: list[SlotRow], state: ExecutionState, requested_at: float
+) -> Iterator[str]:
+    """Limits that it has while it waits or runs."""
+    expected = {} if state.is_finished else state.slots
+    found = {row.slot.name: row for row in stored}
+    yield from _differing("the slot of", set(found), set(expected))
+    for name in sorted(found.keys() & expected.keys()):
+        slot = Slot(name, expected[name], state.replaces, state.priority)
+        if found[name] != SlotRow(slot, state.status in HOLDING, requested_at):
+            yield f"the slot of {name} is not what the log says"
 
 
 async def _is_fork(store: Store, execution_id: ExecutionId) -> bool:

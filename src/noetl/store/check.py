@@ -98,13 +98,28 @@ async def _snapshots(rows: Rows) -> list[str]:
     ]
 
 
+COMMAND_COLUMNS = ("execution_id", "command_id", "pool", "priority", "turn")
+"""Columns by which a command is found, and what it says of itself. A lease has not all of them."""
+
+
 async def _commands(rows: Rows) -> list[str]:
-    return [
-        f"Command {row['command_id']} of execution {row['execution_id']} is not what was written,"
-        " or not readable for this version of NoETL"
-        async for row in rows
-        if verified_command(row["body"], row["checksum"]) is None
-    ]
+    found: list[str] = []
+    async for row in rows:
+        name = f"Command {row['command_id']} of execution {row['execution_id']}"
+        command = verified_command(row["body"], row["checksum"])
+        if command is None:
+            found.append(
+                f"{name} is not what was written, or not readable for this version of NoETL"
+            )
+            continue
+        if row["is_corrupted"]:
+            found.append(f"{name} was set aside as damaged, and no worker gets it")
+        found += [
+            f"{name}: the column {column} says {row[column]!r} and the command {written!r}"
+            for column in COMMAND_COLUMNS
+            if row[column] not in (None, written := getattr(command, column))
+        ]
+    return found
 
 
 async def _results(database: Database, bodies: Bodies) -> list[str]:

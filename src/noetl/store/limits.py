@@ -33,6 +33,14 @@ class SlotUse(NamedTuple):
     path: str
 
 
+class SlotRow(NamedTuple):
+    """A limit of an execution, as it is stored."""
+
+    slot: Slot
+    held: bool
+    requested_at: float
+
+
 class Admissions(Protocol):
     """Which executions may start, and which have to end for that."""
 
@@ -61,6 +69,18 @@ class Limits(Admissions):
         """
         found = await self._database.tuples("slot_holders", names=list(names))
         return [SlotUse(one, name, most, bool(held), path) for one, name, most, held, path in found]
+
+    async def bounded(self) -> list[ExecutionId]:
+        """Executions that hold a slot or wait for one."""
+        return await self._database.column("bounded")
+
+    async def slots_of(self, execution_id: ExecutionId) -> list[SlotRow]:
+        """The limits of an execution that waits or runs."""
+        found = await self._database.tuples("slots_of", execution_id=execution_id)
+        return [
+            SlotRow(Slot(name, most, bool(replaces), priority), bool(held), at)
+            for name, most, replaces, priority, held, at in found
+        ]
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
         """Take the next free slot of a rate for one caller: slots of one key are at least `apart`

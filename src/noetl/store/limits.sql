@@ -31,6 +31,9 @@ SELECT execution_id
  ORDER BY priority DESC, requested_at, execution_id
  LIMIT :limit
 
+-- bounded --
+SELECT DISTINCT execution_id FROM noetl.slot ORDER BY execution_id
+
 -- displaced --
 -- Those that a newer one replaces: more than the limit allows are newer, and one of these waits.
 SELECT older.execution_id, min(newer.execution_id) AS by
@@ -57,6 +60,12 @@ SELECT slot.execution_id, slot.name, slot.capacity, slot.held, execution.path
  WHERE slot.name = ANY(:names) AND execution.status IN ('PENDING', 'RUNNING', 'PAUSED')
  ORDER BY slot.name, slot.held DESC, slot.priority DESC, slot.requested_at, slot.execution_id
  LIMIT 100
+
+-- slots_of --
+SELECT name, capacity, replaces, priority, held, requested_at
+  FROM noetl.slot
+ WHERE execution_id = :execution_id
+ ORDER BY name
 
 -- take_moment --
 INSERT INTO noetl.rate AS stored (key, next_at)

@@ -4,7 +4,9 @@
 SELECT extract(epoch FROM clock_timestamp())::double precision AS now
 
 -- check_commands --
-SELECT execution_id, command_id, body, checksum FROM noetl.queue ORDER BY position
+SELECT execution_id, command_id, pool, priority, turn, is_corrupted, body, checksum
+  FROM noetl.queue
+ ORDER BY position
 
 -- check_strays --
 -- There are no foreign keys, so look for rows of executions that do not exist.

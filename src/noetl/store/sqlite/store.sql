@@ -10,9 +10,12 @@ PRAGMA quick_check(20)
 PRAGMA foreign_key_check
 
 -- check_commands --
-SELECT execution_id, command_id, body, checksum FROM noetl_lease
+SELECT execution_id, command_id, pool, NULL AS priority, NULL AS turn, 0 AS is_corrupted,
+       body, checksum
+  FROM noetl_lease
 UNION ALL
-SELECT execution_id, command_id, body, checksum FROM noetl_queue
+SELECT execution_id, command_id, pool, priority, turn, is_corrupted, body, checksum
+  FROM noetl_queue
 
 -- make_another --
 -- Makes a copy of a database that nobody has used yet one of its own.
