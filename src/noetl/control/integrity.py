@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from noetl.control.live import fold, key_of, summary_of
+from noetl.control.live import fold, summary_of
 from noetl.control.records import matching
 from noetl.errors import Corrupted
 from noetl.model import refs
+from noetl.model.events import Event, ExecutionRequested
 from noetl.model.ids import ExecutionId
 from noetl.model.net import Values
 from noetl.model.state import ExecutionState
@@ -72,8 +73,8 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
             continue
         state = fold(loaded)
         digests.add(state.digest)
-        has_key = loaded.snapshot is None
-        key = key_of(loaded) if has_key else stored.idempotency_key
+        # The first event has the key; behind a snapshot it is not read.
+        key = stored.idempotency_key if loaded.snapshot is not None else _first_key(loaded.events)
         if state.vars.keys() - variables.keys() and await _is_fork(store, execution_id):
             # Earlier versions wrote no rows for the variables that a fork or rerun took over.
             expected = {name: state.vars[name] for name in state.vars if name in variables}
@@ -89,6 +90,12 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
         ]
         return [f"Of execution {execution_id}, {problem}" for problem in found]
     return []
+
+
+def _first_key(events: list[bytes]) -> str | None:
+    """The idempotency key in the first event of a log."""
+    first = msgspec.json.decode(events[0], type=list[Event])[0] if events else None
+    return first.key if isinstance(first, ExecutionRequested) else None
 
 
 LATER = ("failed_step", "waits")

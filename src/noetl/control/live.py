@@ -127,6 +127,7 @@ class Live:
         self.snapshot_seq = state.seq
         self.timers = set(state.timers)
         self.key: str | None = None
+        """The idempotency key of a new execution. Its row is created with it, and never changes."""
         self.bounded_as: str | None = state.status if state.slots else None
         """The status in which the store knows that it waits for its slots, or holds them."""
         self.bodies: set[str] = set()
@@ -233,15 +234,6 @@ def fold(loaded: Loaded) -> ExecutionState:
         for event in _decode_events(events):
             evolve(state, event)
     return state
-
-
-def key_of(loaded: Loaded) -> str | None:
-    """The idempotency key of a stored execution, if its first event was loaded."""
-    if loaded.snapshot is None and loaded.events:
-        first = _decode_events(loaded.events[0])[0]
-        if isinstance(first, ExecutionRequested):
-            return first.key
-    return None
 
 
 # --- Large results that the server reads ----------------------------------------------------------
@@ -468,7 +460,6 @@ class Memory:
             raise NotFound(f"there is no execution {execution_id}.")
         state = fold(loaded)
         live = Live(execution_id, await self._programs.by_digest(state.digest), state)
-        live.key = key_of(loaded)
         live.snapshot_seq = loaded.snapshot_seq
         return live
 
