@@ -23,7 +23,6 @@ import msgspec
 from noetl.api.errors import problem_of
 from noetl.api.routes.commands import SLOTS_MAX, Next, report_taken
 from noetl.control.commit_loop import Entry
-from noetl.control.leases import lease_lost
 from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Lease, Report
 from noetl.model.inputs import Reported
@@ -91,7 +90,7 @@ class PlainReport(Entry):
     """
 
     def prepare(self) -> None:
-        if self.has_voice and not self.answer:
+        if self.refusal is None and not self.answer:
             leases = self.waiter.promised if self.waiter is not None else []
             self.foreseen = leases, self.is_over, self._encoded(leases)
 
@@ -100,9 +99,8 @@ class PlainReport(Entry):
             return
         assert self.services is not None
         assert isinstance(self.input, Reported)
-        report = self.input.report
-        if not self.has_voice:
-            self.fail(lease_lost(report))
+        if self.refusal is not None:
+            self.fail(self.refusal)
             return
         leases = self.waiter.given if self.waiter is not None else []
         foreseen = self.foreseen
@@ -116,7 +114,7 @@ class PlainReport(Entry):
                 return
         self._tell(answer)
         # The worker has its answer; its next request is read when this is done.
-        self.services.holders.remember(leases, report.worker)
+        self.services.holders.remember(leases, self.input.report.worker)
         self.services.metrics.reports.inc("taken")
 
     def fail(self, error: Exception) -> None:

@@ -28,7 +28,7 @@ import msgspec
 
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
-from noetl.control.leases import UNKNOWN, Along, Dispatch, Leases, Waiter
+from noetl.control.leases import UNKNOWN, Along, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
@@ -93,14 +93,12 @@ class Entry(msgspec.Struct, eq=False):
     """The worker that reports, and wants more to do."""
     is_consequence: bool = False
     """It follows from another input of the same batch, and is decided again with that one."""
-    has_voice: bool = True
-    """It is not a report, or its command was still open when it was decided."""
     is_over: bool = False
     """It is a report before the last, and it ended the step run: its worker must stop."""
     changed: bool = False
     """It made something happen."""
     refusal: NoetlError | None = None
-    """Why the execution did not accept it; nothing has changed then."""
+    """Why it has no say: the execution does not accept it, or its sender has no lease."""
     decided_on_old_state: bool = False
     """The stored state had moved on: it has to be decided again."""
 
@@ -313,7 +311,7 @@ class CommitLoop:
                 await self._without_the_broken(batch, entries, error)
                 return
             moved = await self._commit(batch)
-            if moved is None:
+            if not moved:
                 return
             full |= {one: write.full for one, write in batch.writes.items() if write.full}
             entries = [
@@ -321,8 +319,6 @@ class CommitLoop:
                 for entry in batch.decided
                 if entry.input.execution_id in moved and not entry.is_consequence
             ]
-            if not entries:
-                return
             for entry in entries:
                 entry.decided_on_old_state = True
         for entry in entries:
@@ -392,15 +388,17 @@ class CommitLoop:
             if type(given) is Start and live.stored == 0:
                 write.trigger = given.trigger
         closed: CommandId | None = None
+        entry.refusal = None
         if type(given) is Reported:
             report = given.report
-            entry.has_voice = report.command_id in live.state.holders
+            if report.command_id not in live.state.holders:
+                entry.refusal = lease_lost(report)
             if report.closes or report.ending is not None:
                 closed = report.command_id
         elif type(given) is Lapsed:
             closed = given.command_id
         # An entry that is decided again may have been given something the first time.
-        if entry.waiter is not None and entry.has_voice and not entry.waiter.given:
+        if entry.waiter is not None and entry.refusal is None and not entry.waiter.given:
             await self._offer_slot(entry.waiter, live, batch.now)
         batch.decided.append(entry)
         if live.has_references or may_bring_references(given):
@@ -412,17 +410,16 @@ class CommitLoop:
                 return  # It goes on waiting.
         try:
             decision = advance(live.program, live.state, given)
-            entry.refusal = None
         except (SignalRefused, NotAllowed, Finished) as error:
             decision, entry.refusal = NOTHING, error
         facts = decision.events
         entry.changed = bool(facts)
-        if closed is None and type(given) is Reported:
-            entry.is_over = entry.has_voice and given.report.command_id not in live.state.holders
+        if closed is None and type(given) is Reported and entry.refusal is None:
+            entry.is_over = given.report.command_id not in live.state.holders
         if type(given) is TimerDue and not facts:
             # Nothing waits for it: it must not come up again.
             write.timers_cleared.append(given.timer_id)
-        if closed is not None and entry.has_voice:
+        if closed is not None and entry.refusal is None:
             batch.close(write, closed, tell=False)
         for effect in decision.effects:
             if isinstance(effect, Issue):
@@ -519,9 +516,9 @@ class CommitLoop:
             case _:
                 assert_never(effect)
 
-    async def _commit(self, batch: Batch) -> set[ExecutionId] | None:
-        """Store the batch. Returns what was refused because it moved elsewhere; None if nothing
-        was, or if the store failed: then every entry has failed.
+    async def _commit(self, batch: Batch) -> set[ExecutionId]:
+        """Store the batch. Returns what was refused because it moved elsewhere: nothing if the
+        store failed, because then every entry has failed.
 
         That nothing follows is a decision, too, and must have been made on what is stored. Where
         other processes write, a write without content goes along, and is refused like any other if
@@ -541,21 +538,21 @@ class CommitLoop:
         claims: list[Along] = []
         if self._leases.go_along and any(self._dispatch.backlog.values()):
             # For slots that would have to ask as soon as they are answered.
-            reporting = [one.waiter for one in batch.decided if one.waiter and one.has_voice]
+            reporting = [one.waiter for one in batch.decided if one.waiter and one.refusal is None]
             claims = self._dispatch.claims(reporting, batch.now)
         if len(batch.decided) == 1 and batch.decided[0].prepares and not claims:
             # While the store writes. Where many come together, the writer and the next readers
             # have better use for that time.
             asyncio.get_running_loop().call_soon(batch.decided[0].prepare)
         try:
-            moved = (
+            refused = set(
                 await self._log.commit(
                     writes,
                     tied=batch.tied if batch.ties else (),
                     claims=[claim for claim, *_ in claims],
                 )
                 if writes
-                else []
+                else ()
             )
         except NoetlError as error:
             self._undo(batch)
@@ -563,17 +560,16 @@ class CommitLoop:
                 self._dispatch.left(claim.pool, UNKNOWN)
             for entry in batch.decided:
                 self._fail(entry, error)
-            return None
-        for execution_id in moved:
+            return set()
+        for execution_id in refused:
             self._memory.drop(execution_id)
-        refused = set(moved)
         for one in claims:
             self._dispatch.share_out(one)
             self._leases.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
         self._settle(batch, refused)
         if self.on_stored is not None:
             self.on_stored([write for write in told if write.execution_id not in refused])
-        return refused or None
+        return refused
 
     def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """The batch is stored, except for what `moved` elsewhere: tell everybody."""
@@ -585,7 +581,7 @@ class CommitLoop:
                 self._dispatch.stop_waiting(waiter)
             if entry.input.execution_id not in moved:
                 entry.settle()
-                if waiter is not None and waiter.given and not entry.has_voice:
+                if waiter is not None and waiter.given and entry.refusal is not None:
                     self._leases.give_back(waiter.given, waiter.worker_id)
         opened = []
         for execution_id, write in batch.writes.items():

@@ -130,8 +130,8 @@ class Orchestrator:
         given, waiter = self.reported(report, want, pool)
         entry, stored = self.inbox.take_in(given, waiter)
         await stored
-        if not entry.has_voice:
-            raise lease_lost(report)
+        if entry.refusal is not None:
+            raise entry.refusal
         return Answer(
             accepted=True,
             cancelled=entry.is_over,
