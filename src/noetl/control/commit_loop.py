@@ -28,7 +28,7 @@ import msgspec
 
 from noetl.control.children import Family, child_ended, child_start
 from noetl.control.clock import Clock
-from noetl.control.leases import UNKNOWN, Along, Dispatch, Leases, Waiter, lease_lost
+from noetl.control.leases import Claiming, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
 from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
@@ -535,7 +535,7 @@ class CommitLoop:
                 told.append(write)
             elif self._memory.is_shared:
                 writes.append(write)
-        claims: list[Along] = []
+        claims: list[Claiming] = []
         if self._leases.go_along and any(self._dispatch.backlog.values()):
             # For slots that would have to ask as soon as they are answered.
             reporting = [one.waiter for one in batch.decided if one.waiter and one.refusal is None]
@@ -549,22 +549,22 @@ class CommitLoop:
                 await self._log.commit(
                     writes,
                     tied=batch.tied if batch.ties else (),
-                    claims=[claim for claim, *_ in claims],
+                    claims=[one.claim for one in claims],
                 )
                 if writes
                 else ()
             )
         except NoetlError as error:
             self._undo(batch)
-            for claim, *_ in claims:
-                self._dispatch.left(claim.pool, UNKNOWN)
+            for one in claims:
+                self._dispatch.break_off_claim(one)
             for entry in batch.decided:
                 self._fail(entry, error)
             return set()
         for execution_id in refused:
             self._memory.drop(execution_id)
         for one in claims:
-            self._dispatch.share_out(one)
+            self._dispatch.end_claim(one)
             self._leases.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
         self._settle(batch, refused)
         if self.on_stored is not None:

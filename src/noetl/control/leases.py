@@ -56,7 +56,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
@@ -200,13 +200,16 @@ class Waiter(msgspec.Struct, eq=False):
             self.future.set_result(None)
 
 
-class Along(NamedTuple):
-    """A claim in the transaction of reports, and the slots that reported."""
+class Claiming(NamedTuple):
+    """A claim under way, and what was known of its pool before."""
 
     claim: Claim
-    slots: list[Waiter]
+    slots: Sequence[Waiter]
+    """Those that report in the same transaction; none if a worker asks."""
+    own_first: bool
+    """It takes commands that were opened here first."""
     backlog: float
-    """Commands that were open in the pool before it; of these, newcomers whose turn had come."""
+    """Commands that were open; of these, newcomers whose turn had come."""
     newcomers: int
 
 
@@ -291,7 +294,7 @@ class Dispatch:
         """
         pool = waiter.pool
         self._asked_at[pool] = now
-        for queue in self.queues_of(pool) if place_of(pool)[1] else (pool,):
+        for queue in self.queues_of(pool):
             if queue in self._drained and self._drained[queue][0] == waiter.worker_id:
                 return
             if self.backlog.get(queue, 0) and now - self.claimed_at.get(queue, 0) > (
@@ -336,17 +339,36 @@ class Dispatch:
         if queue and waiter in queue:
             queue.remove(waiter)
 
-    def begin_claim(self, pool: str, now: float) -> bool:
-        """A claim begins. Returns whether it takes commands that were opened here first."""
-        # Commands opened during the claim may be missed: they count from zero again.
-        self.backlog[pool] = 0
-        self.claimed_at[pool] = self._asked_at[pool] = now
-        self._yielding[pool] = 0
-        self.newcomers.pop(pool, None)
+    def begin_claim(
+        self, worker_id: str, pool: str, limit: int, now: float, slots: Sequence[Waiter] = ()
+    ) -> Claiming:
+        """A claim begins. Commands opened during it may be missed: they count from zero again."""
         self._claims[pool] += 1
-        return self._claims[pool] % self._whole_pool_every != 0
+        own_first = self._claims[pool] % self._whole_pool_every != 0
+        backlog, newcomers = self.backlog.get(pool, UNKNOWN), self.newcomers.pop(pool, 0)
+        self.backlog[pool] = self._yielding[pool] = 0
+        self.claimed_at[pool] = self._asked_at[pool] = now
+        claim = Claim(worker_id, pool, limit, now + self.lease_seconds)
+        return Claiming(claim, slots, own_first, backlog, newcomers)
 
-    def claims(self, waiters: Iterable[Waiter], now: float) -> list[Along]:
+    def end_claim(self, claiming: Claiming) -> None:
+        """The claim is stored: its slots get what it found. If it found as many commands as it
+        asked for, the rest of the backlog is still open.
+        """
+        claim = claiming.claim
+        leases = iter(claim.found)
+        for waiter in claiming.slots:
+            self.stop_waiting(waiter)
+            waiter.given = [*islice(leases, waiter.want)]
+        if len(claim.found) >= claim.limit:
+            self._left(claim.pool, claiming.backlog - claim.limit)
+            self.expect(claim.pool, claiming.newcomers - claim.limit)
+
+    def break_off_claim(self, claiming: Claiming) -> None:
+        """The claim failed, and nobody knows what it left."""
+        self._left(claiming.claim.pool, UNKNOWN)
+
+    def claims(self, waiters: Iterable[Waiter], now: float) -> list[Claiming]:
         """Claims for slots that report and are promised nothing: in the transaction of their
         reports, so that they need not ask.
         """
@@ -364,22 +386,8 @@ class Dispatch:
         for (worker_id, pool), slots in idle.items():
             if not self.is_watched(worker_id, now):
                 want = sum(waiter.want for waiter in slots)
-                claim = Claim(worker_id, pool, want, now + self.lease_seconds)
-                backlog, newcomers = self.backlog[pool], self.newcomers.get(pool, 0)
-                found.append(Along(claim, slots, backlog, newcomers))
-                self.begin_claim(pool, now)
+                found.append(self.begin_claim(worker_id, pool, want, now, slots))
         return found
-
-    def share_out(self, along: Along) -> None:
-        """The claim is stored: the slots get what it found."""
-        claim = along.claim
-        leases = iter(claim.found)
-        for waiter in along.slots:
-            self.stop_waiting(waiter)
-            waiter.given = [*islice(leases, waiter.want)]
-        if len(claim.found) >= claim.limit:
-            self.left(claim.pool, along.backlog - claim.limit)
-            self.expect(claim.pool, along.newcomers - claim.limit)
 
     def has_workers(self, pool: str, now: float) -> bool:
         """Whether workers of this pool ask here."""
@@ -418,7 +426,7 @@ class Dispatch:
             self.expect(pool, 1)
         self._wake_one(pool)
 
-    def left(self, pool: str, count: float) -> None:
+    def _left(self, pool: str, count: float) -> None:
         """So many are still open after a claim: for other workers that wait."""
         if count > 0:
             self.backlog[pool] += count
@@ -683,43 +691,35 @@ class Leases:
 
     async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
         now = self._clock.now()
-        newcomers = self._dispatch.newcomers.get(pool, 0)
-        backlog = self._dispatch.backlog.get(pool, UNKNOWN)
-        own_first = self._dispatch.begin_claim(pool, now)
+        claiming = self._dispatch.begin_claim(worker_id, pool, want, now)
 
         def give_back(claimed: asyncio.Future[list[Lease]]) -> None:
             if not claimed.cancelled() and claimed.exception() is None:
                 self.give_back(claimed.result(), worker_id)
 
-        claiming = asyncio.ensure_future(
-            self._claimed(worker_id, pool, want, now, own_first=own_first)
-        )
+        claimed = asyncio.ensure_future(self._claimed(claiming))
         try:
-            leases = await asyncio.shield(claiming)
+            found = claiming.claim.found = await asyncio.shield(claimed)
         except BaseException:
-            self._dispatch.left(pool, UNKNOWN)
-            claiming.add_done_callback(give_back)
+            self._dispatch.break_off_claim(claiming)
+            claimed.add_done_callback(give_back)
             raise
-        if len(leases) >= want:
-            self._dispatch.left(pool, backlog - want)
-            self._dispatch.expect(pool, newcomers - want)
-        self.note_claimed(leases, worker_id, now)
-        return leases
+        self._dispatch.end_claim(claiming)
+        self.note_claimed(found, worker_id, now)
+        return found
 
-    async def _claimed(
-        self, worker_id: str, pool: str, want: int, now: float, *, own_first: bool
-    ) -> list[Lease]:
-        expires_at = now + self._dispatch.lease_seconds
+    async def _claimed(self, claiming: Claiming) -> list[Lease]:
+        claim, work = claiming.claim, self._work
+        worker_id, pool, expires_at = claim.worker_id, claim.pool, claim.expires_at
         found: list[Lease] = []
-        if own_first:
-            found = await self._work.claim(
-                worker_id, pool=pool, limit=want, expires_at=expires_at, own=True
+        if claiming.own_first:
+            found = await work.claim(
+                worker_id, pool=pool, limit=claim.limit, expires_at=expires_at, own=True
             )
-        if len(found) < want:
+        if len(found) < claim.limit:
+            left = claim.limit - len(found)
             try:
-                found += await self._work.claim(
-                    worker_id, pool=pool, limit=want - len(found), expires_at=expires_at
-                )
+                found += await work.claim(worker_id, pool=pool, limit=left, expires_at=expires_at)
             except StoreError as error:
                 if not found:
                     raise
