@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -15,7 +16,9 @@ from noetl import wiring
 from noetl.api.services import Services
 from noetl.control.leases import Waiter
 from noetl.control.local import LocalControl
+from noetl.control.orchestrator import Orchestrator
 from noetl.model.commands import Ending, Lease, Report
+from noetl.model.inputs import Lapsed
 from noetl.settings import Settings
 from noetl.store.log import EventRow
 from noetl.tools.registry import tools
@@ -81,6 +84,12 @@ async def leased(
     system: Services, worker: str, *, wait: float = 10.0, want: int = 1
 ) -> list[Lease]:
     return await system.orchestrator.leases.lease(worker, pool="default", want=want, wait=wait)
+
+
+async def lapse(orchestrator: Orchestrator, lease: Lease, worker: str) -> None:
+    """The lease runs out."""
+    ids = {"execution_id": lease.command.execution_id, "command_id": lease.command.command_id}
+    await orchestrator.inbox.submit(Lapsed(**ids, at=time.time(), worker=worker))
 
 
 async def waiting(system: Services, worker: str, *, want: int = 1) -> asyncio.Task[list[Lease]]:

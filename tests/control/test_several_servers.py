@@ -19,6 +19,7 @@ from noetl.model.state import ExecutionState
 from tests.control.servers import (
     deaf,
     done,
+    lapse,
     leased,
     listening,
     log,
@@ -98,7 +99,7 @@ def test_t03_a_report_under_a_lost_lease_is_refused_and_recorded_once(database_u
         async with servers(database_url, 2) as (first, second):
             execution_id = await started(first, ONE_STEP)
             [old] = await leased(first, "w-1")
-            await second.orchestrator.leases.lapse(execution_id, old.command.command_id, "w-1")
+            await lapse(second.orchestrator, old, "w-1")
             [new] = await leased(second, "w-2")
 
             for server in (first, second, first):
@@ -201,7 +202,7 @@ def test_t41_a_worker_that_does_not_confirm_is_named_and_its_work_waits_for_the_
             names = await second.orchestrator.held_back(execution_id, patience=0.2)
             assert names == ["silent"]
 
-            await second.orchestrator.leases.lapse(execution_id, lease.command.command_id, "silent")
+            await lapse(second.orchestrator, lease, "silent")
             assert await second.orchestrator.held_back(execution_id, patience=30) == []
             assert await leased(first, "w", wait=0.1) == []
 

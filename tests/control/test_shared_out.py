@@ -11,7 +11,7 @@ import pytest
 from noetl.api.services import Services
 from noetl.errors import StoreError
 from noetl.model.commands import Lease
-from tests.control.servers import done, leased, run, servers, started, waiting
+from tests.control.servers import done, lapse, leased, run, servers, started, waiting
 from tests.stopwatch import PATIENCE
 
 FORK = """\
@@ -146,8 +146,7 @@ def test_s24_commands_that_were_lost_twice_are_given_to_workers_that_run_nothing
                 lost = await leased(system, name, want=4)
                 assert len(lost) == 3
                 for one in lost:
-                    ids = one.command.execution_id, one.command.command_id
-                    await system.orchestrator.leases.lapse(*ids, name)
+                    await lapse(system.orchestrator, one, name)
 
             [first] = await leased(system, "c", want=4)
             await started(system, ONE_STEP)
@@ -178,8 +177,7 @@ def test_s24_a_busy_worker_runs_dry_for_a_command_that_was_lost_twice(tmp_path: 
                     await started(system, ONE_STEP)
                     [busy] = await leased(system, "c")
                     [other] = await leased(system, "d")
-                ids = lost.command.execution_id, lost.command.command_id
-                await system.orchestrator.leases.lapse(*ids, name)
+                await lapse(system.orchestrator, lost, name)
             for _ in range(2):
                 await started(system, ONE_STEP)
 

@@ -22,6 +22,7 @@ from noetl.model.outcome import TaskError
 from noetl.store.sqlite.store import SqliteStore
 from noetl.templates import Views
 from noetl.tools.registry import tool_of, tools
+from tests.control.servers import lapse
 from tests.examples.system import playbook, temporary_folder
 
 EXECUTION = "77"
@@ -92,8 +93,7 @@ async def torment(orchestrator: Orchestrator, dice: random.Random) -> list[Say]:
         leases = await orchestrator.leases.lease("w", pool="default", want=10, wait=0)
         words = [last_words(orchestrator, lease, dice) for lease in leases]
         for lease in leases:
-            lost = lease.command.command_id
-            words.append(lambda lost=lost: orchestrator.leases.lapse(EXECUTION, lost, "w"))
+            words.append(lambda lost=lease: lapse(orchestrator, lost, "w"))
         words += [lambda: orchestrator.pause(EXECUTION), lambda: orchestrator.resume(EXECUTION)]
         words += [lambda: orchestrator.cancel(EXECUTION, "enough")] * (dice.random() < 0.4)
         words += dice.sample(said, min(len(said), 3))

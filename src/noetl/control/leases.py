@@ -742,14 +742,7 @@ class Leases:
         """The worker that asked is gone, or will not hear of its new leases: they go to others."""
         now = self._clock.now()
         for lease in leases:
-            lapsed = Lapsed(
-                execution_id=lease.command.execution_id,
-                at=now,
-                command_id=lease.command.command_id,
-                worker=worker_id,
-                given_back=True,
-            )
-            self._inbox.post(lapsed)
+            self._inbox.post(_lapsed(lease.command, worker_id, now, given_back=True))
 
     async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
         """Extend leases. Returns the commands that are no longer this worker's."""
@@ -764,30 +757,6 @@ class Leases:
         with suppress(NotFound):
             await self._inbox.submit(given)
         raise lease_lost(report)
-
-    async def lapse(
-        self,
-        execution_id: ExecutionId,
-        command_id: CommandId,
-        worker: str,
-        *,
-        given_back: bool = False,
-        alone: bool = False,
-    ) -> None:
-        """A lease ran out, or was given back: its work goes on under a new command.
-
-        `alone`: its worker held no other lease.
-        """
-        await self._inbox.submit(
-            Lapsed(
-                execution_id=execution_id,
-                at=self._clock.now(),
-                command_id=command_id,
-                worker=worker,
-                given_back=given_back,
-                alone=alone,
-            )
-        )
 
     async def requeue_lapsed(
         self,
@@ -829,7 +798,7 @@ class Leases:
         alone = await self._alone(losses, {worker for _, worker, _ in lapsed.values()}, now)
         for key, (command, worker, expired_at) in lapsed.items():
             if owns(command.execution_id) or expired_at <= now - GRACE_SECONDS:
-                done = await self._go_on(command, worker, alone=worker in alone)
+                done = await self._requeue(command, worker, alone=worker in alone)
                 resting.note(key, self._clock.now(), done=done)
 
     async def _alone(self, losses: Losses | None, workers: set[str], now: float) -> set[str]:
@@ -841,14 +810,15 @@ class Leases:
             leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
         return {worker for worker in workers if losses.note(worker, leased.get(worker, set()), now)}
 
-    async def _go_on(
+    async def _requeue(
         self, command: Command, worker: str, *, given_back: bool = False, alone: bool = False
     ) -> bool:
-        """Whether its work continues. One that cannot must not stop the others."""
+        """Whether its work goes on under a new command. One that cannot must not stop others."""
         about = {"execution_id": command.execution_id}
+        now = self._clock.now()
         try:
-            await self.lapse(
-                command.execution_id, command.command_id, worker, given_back=given_back, alone=alone
+            await self._inbox.submit(
+                _lapsed(command, worker, now, given_back=given_back, alone=alone)
             )
         except NoetlError as error:
             logger.warning("a lost command cannot go on: %s", error, extra=about)
@@ -865,8 +835,21 @@ class Leases:
         found = 0
         for command, worker, _ in await self._work.lapsed(now=math.inf, limit=EVERY):
             if is_gone(worker):
-                found += await self._go_on(command, worker, given_back=True)
+                found += await self._requeue(command, worker, given_back=True)
         return found
+
+
+def _lapsed(
+    command: Command, worker: str, now: float, *, given_back: bool = False, alone: bool = False
+) -> Lapsed:
+    return Lapsed(
+        execution_id=command.execution_id,
+        at=now,
+        command_id=command.command_id,
+        worker=worker,
+        given_back=given_back,
+        alone=alone,
+    )
 
 
 def lease_lost(report: Report) -> LeaseLost:
