@@ -65,20 +65,20 @@ def test_an_answer_is_one_piece(dev, method, path, body):
 
 async def app(request: Request) -> None:
     """Answers in the ways that there are, and says what it was sent."""
-    if request.path == "/echo":
+    if request.head.path == "/echo":
         request.answer(200, b"", await request.read(10_000_000))
-    elif request.path == "/refused":
+    elif request.head.path == "/refused":
         request.answer(401, b"", b"who are you?")
-    elif request.path == "/empty":
+    elif request.head.path == "/empty":
         request.answer(204, b"", b"")
-    elif request.path == "/stream":
+    elif request.head.path == "/stream":
         request.begin(200, b"", None)
         await request.gone()
-    elif request.path == "/broken":
+    elif request.head.path == "/broken":
         raise RuntimeError("this was to be expected")
     else:
-        request.begin(200, b"", 10 if request.path == "/sized" else None)
-        for piece in (b"01234", b"56789") if request.path != "/short" else (b"0",):
+        request.begin(200, b"", 10 if request.head.path == "/sized" else None)
+        for piece in (b"01234", b"56789") if request.head.path != "/short" else (b"0",):
             await request.send(piece)
         request.end()
 
@@ -225,7 +225,7 @@ def test_what_is_being_answered_is_answered_before_the_end():
         go_on = asyncio.Event()
 
         async def slow(request: Request) -> None:
-            if request.path == "/slow":
+            if request.head.path == "/slow":
                 await go_on.wait()
             request.answer(200, b"", b"here")
 

@@ -259,7 +259,7 @@ class Edge:
         if asked.is_of_other_site:
             # Such a page must not act through the browser of a signed-in user.
             raise NotAllowed("pages of other sites may not act here.")
-        if asked.is_for_all and request.method == "GET":
+        if asked.is_for_all and request.head.method == "GET":
             # Health needs no caller: the database would identify them, and it may be down.
             return NOBODY
         if asked.is_hook:

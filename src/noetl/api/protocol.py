@@ -147,7 +147,9 @@ class Connections:
 
 
 class Head:
-    """The head of a request. Immutable."""
+    """The head of a request, and of all others with the same bytes. Once parsed, only `found`
+    changes.
+    """
 
     __slots__ = (
         "expects",
@@ -214,9 +216,6 @@ class Request:
         """A given `body` is complete; otherwise it follows."""
         self._connection = connection
         self.head = head
-        self.method = head.method
-        self.path = head.path
-        self.headers = head.headers
         self.keeps_alive = head.keeps_alive
         self.is_whole = body is not None
         """The body has arrived completely."""
@@ -251,8 +250,8 @@ class Request:
 
     async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
         """The body in chunks as it arrives; see `read`."""
-        told, size = self.headers.get(b"content-length", b""), 0
-        if told.isdigit() and int(told) > most:
+        size = 0
+        if self.head.length is not None and self.head.length > most:
             raise _body_too_large(most)
         while self._held or not self.is_whole:
             if not self._held:
