@@ -34,7 +34,7 @@ from noetl.control.programs import Programs
 from noetl.control.watchers import Watchers
 from noetl.engine.advance import advance
 from noetl.engine.turn import (
-    NOTHING,
+    NO_CONSEQUENCES,
     CancelChild,
     Close,
     EndLoop,
@@ -411,7 +411,7 @@ class CommitLoop:
         try:
             decision = advance(live.program, live.state, given)
         except (SignalRefused, NotAllowed, Finished) as error:
-            decision, entry.refusal = NOTHING, error
+            decision, entry.refusal = NO_CONSEQUENCES, error
         facts = decision.events
         entry.changed = bool(facts)
         if closed is None and type(given) is Reported and entry.refusal is None:

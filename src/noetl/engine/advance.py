@@ -28,7 +28,7 @@ from noetl.engine.routing import route
 from noetl.engine.runs import command_for, end_run, fail_run, issue
 from noetl.engine.scope import at_hand
 from noetl.engine.turn import (
-    NOTHING,
+    NO_CONSEQUENCES,
     CancelChild,
     Close,
     Decision,
@@ -108,17 +108,17 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
     if state.status in TERMINAL:
         if type(given) is Signalled:
             raise Finished(f"the execution has ended ({state.status}) and accepts no more events.")
-        return NOTHING
+        return NO_CONSEQUENCES
     turn = Turn(state=state, program=program, execution_id=given.execution_id, at=given.at)
     _take_in(turn, given)
     _settle(turn)
     if Close in map(type, turn.effects):
-        _forget_what_was_asked_for_and_stopped(turn)
+        _forget_stillborn(turn)
     return Decision(tuple(turn.events), tuple(turn.effects))
 
 
-def _forget_what_was_asked_for_and_stopped(turn: Turn) -> None:
-    """A command that was asked for and stopped in one turn never was."""
+def _forget_stillborn(turn: Turn) -> None:
+    """A command that was issued and closed in one turn never was."""
     closed = {one.command_id for one in turn.effects if isinstance(one, Close)}
     issued = {one.command.command_id for one in turn.effects if isinstance(one, Issue)}
     never = closed & issued
@@ -189,17 +189,17 @@ def _settle(turn: Turn) -> None:
                 route(turn, fact)
         if state.status in TERMINAL:
             return
-        if (state.tokens or state.signals) and _go_on(turn):
+        if (state.tokens or state.signals) and _start_next(turn):
             continue
         if not finish_if_over(turn):
             return
 
 
-def _go_on(turn: Turn) -> bool:
+def _start_next(turn: Turn) -> bool:
     """Offer a signal, or else start what can be started. Says whether anything happened."""
     state = turn.state
     if state.status == "PAUSED" or state.queued is not None:
-        return False  # tokens and signals wait for it to be resumed
+        return False  # tokens and signals wait until it is resumed, or may start
     if state.signals and signals.deliver(turn):
         return True
     return bool(state.tokens) and state.failure is None and fire_ready(turn)
@@ -212,7 +212,7 @@ def _lease(state: ExecutionState, given: Leased) -> Decision:
     """Nothing follows from it, so it takes no turn."""
     run = state.runs.get(given.step_run_id)
     if run is None or run.started:
-        return NOTHING
+        return NO_CONSEQUENCES
     started = StepStarted(
         at=given.at, step_run_id=given.step_run_id, step=run.step, worker=given.worker
     )
@@ -378,11 +378,11 @@ def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
 def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
     """Resuming hands the work of a lost command out again."""
     loop = run.open_loop
-    alone = loop.alone.get(command_id) if loop is not None else None
+    resumed = loop.resuming.get(command_id) if loop is not None else None
     close_command(turn, run, command_id)
-    if alone is not None:
-        # An iteration that had waited is no part of a chunk: it is ready to go on by itself.
-        turn.record(StepResumed(**turn.of(run), iteration=alone))
+    if resumed is not None:
+        # An iteration that was suspended is no part of a chunk: it is ready to go on by itself.
+        turn.record(StepResumed(**turn.of(run), iteration=resumed))
 
 
 def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries: int) -> None:
@@ -473,7 +473,7 @@ def _waits(run: Run, iteration: int | None) -> bool:
         return run.waiting
     if run.following is not None:
         return False  # the loop is over, and the rules for its end are being followed
-    under_way = iteration in run.loop.woken or iteration in run.loop.alone.values()
+    under_way = iteration in run.loop.woken or iteration in run.loop.resuming.values()
     return iteration in run.loop.suspended and not under_way
 
 
@@ -514,7 +514,8 @@ END = "end"
 
 
 def finish_if_over(turn: Turn) -> bool:
-    """An execution is over exactly when it has no token, no open run, no timer, no listener.
+    """An execution is over exactly when it has no token, no open run and no timer, and waits for no
+    slot of a limit. A run that waits for an event is open.
 
     Says whether it was: then it has ended, begins to undo, or does what its playbook says for a
     failure.

@@ -26,7 +26,7 @@ from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.rules import ENTER
 from noetl.engine.program import GATHERING, AdmitProgram, StepProgram
 from noetl.engine.runs import complete_run, end_by_rule, fail_run, hear, issue
-from noetl.engine.scope import ALIASES, NOTHING, server_scope
+from noetl.engine.scope import ALIASES, EMPTY_SCOPE, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenAbsorbed, TokenConsumed
@@ -322,7 +322,7 @@ def seen_on_entry(
     for token in tokens:
         carried |= token.args
     if program.enters_plainly:
-        return _args(program, program.entry_args, carried, tokens), NOTHING
+        return _args(program, program.entry_args, carried, tokens), EMPTY_SCOPE
     reads_event = "event" in program.reads
     scope = server_scope(
         turn,

@@ -665,7 +665,7 @@ def _suspended(loop: LoopState, fact: events.StepWaiting, iteration: int) -> Non
 
 def _chunk_issued(loop: LoopState, fact: events.CommandIssued) -> None:
     if fact.iteration is not None:
-        loop.alone[fact.command_id] = fact.iteration
+        loop.resuming[fact.command_id] = fact.iteration
         loop.woken.remove(fact.iteration)
         return
     parts = loop.parts
@@ -705,7 +705,7 @@ def _chunk_moved(loop: LoopState, fact: events.CommandRequeued) -> None:
         loop.claimed.pop(fact.lost, None)
         del loop.frames[fact.lost]
         loop.frames[fact.command_id] = None
-    for held in (loop.chunks, loop.widths, loop.alone):
+    for held in (loop.chunks, loop.widths, loop.resuming):
         _rename(held, fact.lost, fact.command_id)
     parts = loop.parts
     if parts is not None and fact.lost == parts.keying:
@@ -734,7 +734,7 @@ def _chunk_closed(loop: LoopState, fact: events.CommandClosed) -> None:
     loop.claimed.pop(fact.command_id, None)
     if loop.frames.pop(fact.command_id, None) == DRY:
         loop.dry += 1
-    loop.alone.pop(fact.command_id, None)
+    loop.resuming.pop(fact.command_id, None)
     loop.widths.pop(fact.command_id, None)
     parts = loop.parts
     if parts is not None:

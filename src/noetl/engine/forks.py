@@ -347,7 +347,7 @@ def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
         claimed={},
         parts=_parts(loop),
         dry=loop.dry + sum(first == DRY for first in loop.frames.values()),
-        alone={},
+        resuming={},
         returned=sorted(returned),
         suspended={number: _progress(one, named) for number, one in loop.suspended.items()},
         woken=[number for number in loop.suspended if number not in wakes],

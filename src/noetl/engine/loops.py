@@ -212,24 +212,24 @@ def _issue(turn: Turn, run: Run, what: str, number: int, **part: Any) -> None:
 
 
 def issue_part(turn: Turn, run: Run, command_id: CommandId) -> None:
-    """Send out a command of a loop: a chunk, or one iteration that goes on by itself."""
+    """Send out a command of a loop: a chunk, or one iteration that was suspended."""
     loop = run.loop
     assert loop is not None
-    alone = loop.alone.get(command_id)
+    resumed = loop.resuming.get(command_id)
     if command_id in loop.frames:
         chunk = Chunk(start=0, stop=0, claims=True)
         progress = None
-    elif loop.parts is not None and alone is None:
+    elif loop.parts is not None and resumed is None:
         chunk = _partitioned_chunk(loop, loop.parts, command_id)
         progress = None
-    elif alone is None:
+    elif resumed is None:
         start, stop = loop.chunks[command_id]
         chunk = chunk_of(loop, start, stop, loop.widths[command_id])
         progress = None
     else:
-        chunk = chunk_of(loop, alone, alone + 1, 1)
-        progress = loop.suspended[alone]
-    command = command_for(turn, run, command_id, chunk=chunk, iteration=alone, progress=progress)
+        chunk = chunk_of(loop, resumed, resumed + 1, 1)
+        progress = loop.suspended[resumed]
+    command = command_for(turn, run, command_id, chunk=chunk, iteration=resumed, progress=progress)
     turn.effects.append(Issue(command))
 
 
@@ -280,7 +280,7 @@ def first_of(loop: LoopState, command_id: CommandId) -> int | None:
     """The iteration that a command of the loop would begin with."""
     if chains := half_chains(loop, command_id, halve=False):
         return int(chains[0][0])
-    return loop.alone.get(command_id, rest_of(loop, command_id))
+    return loop.resuming.get(command_id, rest_of(loop, command_id))
 
 
 def half_of(loop: LoopState, command_id: CommandId) -> tuple[int, int] | None:

@@ -102,7 +102,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
     elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
         _end(turn, run, report.command_id, report.ending)
     else:
-        _go_on(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
+        _continue(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
 
 
 def _led_astray(turn: Turn, run: Run, event: Event) -> TaskError | None:
@@ -154,7 +154,7 @@ def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending:
         begin_body(turn, run)
 
 
-def _go_on(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
+def _continue(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
     """The run has not ended: close what is to be closed, and hand out what there is."""
     if run.open_loop is None:
         if waits:

@@ -11,7 +11,7 @@ from noetl.engine.durations import duration
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.program import ArcProgram, Sending, StepProgram
 from noetl.engine.scope import (
-    NOTHING,
+    EMPTY_SCOPE,
     event_names,
     outcome_names,
     server_scope,
@@ -57,7 +57,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     program = turn.program.steps[ended.step]
     error = ended.error if isinstance(ended, StepFailed) else None
     unhandled = error if program.step.on_error != "ignore" else None
-    scope = NOTHING
+    scope = EMPTY_SCOPE
     run = turn.ended[ended.step_run_id]
     decided = run.next
     try:

@@ -418,9 +418,8 @@ def _begin_waiting(turn: Turn, run: Run, result: Any) -> None:
 
 def fail_run(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
     """The body failed: hear `step.exit`, then end the run; whatever works on it must stop."""
-    following = run.following
     chain = None
-    if following is None or following.stage != "exit":
+    if run.following is None or run.following.stage != "exit":
         looped = turn.program.steps[run.step].step.loop is not None
         outcome = Outcome(status="error", error=error, result=result)
         chain = hear(turn, run, exiting(ok=False, looped=looped), outcome=outcome)

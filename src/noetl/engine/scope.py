@@ -110,7 +110,7 @@ def at_hand(program: Program, value: Any, seal: str) -> Any:
     return whole if isinstance(whole, LostView) else {**value, "results": whole}
 
 
-NOTHING = Scope({})
+EMPTY_SCOPE = Scope({})
 """For what holds no template: nothing is looked up, so nothing has to be at hand."""
 
 

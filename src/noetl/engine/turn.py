@@ -84,7 +84,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     effects: tuple[Effect, ...]
 
 
-NOTHING = Decision((), ())
+NO_CONSEQUENCES = Decision((), ())
 
 
 class Turn(Recorder, eq=False, kw_only=True):

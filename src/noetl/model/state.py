@@ -107,8 +107,8 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """With `max_pending`, open frames → how many of their elements neither ended nor wait."""
     returned: list[tuple[int, int]] = []
     """Iterations that were handed out and returned without having begun: (start, stop)."""
-    alone: dict[CommandId, int] = {}
-    """Open commands that continue one suspended iteration."""
+    resuming: dict[CommandId, int] = msgspec.field(default_factory=dict, name="alone")
+    """Open commands that continue one suspended iteration → that iteration."""
     woken: list[int] = []
     """Suspended iterations that may continue as soon as work is handed out again."""
     results: dict[int, Any] = {}

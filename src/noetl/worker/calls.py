@@ -12,7 +12,7 @@ import msgspec
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.calls import overridden, repeats_of, timeout_of, total_seconds, unmet
 from noetl.engine.pipeline.frame import Frame
-from noetl.engine.pipeline.machine import NOTHING, CallEnded, Printed
+from noetl.engine.pipeline.machine import NO_OUTPUT, CallEnded, Printed
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
 from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
@@ -320,7 +320,7 @@ class Call(msgspec.Struct):
     def printed(self) -> Printed:
         """All of its output, or the end of it; the part that was not shown yet is reported."""
         if self._printing is None:
-            return NOTHING
+            return NO_OUTPUT
         rest = self._logged(self._printing.rest())
         if rest is not None:
             self.reporter.say(rest)

@@ -127,7 +127,7 @@ class Frame:
         self.chain: Chain | None = None
         """Event rules that are being followed; its own counters are in there."""
         if progress is not None:
-            self._go_on(progress)
+            self._resume_at(progress)
         self.names: dict[str, object] = {
             "args": command.args if args is None else args,
             "iter": self.iter,
@@ -139,7 +139,7 @@ class Frame:
         self.names.update(self.local)
         self._scope = self._make_scope() if command.steps else None
 
-    def _go_on(self, start: Progress) -> None:
+    def _resume_at(self, start: Progress) -> None:
         """Take the position that was recorded."""
         self.cause = start.cause or self.cause
         self.iter |= start.iter

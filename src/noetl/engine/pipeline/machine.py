@@ -135,7 +135,7 @@ class Printed(NamedTuple):
     told: int = 0
 
 
-NOTHING = Printed()
+NO_OUTPUT = Printed()
 
 
 class Entered(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class CallEnded(msgspec.Struct, frozen=True):
     """A call came to an outcome."""
 
     outcome: Outcome
-    printed: Printed = NOTHING
+    printed: Printed = NO_OUTPUT
     hide: Callable[[str], str] | None = None
     """Masks the secrets that the call used."""
 
@@ -296,7 +296,7 @@ class Settled(msgspec.Struct, frozen=True):
     tries: Tries
     page: int
     action_id: str
-    printed: Printed = NOTHING
+    printed: Printed = NO_OUTPUT
 
 
 class Pipeline:
@@ -513,7 +513,7 @@ class Pipeline:
                 if isinstance(asked, ChildRequest):
                     return Suspension(progress=frame.progress(), child=asked)
                 frame.pending = asked
-            printed = NOTHING
+            printed = NO_OUTPUT
             if frame.pending is not None:
                 stored, frame.pending = frame.pending, None
                 value = yield from self._real(stored.result)
