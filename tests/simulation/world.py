@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from noetl.control.admission import LOOK_SECONDS, admit
+from noetl.control.leases import Losses
 from noetl.control.local import LocalControl
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.peers import Membership, Peers
@@ -211,6 +212,13 @@ class Line:
         return self._air.hear(self._name)
 
 
+class Accidents(Losses):
+    """Here workers die by chance: what they ran is not to blame, however often it happens."""
+
+    def note(self, worker: str, runs: set[str], now: float) -> bool:
+        return False
+
+
 class Server:
     """A server process without HTTP: control plane, timers, lapsed leases, and its peers."""
 
@@ -244,8 +252,8 @@ class Server:
             )
             owned = (membership.owns,)
             jobs, patience = [self.peers.run()], LOOK_SECONDS
-        # Here workers die by chance: what they ran is not to blame, however often it happens.
-        lapses = self.orchestrator.leases.requeue_lapsed(*owned, suspects=False)
+        self.orchestrator.leases.losses = Accidents()
+        lapses = self.orchestrator.leases.requeue_lapsed(*owned)
         timers = fire_timers(self.orchestrator, self.store.queue, clock, *owned)
         jobs += [self.orchestrator.commits.run(), timers, lapses]
         if world.admits:

@@ -55,7 +55,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -248,7 +248,7 @@ class Dispatch:
         self._claims: Counter[str] = Counter()
         self._asked_at: dict[str, float] = {}
         """When a worker last asked here for a pool."""
-        self._waiting: dict[str, deque[Waiter]] = {}
+        self._waiting: defaultdict[str, deque[Waiter]] = defaultdict(deque)
         """Waiters by their offer: a pool, or a pool with labels."""
         self._offers: set[str] = set()
         """Offers with labels."""
@@ -273,7 +273,7 @@ class Dispatch:
             waiter.wake()
             return
         self.know(waiter.pool)
-        self._waiting.setdefault(waiter.pool, deque()).append(waiter)
+        self._waiting[waiter.pool].append(waiter)
 
     def makes_room(self, waiter: Waiter, family: ExecutionId) -> str | None:
         """The queue from which this slot takes a newcomer instead of what follows; None: it
@@ -294,7 +294,8 @@ class Dispatch:
         """
         pool = waiter.pool
         self._asked_at[pool] = now
-        for queue in self.queues_of(pool):
+        # `queues_of`, without a call: most offers have no labels, and this is asked in every step.
+        for queue in self.queues_of(pool) if place_of(pool)[1] else (pool,):
             if queue in self._drained and self._drained[queue][0] == waiter.worker_id:
                 return
             if self.backlog.get(queue, 0) and now - self.claimed_at.get(queue, 0) > (
@@ -304,8 +305,6 @@ class Dispatch:
                 if yielding <= YIELDING_SLOTS:
                     self._yielding[queue] = yielding
                     return
-        if pool not in self._waiting:
-            self._waiting[pool] = deque()
         self._waiting[pool].appendleft(waiter)
 
     def know(self, offer: str) -> bool:
@@ -617,6 +616,7 @@ class Leases:
         self._inbox = inbox
         self.go_along = work.goes_along
         """Slots that report may claim in the transaction of their reports."""
+        self.losses = Losses()
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open, or what is opened within `wait` seconds."""
@@ -759,35 +759,28 @@ class Leases:
         raise lease_lost(report)
 
     async def requeue_lapsed(
-        self,
-        owns: Owns = everything,
-        rests: int = 1,
-        *,
-        after: float = 0.0,
-        suspects: bool = True,
+        self, owns: Owns = everything, rests: int = 1, *, after: float = 0.0
     ) -> None:
         """Give the work of lapsed leases to other workers, until cancelled.
 
         It begins `after` seconds, so that a worker that could not renew while no server ran has
-        time to come back. With `suspects`, a command that was all its worker ran may be what killed
-        it; without, workers are known to die by themselves. See `QUIET_LOOKS` for `rests`.
+        time to come back. See `QUIET_LOOKS` for `rests`.
         """
         await self._clock.sleep(after)
-        quiet = 0
-        losses, resting = Losses() if suspects else None, Resting()
+        quiet, resting = 0, Resting()
         while True:
             await self._clock.sleep(POLL_SECONDS)
             quiet = max(0, quiet - 1)
             if quiet and not self._dispatch.held:
                 continue
             try:
-                await self._requeue_lapsed(owns, losses, resting)
+                await self._requeue_lapsed(owns, resting)
                 if rests > 1 and not await self._work.lapsed(now=math.inf, limit=1):
                     quiet = rests
             except StoreError as error:
                 logger.warning("leases could not be checked: %s", error)
 
-    async def _requeue_lapsed(self, owns: Owns, losses: Losses | None, resting: Resting) -> None:
+    async def _requeue_lapsed(self, owns: Owns, resting: Resting) -> None:
         # Commands that rest stay lapsed, and must not hide the others.
         now = self._clock.now()
         found = await self._work.lapsed(now=now, limit=BATCH + len(resting))
@@ -795,20 +788,19 @@ class Leases:
         lapsed = resting.awake(due, now)
         if not lapsed:
             return
-        alone = await self._alone(losses, {worker for _, worker, _ in lapsed.values()}, now)
+        alone = await self._alone({worker for _, worker, _ in lapsed.values()}, now)
         for key, (command, worker, expired_at) in lapsed.items():
             if owns(command.execution_id) or expired_at <= now - GRACE_SECONDS:
                 done = await self._requeue(command, worker, alone=worker in alone)
                 resting.note(key, self._clock.now(), done=done)
 
-    async def _alone(self, losses: Losses | None, workers: set[str], now: float) -> set[str]:
+    async def _alone(self, workers: set[str], now: float) -> set[str]:
         """The workers among these that held a single step run when they were lost."""
-        if losses is None:
-            return set()
-        leased: dict[str, set[str]] = {}
+        leased: dict[str, set[str]] = {worker: set() for worker in workers}
         for one in await self._work.lapsed(now=math.inf, limit=EVERY):
-            leased.setdefault(one.worker_id, set()).add(one.command.step_run_id)
-        return {worker for worker in workers if losses.note(worker, leased.get(worker, set()), now)}
+            if one.worker_id in leased:
+                leased[one.worker_id].add(one.command.step_run_id)
+        return {worker for worker, runs in leased.items() if self.losses.note(worker, runs, now)}
 
     async def _requeue(
         self, command: Command, worker: str, *, given_back: bool = False, alone: bool = False
