@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.evolve import put
+from noetl.engine.listening import is_to_wait, waiting_facts
 from noetl.engine.pipeline.actions import ResultProgram, checked_goals, rendered, suppressed, winner
 from noetl.engine.pipeline.rules import (
     CaseProgram,
@@ -43,7 +44,6 @@ from noetl.engine.scope import (
     step_view,
 )
 from noetl.engine.turn import CancelChild, Close, Issue, Turn
-from noetl.engine.waits import is_to_wait, waiting_facts
 from noetl.errors import EvaluationFailed
 from noetl.model.chains import Chain, Routing, Stage
 from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, apart

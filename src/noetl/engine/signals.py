@@ -13,12 +13,12 @@ import re
 import msgspec
 
 from noetl.engine.evolve import KEPT_MAX
+from noetl.engine.listening import OWN_PREFIXES
 from noetl.engine.pipeline.rules import outside
 from noetl.engine.program import Program
 from noetl.engine.runs import end_by_rule, hear
 from noetl.engine.scope import ALIASES, event_value, server_scope
 from noetl.engine.turn import Turn
-from noetl.engine.waits import OWN_PREFIXES
 from noetl.errors import EvaluationFailed, NotAllowed, SignalRefused
 from noetl.model import fields as forms
 from noetl.model.events import ApprovalReceived, MessageReceived, SignalConsidered, SignalReceived
