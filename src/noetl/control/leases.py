@@ -626,39 +626,46 @@ class Leases:
             for queue in await self._work.free_pools():
                 self._dispatch.backlog.setdefault(queue, UNKNOWN)
         while True:
-            may_take = True
-            for queue in self._dispatch.queues_of(pool):
-                found, may_take = await self._claim_alone(worker_id, queue)
-                if found:
-                    return found
-                if not may_take:
-                    break
+            found, may_take = await self._claim_open(worker_id, pool, want)
+            if not found and may_take:
+                found = await self._handed_over(worker_id, pool, want, deadline)
+            is_away = may_take and worker_id in self._dispatch.away
+            if found or is_away or self._clock.now() >= deadline:
+                return found
             if not may_take:
-                if self._clock.now() >= deadline:
-                    return []
                 await self._clock.sleep(LOOK_SECONDS)
-                continue
-            # Nobody wakes a worker that does not wait yet: claim what was opened meanwhile.
-            for queue in self._dispatch.queues_of(pool):
-                while self._dispatch.backlog.get(queue, UNKNOWN) > 0:
-                    found = await self._claim(worker_id, queue, want)
-                    if found:
-                        return found
-            coming = asyncio.get_running_loop().create_future()
-            waiter = Waiter(worker_id, pool, want, coming)
-            self._dispatch.wait(waiter)
-            remaining = deadline - self._clock.now()
-            try:
-                await asyncio.wait([coming], timeout=remaining)
-                if waiter.promised:
-                    await asyncio.wait([coming])
-            except asyncio.CancelledError:
-                self.give_back((*waiter.promised, *waiter.given), worker_id)
-                raise
-            finally:
-                self._dispatch.stop_waiting(waiter)
-            if waiter.given or worker_id in self._dispatch.away or self._clock.now() >= deadline:
-                return waiter.given
+
+    async def _claim_open(self, worker_id: str, pool: str, want: int) -> tuple[list[Lease], bool]:
+        """What is open for this worker, and whether it may be given anything now."""
+        for queue in self._dispatch.queues_of(pool):
+            found, may_take = await self._claim_alone(worker_id, queue)
+            if found or not may_take:
+                return found, may_take
+        # Nobody wakes a worker that does not wait yet: claim also what is opened meanwhile.
+        for queue in self._dispatch.queues_of(pool):
+            while self._dispatch.backlog.get(queue, UNKNOWN) > 0:
+                found = await self._claim(worker_id, queue, want)
+                if found:
+                    return found, True
+        return [], True
+
+    async def _handed_over(
+        self, worker_id: str, pool: str, want: int, deadline: float
+    ) -> list[Lease]:
+        """What is leased to a worker that waits. Nothing, too, if there is something to claim."""
+        coming = asyncio.get_running_loop().create_future()
+        waiter = Waiter(worker_id, pool, want, coming)
+        self._dispatch.wait(waiter)
+        try:
+            await asyncio.wait([coming], timeout=deadline - self._clock.now())
+            if waiter.promised:
+                await asyncio.wait([coming])
+        except asyncio.CancelledError:
+            self.give_back((*waiter.promised, *waiter.given), worker_id)
+            raise
+        finally:
+            self._dispatch.stop_waiting(waiter)
+        return waiter.given
 
     async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
         """A command that may kill its worker, if one waits and this worker holds nothing; and
