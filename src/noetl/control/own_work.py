@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from noetl.control.timers import EVERY
 from noetl.model.commands import Lease
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.limits import Limits
@@ -25,7 +26,6 @@ from noetl.store.queue import Free, Lapsed, Queue
 from noetl.store.records import Records
 
 PAGE = 100
-EVERY = 1_000_000
 
 
 class OwnWork:

@@ -31,6 +31,7 @@ REST_MAX_SECONDS = 60.0
 """What failed is tried again after one second, then after two, up to this many."""
 BATCH = 200
 EVERY = 1_000_000
+"""As a limit: no limit."""
 
 T = TypeVar("T")
 Due = tuple[ExecutionId, str]

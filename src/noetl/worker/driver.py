@@ -158,15 +158,12 @@ class Driver:
                 happened, stopped = CANCELLED, error
             at = self.now()
 
-    async def _entered(self, do: Call) -> CallEnded | ChildAsked:
-        try:
-            return CallEnded(await run_task(self, do.program, do.frame, do.action_id))
-        except Interrupted as entry:
-            return ChildAsked(entry.child, entry.inner)
-
     async def _performed(self, do: Asked) -> Happened:
-        if type(do) is Call:
-            return await self._entered(do)
+        if type(do) is Call:  # of a workbook entry
+            try:
+                return CallEnded(await run_task(self, do.program, do.frame, do.action_id))
+            except Interrupted as entry:
+                return ChildAsked(entry.child, entry.inner)
         if type(do) is Wait:
             await self.sleep(do.seconds)
             return WOKEN
