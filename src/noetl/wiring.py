@@ -234,7 +234,7 @@ async def _go_on_here(
 async def reading(settings: Settings) -> AsyncIterator[Services]:
     """A system on a database that others may write meanwhile: it reads, and changes nothing."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(looking(settings))
+        store = await stack.enter_async_context(open_for_reading(settings))
         yield _services(settings, stack, store, await _clock(store))
 
 
@@ -701,15 +701,15 @@ def is_in_use(settings: Settings) -> bool:
     return False
 
 
-async def open_store(url: str, *, shared: bool = False) -> Store:
-    """The store that a URL names; `shared` only reads it, beside a process that writes."""
+async def open_store(url: str, *, read_only: bool = False) -> Store:
+    """The store that a URL names; `read_only`, it may be open beside a process that writes."""
     if is_server(url):
         from noetl.store.postgres import PostgresStore
 
-        return await PostgresStore.open(url, shared=shared)
+        return await PostgresStore.open(url, read_only=read_only)
     from noetl.store.sqlite import SqliteStore
 
-    return await SqliteStore.open(url, shared=shared)
+    return await SqliteStore.open(url, read_only=read_only)
 
 
 @asynccontextmanager
@@ -733,9 +733,9 @@ async def open_for_writing(settings: Settings, patience: float) -> AsyncIterator
 
 
 @asynccontextmanager
-async def looking(settings: Settings) -> AsyncIterator[Store]:
+async def open_for_reading(settings: Settings) -> AsyncIterator[Store]:
     """The store, for reading beside a process that writes."""
-    store = await open_store(settings.database_url, shared=True)
+    store = await open_store(settings.database_url, read_only=True)
     try:
         yield store
     finally:

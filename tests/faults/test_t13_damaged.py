@@ -184,7 +184,7 @@ def kept(cluster: Cluster) -> Iterator[None]:
 def findings(cluster: Cluster) -> list[str]:
     async def look() -> list[str]:
         url = cluster.database_url or f"sqlite:///{cluster.folder}/.noetl/noetl.db"
-        store = await wiring.open_store(url, shared=True)
+        store = await wiring.open_store(url, read_only=True)
         try:
             return await problems(store)
         finally:

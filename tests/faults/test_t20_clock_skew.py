@@ -125,7 +125,7 @@ def test_a_worker_whose_clock_is_off_keeps_its_leases_and_does_its_work_once(tmp
         settings = Settings.from_environment(
             {"NOETL_DATABASE_URL": f"sqlite:///{tmp_path}/noetl.db"}
         )
-        async with wiring.looking(settings) as store:
+        async with wiring.open_for_reading(settings) as store:
             lost = await store.log.events(execution_id, types=["command.lost"])
             calls = await store.log.events(execution_id, types=["loop.iteration.done"])
             [summary] = await store.records.summaries()

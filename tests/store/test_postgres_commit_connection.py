@@ -131,7 +131,7 @@ async def test_texts_arrive_as_they_are(database_url: str, option: str):
 
 async def test_a_commit_that_comes_too_late_changes_nothing(database_url: str):
     store = await PostgresStore.open(database_url)
-    other = await PostgresStore.open(database_url, shared=True)
+    other = await PostgresStore.open(database_url)
     await store.log.commit([start(commands=[born_leased("a", "w1", NOON + 60)])])
     await other.log.load(ONE)
     await store.log.commit([more(1)])

@@ -62,7 +62,7 @@ async def test_an_older_schema_is_upgraded_in_place(new_database_url: str):
     with pytest.raises(StoreError, match="a newer NoETL wrote it"):
         await PostgresStore.open(new_database_url)
     with pytest.raises(StoreError, match="a newer NoETL wrote it"):
-        await PostgresStore.open(new_database_url, shared=True)
+        await PostgresStore.open(new_database_url, read_only=True)
 
 
 async def test_an_upgrade_that_fails_changes_nothing(new_database_url: str):
@@ -79,7 +79,7 @@ async def test_an_upgrade_that_fails_changes_nothing(new_database_url: str):
 
 async def test_who_only_looks_creates_nothing(new_database_url: str):
     with pytest.raises(StoreError, match="noetl db migrate"):
-        await PostgresStore.open(new_database_url, shared=True)
+        await PostgresStore.open(new_database_url, read_only=True)
 
     async with await connect(new_database_url) as db:
         assert newest_of(await applied(db)) == 0

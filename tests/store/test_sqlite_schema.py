@@ -136,8 +136,8 @@ async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path):
     await store.close()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-async def test_a_newer_schema_is_refused_untouched(tmp_path: Path, shared: bool):
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_newer_schema_is_refused_untouched(tmp_path: Path, read_only: bool):
     path = tmp_path / "noetl.db"
     await filled(path)
     db = connect(path, "writer")
@@ -145,7 +145,7 @@ async def test_a_newer_schema_is_refused_untouched(tmp_path: Path, shared: bool)
     db.close()
 
     with pytest.raises(StoreError, match=rf"schema {NEXT}.*Upgrade NoETL"):
-        await SqliteStore.open(str(path), shared=shared)
+        await SqliteStore.open(str(path), read_only=read_only)
 
 
 async def test_a_schema_that_was_never_released_is_refused_untouched(tmp_path: Path):
@@ -155,9 +155,9 @@ async def test_a_schema_that_was_never_released_is_refused_untouched(tmp_path: P
         db.execute("UPDATE noetl_schema SET name = 'draft' WHERE version = 1")
     db.close()
 
-    for shared in (False, True):
+    for read_only in (False, True):
         with pytest.raises(StoreError, match="never released"):
-            await SqliteStore.open(str(path), shared=shared)
+            await SqliteStore.open(str(path), read_only=read_only)
 
 
 async def test_a_reader_does_not_upgrade(tmp_path: Path):
@@ -167,19 +167,19 @@ async def test_a_reader_does_not_upgrade(tmp_path: Path):
     db.close()
 
     with pytest.raises(StoreError, match="noetl db migrate"):
-        await SqliteStore.open(str(path), shared=True)
+        await SqliteStore.open(str(path), read_only=True)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("read_only", [False, True])
 async def test_a_file_of_another_program_is_refused_and_nothing_is_written(
-    tmp_path: Path, shared: bool
+    tmp_path: Path, read_only: bool
 ):
     path = tmp_path / "books.db"
     sqlite3.connect(path).execute("CREATE TABLE book (x)").connection.close()
     before = path.read_bytes()
 
     with pytest.raises(StoreError, match=r"another program: it has tables \(book\)"):
-        await SqliteStore.open(str(path), shared=shared)
+        await SqliteStore.open(str(path), read_only=read_only)
 
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

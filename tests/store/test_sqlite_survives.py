@@ -144,7 +144,7 @@ async def test_readers_see_what_is_committed_beside_the_writer_and_after_it(tmp_
     path = str(tmp_path / "noetl.db")
     store = await SqliteStore.open(path)
     await store.log.commit([start(ONE)])
-    reader = await SqliteStore.open(path, shared=True)
+    reader = await SqliteStore.open(path, read_only=True)
     assert await reader.log.events(ONE) == events(1, 1)
 
     await store.log.commit([more(1)])
@@ -152,7 +152,7 @@ async def test_readers_see_what_is_committed_beside_the_writer_and_after_it(tmp_
     await store.close()
     await reader.close()
 
-    alone = await SqliteStore.open(path, shared=True)
+    alone = await SqliteStore.open(path, read_only=True)
     assert await alone.log.events(ONE) == events(1, 2)
     await alone.close()
 
@@ -160,7 +160,7 @@ async def test_readers_see_what_is_committed_beside_the_writer_and_after_it(tmp_
 async def test_readers_do_not_write(tmp_path: Path):
     path = str(tmp_path / "noetl.db")
     await (await SqliteStore.open(path)).close()
-    reader = await SqliteStore.open(path, shared=True)
+    reader = await SqliteStore.open(path, read_only=True)
 
     with pytest.raises(StoreError, match="reading only"):
         await reader.log.commit([start(ONE)])
@@ -172,7 +172,7 @@ async def test_readers_do_not_write(tmp_path: Path):
 
 async def test_reading_what_does_not_exist_says_so_and_creates_nothing(tmp_path: Path):
     with pytest.raises(StoreError, match=r"does not exist\. Run a playbook first"):
-        await SqliteStore.open(str(tmp_path / "noetl.db"), shared=True)
+        await SqliteStore.open(str(tmp_path / "noetl.db"), read_only=True)
 
     assert list(tmp_path.iterdir()) == []
 

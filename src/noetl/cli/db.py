@@ -60,7 +60,7 @@ async def check_command(settings: Settings) -> int:
     from noetl import wiring
     from noetl.control.integrity import problems
 
-    async with wiring.looking(settings) as store:
+    async with wiring.open_for_reading(settings) as store:
         found = await problems(store)
     for problem in found:
         print_line(printable(problem))

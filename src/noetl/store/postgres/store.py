@@ -31,8 +31,10 @@ class PostgresStore(Store):
         self.retention = PostgresRetention(database)
 
     @classmethod
-    async def open(cls, url: str, *, shared: bool = False) -> PostgresStore:
-        """Open a database; unless `shared`, create or upgrade our schema if need be."""
+    async def open(cls, url: str, *, read_only: bool = False) -> PostgresStore:
+        """Open a database, and create or upgrade our schema if need be. `read_only`: one that is
+        missing or older is refused.
+        """
         conninfo = conninfo_of(url)
         place = place_of(conninfo)
         async with await connect(conninfo) as db:
@@ -40,7 +42,7 @@ class PostgresStore(Store):
                 # A migration may take long; checking the version may not.
                 with limited(db, STATEMENT_SECONDS):
                     known = await applied(db)
-                if shared:
+                if read_only:
                     require_none_missing(known, MIGRATIONS, place)
                 else:
                     await migrate(db, place)
@@ -49,7 +51,7 @@ class PostgresStore(Store):
         database = PostgresDatabase(conninfo)
         await database.open()
         store = cls(database, PostgresChannel(conninfo))
-        if not shared:
+        if not read_only:
             await PostgresRetention(database).add_partitions(await store.time())
         return store
 

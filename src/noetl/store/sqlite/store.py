@@ -71,19 +71,20 @@ class SqliteStore(Store):
         self.retention = SqliteRetention(database, files)
 
     @classmethod
-    async def open(cls, url: str, *, shared: bool = False, threads: bool = True) -> SqliteStore:
+    async def open(cls, url: str, *, read_only: bool = False, threads: bool = True) -> SqliteStore:
         """Open a database: `sqlite:///file`, a path or `:memory:`; create or upgrade it if
         necessary.
 
-        `shared` only reads, beside the process that writes. Without `threads` every call is done on
-        the caller's thread before it returns: for simulations, where the order must not vary.
+        `read_only`: beside the process that writes; a database that is missing or older is refused.
+        Without `threads` every call is done on the caller's thread before it returns: for
+        simulations, where the order must not vary.
         """
         path = database_path(url)
         place = str(path or MEMORY)
         try:
             if path is None:
                 return cls._open_memory(threads)
-            return cls._open_shared(path) if shared else cls._open_file(path, threads)
+            return cls._open_reading(path) if read_only else cls._open_file(path, threads)
         except FORESEEN as error:
             raise fault(error, place) from error
 
@@ -127,7 +128,7 @@ class SqliteStore(Store):
         return cls(database, BodyFiles(path), lock)
 
     @classmethod
-    def _open_shared(cls, path: Path) -> SqliteStore:
+    def _open_reading(cls, path: Path) -> SqliteStore:
         if not path.exists():
             raise no_database(path)
         db = connect(path, "reader")
