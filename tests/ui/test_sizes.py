@@ -20,7 +20,7 @@ from noetl.settings import Settings
 from tests.effort import IS_LONG
 from tests.examples.system import temporary_folder
 from tests.server.processes import Server, serving
-from tests.ui.conftest import Tab
+from tests.ui.conftest import PHONE, SIZE, Tab
 from tests.ui.seed import HEAD, register, start
 
 STEPS = 2000 if IS_LONG else 600
@@ -200,7 +200,9 @@ def test_a_long_loop_is_one_node_and_its_failures_are_found_at_once(tab: Tab, hu
         assert took <= 0.2
 
 
-def test_a_long_log_is_never_held_whole(tab: Tab, huge: Huge):
+@pytest.mark.parametrize("size", [SIZE, PHONE], ids=["desk", "phone"])
+def test_a_long_log_is_never_held_whole(tab: Tab, huge: Huge, size: dict[str, int]):
+    tab.page.set_viewport_size(size)
     read: list[int] = []
     tab.page.on(
         "response",
