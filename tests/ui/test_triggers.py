@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from playwright.sync_api import expect
+
 from tests.ui.conftest import PHONE, Stage, Tab, until
 from tests.ui.seed import CONSUMER, HOOK, NIGHTLY, NOTIFICATION
 
@@ -99,6 +101,27 @@ def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
     tab.says("the shop moves")
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Pause").wait_for()
+
+
+def test_the_calendar_has_every_time_of_a_week_in_the_zone_of_the_schedule(tab: Tab, stage: Stage):
+    often = NIGHTLY.replace("shop/nightly", "shop/often").replace(
+        'cron: "30 4 * * *"', "every: 15m"
+    )
+    local = NIGHTLY.replace("shop/nightly", "shop/local").replace(
+        '"30 4 * * *"', '"30 4 * * *", timezone: Asia/Tokyo'
+    )
+    for content in (often, local):
+        stage.server.post("/api/catalog/register", {"content": content})
+    page = tab.go("/schedules/shop/often")
+    days = page.locator(".calendar li")
+    expect(days.nth(9)).to_contain_text("96 times")
+    expect(days.nth(13)).to_contain_text("96 times")
+    assert "started" not in days.nth(9).inner_text()
+    page = tab.go("/schedules/shop/local")
+    tab.says("in Asia/Tokyo")
+    expect(page.locator(".calendar li").nth(9)).to_contain_text("04:30")
+    for path in ("shop/often", "shop/local"):
+        assert stage.server.ask("DELETE", f"/api/schedules/{path}").status == 200
 
 
 def test_a_schedule_is_run_now_and_backfilled_after_a_preview(tab: Tab, stage: Stage):

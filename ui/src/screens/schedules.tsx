@@ -15,6 +15,9 @@ import { ask, asked, go, href, path, words } from "../url";
 
 const EVERY = 10_000;
 const DAYS = 14;
+/** The most that the API returns: two weeks of a schedule that is due every quarter of an hour. */
+const TIMES_MAX = 1000;
+const ROWS = 200;
 
 function rhythm(one: ScheduleItem | ScheduleDocument): string {
   return one.cron.length ? `${one.cron.join(" and ")} ${one.timezone}` : one.every !== null ? `every ${chosenSpan(one.every)}` : "by hand";
@@ -79,7 +82,7 @@ export function Schedule() {
 }
 
 function OneSchedule({ name }: { name: string }) {
-  const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: 100, times: 200 } }), EVERY, NEWS);
+  const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: TIMES_MAX, times: TIMES_MAX } }), EVERY, NEWS);
   const act = (run: Promise<unknown>, said: string) => run.then(() => { tell(said); found.reload(); }, tellProblem);
   const one = found.value;
   return (
@@ -108,6 +111,7 @@ function OneSchedule({ name }: { name: string }) {
       {found.error && <Trouble problem={found.error} />}
       {one && (
         <>
+          {one.description && <p class="quiet">{one.description}</p>}
           <dl class="facts">
             <dt>starts</dt>
             <dd><a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> {one.playbook_version !== null && `v${one.playbook_version}`}</dd>
@@ -120,14 +124,14 @@ function OneSchedule({ name }: { name: string }) {
             {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
           </dl>
           {Object.keys(one.workload).length > 0 && <Json value={one.workload} label="workload" />}
-          <h2>Two weeks</h2>
+          <h2>Two weeks <span class="quiet">in {one.timezone}</span></h2>
           <Calendar one={one} />
           <h2>What became of the last times</h2>
           {!one.times.length && <p class="quiet">It has not come to a time yet.</p>}
           {one.times.length > 0 && (
             <Table
               label="Times"
-              rows={one.times}
+              rows={one.times.slice(0, ROWS)}
               columns={[
                 { title: "time", cell: (time) => <When at={time.time} /> },
                 { title: "outcome", cell: (time) => <Outcome outcome={time.outcome} /> },
@@ -143,31 +147,39 @@ function OneSchedule({ name }: { name: string }) {
   );
 }
 
-/** Seven days back, seven ahead: what became of each time, and those to come. */
+/** The day of a moment where the schedule is at home, such as 2026-01-31; of a zone that the browser does not know, the day in UTC. */
+function dayOf(moment: Date, timezone: string): string {
+  try {
+    return new Intl.DateTimeFormat("sv", { timeZone: timezone }).format(moment);
+  } catch {
+    return exact(moment, true).slice(0, 10);
+  }
+}
+
+/** Seven days back, seven ahead, in the zone of the schedule: what became of each time, and those to come. Days beyond what was read say so. */
 function Calendar({ one }: { one: ScheduleDocument }) {
-  const today = new Date();
-  today.setHours(0, 0, 0, 0);
-  const days = Array.from({ length: DAYS }, (_, number) => {
-    const day = new Date(today);
-    day.setDate(today.getDate() + number - DAYS / 2);
-    return day;
-  });
-  const keyOf = (moment: Date) => exact(moment, false).slice(0, 10);
-  const past = Map.groupBy(one.times.filter((time) => time.time), (time) => keyOf(new Date(time.time!)));
-  const coming = Map.groupBy(one.next_times, (time) => keyOf(new Date(time)));
+  const today = dayOf(new Date(), one.timezone);
+  const days = Array.from({ length: DAYS }, (_, number) => new Date(Date.parse(today) + (number - DAYS / 2) * 86_400_000));
+  const times = one.times.filter((time) => time.time).map((time) => ({ ...time, day: dayOf(new Date(time.time!), one.timezone) }));
+  const past = Map.groupBy(times, (time) => time.day);
+  const coming = Map.groupBy(one.next_times, (time) => time.slice(0, 10));
+  const oldest = one.times.length >= TIMES_MAX ? times.at(-1)!.day : "";
+  const newest = one.next_times.length >= TIMES_MAX ? one.next_times.at(-1)!.slice(0, 10) : "9999";
   return (
     <ol class="calendar">
       {days.map((day) => {
-        const key = keyOf(day);
+        const key = day.toISOString().slice(0, 10);
         const been = past.get(key) ?? [];
         const next = coming.get(key) ?? [];
         const bad = been.filter((time) => time.outcome !== "started").length;
+        const good = been.length - bad;
         return (
-          <li class={day.getTime() === today.getTime() ? "today" : ""}>
-            <span class="quiet">{day.toLocaleDateString("en", { weekday: "short" })} {day.getDate()}</span>
-            {been.length > 0 && <span class="done">{count(been.length - bad)} started</span>}
-            {bad > 0 && <span class="failed">{count(bad)} not</span>}
-            {next.length > 0 && <span>{next.length >= 4 ? `${count(next.length)} times` : next.map((time) => exact(new Date(time), false).slice(11, 16)).join(", ")}</span>}
+          <li class={key === today ? "today" : ""}>
+            <span class="quiet">{day.toLocaleDateString("en", { weekday: "short", timeZone: "UTC" })} {day.getUTCDate()}</span>
+            {good > 0 && <span class="done">{count(good)}{key === oldest && "+"} started</span>}
+            {bad > 0 && <span class="failed">{count(bad)}{key === oldest && "+"} not started</span>}
+            {next.length > 0 && <span>{next.length >= 4 ? `${count(next.length)}${key === newest ? "+" : ""} times` : next.map((time) => time.slice(11, 16)).join(", ")}</span>}
+            {(key < oldest || key > newest) && <span class="quiet" title="Too many times to count here">many</span>}
           </li>
         );
       })}
