@@ -128,6 +128,11 @@ def test_a_phone_shows_why_one_failed_below_each_row(tab: Tab, stage: Stage):
     assert status["y"] + status["height"] <= why["y"]
     assert why["y"] + why["height"] <= whole["y"] + whole["height"]
     assert why["x"] + why["width"] <= PHONE["width"]
+    name = row.get_by_role("button", name="shop/orders")
+    assert not name.evaluate(
+        "(one) => one.parentElement.scrollWidth > one.parentElement.clientWidth"
+    )
+    assert name.bounding_box()["y"] < row.locator(".id").bounding_box()["y"]
     tops = page.locator(".rows-shown .execution-row").evaluate_all(
         "(rows) => rows.map((row) => row.getBoundingClientRect().top)"
     )

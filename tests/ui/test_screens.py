@@ -191,6 +191,34 @@ def test_the_first_page_shows_whole_errors(tab: Tab, stage: Stage):
     assert not error.evaluate(cut)
 
 
+RINGS = """(one) => {
+  one.focus({focusVisible: true});
+  const box = one.getBoundingClientRect(), style = getComputedStyle(one);
+  const out = parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+  const room = one.closest("nav, .tabs").getBoundingClientRect();
+  return [style.outlineStyle, box.top - out >= room.top, box.bottom + out <= room.bottom];
+}"""
+
+
+def test_the_ring_of_what_has_the_focus_is_seen_whole(tab: Tab, stage: Stage):
+    """Bars that scroll cut off what lies outside of them."""
+    page = tab.go("/admin")
+    page.get_by_role("tab", name="health").wait_for()
+    for place in ("nav a", ".tabs button"):
+        assert page.locator(place).nth(1).evaluate(RINGS) == ["solid", True, True], place
+
+
+def test_a_missed_time_says_why_on_the_first_page(tab: Tab, stage: Stage):
+    lost = NIGHTLY.replace("shop/nightly", "shop/lost").replace("shop/orders", "shop/gone_away")
+    stage.server.post("/api/catalog/register", {"content": lost})
+    assert stage.server.ask("POST", "/api/schedules/run", {"path": "shop/lost"}).status == 409
+    page = tab.go("/")
+    reason = page.get_by_text("it could not be started").first
+    reason.wait_for()
+    assert not reason.evaluate("(one) => one.scrollWidth > one.clientWidth")
+    assert stage.server.ask("DELETE", "/api/schedules/shop/lost").status == 200
+
+
 def test_a_command_is_copied_also_where_pages_have_no_clipboard(browser, stage: Stage):
     """Over plain HTTP from another machine."""
     tab = Tab(browser, stage.server.url)

@@ -153,7 +153,7 @@ function Caller() {
   if (who.kind !== "user") {
     return (
       <span class="quiet who" title={NOT_SIGNED_IN[who.kind] ?? who.name}>
-        {who.name || "open"}
+        {who.name || "no sign-in"}
       </span>
     );
   }

@@ -87,12 +87,12 @@ export function Home() {
           </Part>
           <Part title="Missed times" total={seen.missed.length} none="No schedule missed a time.">
             {seen.missed.map((one) => (
-              <li>
+              <li class="why">
                 <Mark status="failed" />
                 <a href={href(path("schedules", one.schedule))}>{one.schedule}</a>
-                <span class="quiet cut">{one.reason}</span>
                 <span class="space" />
                 <When at={one.time} />
+                <p class="quiet" title={one.reason}>{one.reason}</p>
               </li>
             ))}
           </Part>
