@@ -122,6 +122,18 @@ def test_a_value_under_a_misspelt_name_is_pointed_out_and_one_under_a_new_name_i
     assert "quite_another" not in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "execute"])
+@pytest.mark.parametrize("given", [("--set", "nmae=you"), ("--payload", '{"nmae": "you"}')])
+def test_a_misspelt_name_of_a_registered_playbook_is_pointed_out_too(place, command, given):
+    assert place.run("register", "hello.yaml").returncode == 0
+    database = ("--db", str(place.folder / ".noetl" / "noetl.db"))
+
+    ran = place.run(command, "tests/hello", *given, *database)
+
+    assert ran.returncode == 0, ran.stderr
+    assert 'the workload of this playbook has no "nmae". Did you mean "name"?' in ran.stderr
+
+
 def test_json_is_one_document_and_nothing_else(place):
     ran = place.run("run", "hello.yaml", "--json")
 

@@ -58,13 +58,14 @@ async def command(
     """
     from noetl.api.routes.executions import START, StartExecution
     from noetl.cli.follow import to_end
-    from noetl.cli.run import registered
+    from noetl.cli.run import point_out_misspelt, registered
     from noetl.errors import BadInputs
 
     given, named = workload(sets, payload), labels_of(labels)
     async with acting(settings) as api:
-        if sets or sys.stdin.isatty():
+        if given or sys.stdin.isatty():
             chosen = await registered(api, path, version)
+            point_out_misspelt(given, chosen.workload, chosen.inputs)
             given = with_inputs(given, sets, chosen.inputs, chosen.workload)
         body = StartExecution(path=path, version=version, workload=given, labels=named)
         headers = {} if key is None else {"Idempotency-Key": key}

@@ -96,7 +96,8 @@ async def command(
         if found is None:
             return WRONG
         file = SourceLines(target, found.compiled.code_lines)
-        point_out_misspelt(given, found.compiled.unwrap())
+        net = found.compiled.unwrap()
+        point_out_misspelt(given, net.workload, net.executor.inputs)
     is_here = settings.server_url is None
     if is_here:
         # before an execution is stored that this process could not run
@@ -106,6 +107,8 @@ async def command(
             chosen = await _chosen(api, target, found)
             execution_id = await _interrupted(api, chosen, resume) if is_here else None
             if execution_id is None:
+                if found is None:
+                    point_out_misspelt(given, chosen.workload, chosen.inputs)
                 given = with_inputs(given, sets, chosen.inputs, chosen.workload)
                 execution_id = await _started(api, chosen, found, given, named)
             elif given:
@@ -174,15 +177,16 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     return CompiledFile(target, text.text, compiled)
 
 
-def point_out_misspelt(given: dict[str, Any], net: Net) -> None:
+def point_out_misspelt(
+    given: dict[str, Any], known: dict[str, Any], inputs: tuple[FormField, ...]
+) -> None:
     """Warn about keys that resemble those of the workload: such a value would be silently
     unused.
     """
     from noetl.model.spelling import did_you_mean
 
-    inputs = {one.name for one in net.executor.inputs}
-    for name in given.keys() - net.workload.keys() - inputs:
-        hint = did_you_mean(name, net.workload)
+    for name in given.keys() - known.keys() - {one.name for one in inputs}:
+        hint = did_you_mean(name, known)
         if hint:
             say(f'the workload of this playbook has no "{name}".{hint}')
 
