@@ -173,6 +173,7 @@ says the same to assistants (test_mcp)."""
 DIFFERING = (
     (r" on http://[\d.]+:\d+| in the process that holds the database", ""),
     (r"; no process runs it: `[^`]*` continues it", ""),
+    (r"noetl: no server runs on this database, [^\n]*\n", ""),
     (r"(?<=continues) when a process runs executions of this database", ""),
     (r"local user \w+|anybody \(the server is open\)", "<somebody>"),
     (r'"kind": "(local|open)",\s*"name": "\w*"', '"who": "<somebody>"'),

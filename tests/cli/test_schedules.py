@@ -88,12 +88,23 @@ def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbo
 
     (tmp_path / "b.yaml").write_text(PLAYBOOK)
     both = noetl("register", ".")
-    assert both.err.splitlines() == [
+    assert both.err.splitlines()[:-1] == [
         "noetl: b.yaml: web/p version 1",
         "noetl: a.yaml: schedule web/s version 1",
     ]
+    assert "no server runs" in both.err.splitlines()[-1]
     (tmp_path / "a.yaml").write_text(SCHEDULE.replace("playbook: web/p", "playbook: web/q"))
     assert 'no playbook "web/q" is registered.' in noetl("register", "a.yaml").err
+
+
+def test_a_trigger_without_a_server_is_registered_with_a_word_about_that(noetl, tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(PLAYBOOK)
+    (tmp_path / "s.yaml").write_text(SCHEDULE)
+    assert "no server runs" not in noetl("register", "p.yaml").err
+    told = noetl("register", "p.yaml", "s.yaml")
+    assert told.code == 0
+    assert told.err.count("no server runs on this database") == 1
+    assert "`noetl dev`" in told.err
 
 
 def test_noetl_run_starts_nothing_by_itself(noetl, tmp_path: Path):

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
-_TRIGGER = re.compile(
-    r"^kind:\s*[\"']?(Schedule|Hook|Consumer|Notification)\b", re.MULTILINE | re.IGNORECASE
-)
+_TRIGGERS = ("Schedule", "Hook", "Consumer", "Notification")
+_TRIGGER = re.compile(rf"^kind:\s*[\"']?({'|'.join(_TRIGGERS)})\b", re.MULTILINE | re.IGNORECASE)
 
 
 @click.command()
@@ -52,6 +51,11 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
     if not _would_make_a_database_for_nothing(settings, every):
         async with acting(settings) as api:
             kept = [one for found in every if (one := await _registered(api, found)) is not None]
+            if not api.is_run() and any(one["kind"] in _TRIGGERS for one in kept):
+                say(
+                    "no server runs on this database, and triggers start nothing without one:"
+                    " `noetl dev` or `noetl server start`"
+                )
     if as_json:
         print_json({"registered": kept})
     return OK if len(kept) == len(every) else WRONG
