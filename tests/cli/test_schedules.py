@@ -97,6 +97,15 @@ def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbo
     assert 'no playbook "web/q" is registered.' in noetl("register", "a.yaml").err
 
 
+def test_a_rhythm_is_told_in_the_units_that_people_choose(noetl, tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(PLAYBOOK)
+    often = SCHEDULE.replace("every: 1s", "every: 15m, offset: 90s")
+    (tmp_path / "s.yaml").write_text(often)
+    assert noetl("register", "p.yaml", "s.yaml").code == 0
+    assert "every 15 min, offset 90 s" in noetl("schedules", "list").out
+    assert "when     every 15 min, offset 90 s" in noetl("schedules", "show", "web/s").out
+
+
 def test_a_trigger_without_a_server_is_registered_with_a_word_about_that(noetl, tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLAYBOOK)
     (tmp_path / "s.yaml").write_text(SCHEDULE)

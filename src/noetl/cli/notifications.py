@@ -52,11 +52,13 @@ add_list(
 
 
 def _print(one: NotificationItem) -> None:
+    from noetl.cli.views.description import seconds
+
     print_head(one, state(one, one.status))
     print_line(f"tells    {_tells(one)}")
     for key, value in one.labels.items():
         print_line(f"label    {key}={value}")
-    print_line(f"window   {one.window:g}s")
+    print_line(f"window   {seconds(one.window)}")
     print_line(f"starts   {one.playbook}")
     if one.problem:
         say(one.problem)

@@ -41,8 +41,11 @@ def command() -> None:
 
 
 def _when(one: ScheduleItem) -> str:
+    from noetl.cli.views.description import seconds
+
     if one.every is not None:
-        return f"every {one.every:g}s"
+        offset = f", offset {seconds(one.offset)}" if one.offset else ""
+        return f"every {seconds(one.every)}{offset}"
     return f"{', '.join(one.cron)} ({one.timezone})"
 
 
