@@ -160,7 +160,7 @@ def test_a_document_that_is_none_says_why(text: str, code: str):
 
 
 def test_a_schedule_is_no_playbook():
-    [found, *_] = compile_text(HEAD + "spec: {}\n", tools=TOOLS).problems
+    [found] = compile_text(HEAD + "spec: {}\n", tools=TOOLS).problems
 
     assert "`noetl register` puts it to work" in found.message
 

@@ -10,6 +10,7 @@ from noetl.dsl.building import Building
 from noetl.dsl.grammar import has_template
 from noetl.dsl.nodes import Mapping
 from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
+from noetl.dsl.report import Report
 from noetl.dsl.walk import bodies
 from noetl.model import fields, labels
 from noetl.model.graph import Graph, sources
@@ -47,6 +48,20 @@ Check = Callable[[Building, Net], None]
 Named = Step | KeychainEntry | Block | Task | FormField
 
 
+def is_of_another_kind(report: Report, root: Mapping) -> bool:
+    """Whether this is a schedule or the like: as a playbook everything in it would be wrong."""
+    node = root.entries.get("kind")
+    kind = nodes.text_of(node)
+    if node is None or kind not in KINDS or kind == "Playbook":
+        return False
+    report.add(
+        "wrong-kind",
+        f'kind is "{kind}", and this is not a playbook. `noetl register` puts it to work.',
+        node.place,
+    )
+    return True
+
+
 def check_document(building: Building, written: WrittenPlaybook) -> None:
     """Check `apiVersion`, `kind` and `metadata`."""
     add = building.report.add
@@ -63,9 +78,7 @@ def check_document(building: Building, written: WrittenPlaybook) -> None:
         others = [one for one in KINDS if one != "Playbook"]
         add(
             "wrong-kind",
-            f'kind is "{kind}", and this is not a playbook. `noetl register` puts it to work.'
-            if kind in others
-            else f'kind is "{kind}"; a playbook has `kind: Playbook`. Other documents are'
+            f'kind is "{kind}"; a playbook has `kind: Playbook`. Other documents are'
             f" of kind {' or '.join(others)}.{building.report.suggest(kind or '', others)}",
             root.entries["kind"].place,
         )

@@ -9,7 +9,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.analysis import ANALYSES
 from noetl.dsl.building import Building, Known
-from noetl.dsl.checks import CHECKS, check_document
+from noetl.dsl.checks import CHECKS, check_document, is_of_another_kind
 from noetl.dsl.grammar import Inspection
 from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.playbook import WrittenPlaybook, build
@@ -79,6 +79,8 @@ def compile_text(
     root = read(text, report)
     if root is None:
         return Compiled(net=None, problems=report.problems(None))
+    if is_of_another_kind(report, root):
+        return Compiled(net=None, problems=report.problems(root))
     read_older_forms(root, report, tools)
     written = WrittenPlaybook.shape.read(root, "a playbook", Inspection(report, tools))
     building = Building(report, tools, limits or Limits(), text, known)
