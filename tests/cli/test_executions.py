@@ -397,6 +397,16 @@ def test_resume_beside_a_running_process_makes_that_one_go_on_with_it(place):
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
 
 
+def test_nothing_is_deleted_where_nobody_can_be_asked(place):
+    assert place.run("run", "hello.yaml").returncode == 0
+
+    ran = place.run("executions", "delete", "last")
+
+    assert ran.returncode == 2
+    assert "--yes goes on without asking" in ran.stderr
+    assert [status for _, status in place.executions()] == ["COMPLETED"]
+
+
 def test_what_is_started_beside_a_running_process_runs_there_to_its_end(place):
     """Also what waits for a moment on its way, and for its turn."""
     place.write("later.yaml", LATER)

@@ -545,6 +545,7 @@ def test_a_second_run_is_told_who_has_the_database(place):
 
     assert ran.returncode == 1
     assert f"is in use by process {process.pid}" in ran.stderr
+    assert "`noetl run FILE --server URL`" in ran.stderr
 
 
 # --- On a terminal -----------------------------------------------------------------------------

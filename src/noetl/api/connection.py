@@ -496,7 +496,8 @@ class Servers:
             raise error_of(answer.status, answer.body)
         raise (Unreachable if is_sent else Unsent)(
             f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
-            " Is it running? `noetl server start` starts one; --server names another."
+            " Is it running? `noetl dev` starts one with a worker in it, `noetl server start` one"
+            " alone; --server names another."
         )
 
     def _next_of(self, untried: set[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -33,9 +34,21 @@ async def delete_command(api: Api, execution_id: str, yes: bool) -> None:
     from noetl.api.routes.retention import DELETE
 
     if not yes:
-        click.confirm(f"Remove execution {execution_id} for good?", abort=True, err=True)
+        _confirm(f"Remove execution {execution_id} for good?")
     gone = await api.call(DELETE, execution_id=execution_id)
     say(f"{counted(gone.executions, 'execution')} removed")
+
+
+def _confirm(question: str) -> None:
+    """Go on only after a yes."""
+    try:
+        is_sure = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody answers here; --yes goes on without asking.") from None
+    if not is_sure:
+        raise click.Abort
 
 
 @group.command("prune")

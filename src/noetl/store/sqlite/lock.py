@@ -57,6 +57,7 @@ def _busy(database: Path, holder: str) -> str:
     return (
         f"{database} is in use by {who}, and one process writes a database at a time."
         " Wait until it has finished or stop it, use another file (--db sqlite:///other.db),"
-        " or look without writing: `noetl executions list`. A server is asked with --server URL;"
-        " `noetl server status` names the URL of one that was started here."
+        " or look without writing: `noetl executions list`. If it is `noetl dev` or a server, it"
+        " can run a playbook for you: `noetl run FILE --server URL`, with the URL that it printed"
+        " when it started."
     )
