@@ -19,6 +19,17 @@ def test_a_playbook_is_started_from_its_page(tab: Tab):
     page.locator(".title .status", has_text="done").wait_for()
 
 
+def test_a_workload_that_is_no_object_is_refused_in_the_dialog(tab: Tab, stage: Stage):
+    page = tab.go("/playbooks/shop/orders")
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    for typed, told in (("[1]", "must be a JSON object"), ('{"region": ', "is not JSON")):
+        dialog.get_by_role("textbox").fill(typed)
+        dialog.get_by_role("button", name="Start").click()
+        dialog.get_by_text(f"The workload {told}").wait_for()
+    dialog.get_by_role("button", name="Close").click()
+
+
 def test_typed_inputs_are_a_form_and_problems_are_said_in_it(tab: Tab, stage: Stage):
     register(stage.server, "ops/typed", TYPED)
     page = tab.go("/playbooks/ops/typed")

@@ -12,6 +12,7 @@ import { flowOrder } from "../src/graph/tree";
 import { lineDiff } from "../src/parts/diff";
 import { columnsOf } from "../src/parts/json";
 import { hintsFor } from "../src/parts/querybar";
+import { typedObject } from "../src/parts/typed";
 import { withTerm } from "../src/screens/executions";
 import { chosenSpan, count, took } from "../src/time";
 
@@ -154,4 +155,11 @@ test("durations and numbers read as people write them", () => {
   expect(took(null)).toBe("–");
   expect([5, 900, 3600, 3660, 86_400, 864_000, 600_000].map(chosenSpan)).toEqual(["5 s", "15 min", "1 h", "1 h 01 min", "1 d", "10 d", "6 d 22 h"]);
   expect(count(1234567)).toBe("1\u2009234\u2009567");
+});
+
+test("an object that people type is an object, and nothing is not", () => {
+  expect(typedObject("The workload", ' {"days": 3} ')).toEqual({ days: 3 });
+  expect(typedObject("The workload", " ")).toBe(null);
+  for (const text of ["[1]", '"north"', "null", "7"]) expect(() => typedObject("The workload", text)).toThrow("The workload must be a JSON object");
+  expect(() => typedObject("The workload", '{"days":')).toThrow("The workload is not JSON");
 });

@@ -4,6 +4,7 @@ import type { ExecutionDocument } from "../api/types";
 import { Ask, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
 import { isOver } from "../parts/status";
+import { typedObject } from "../parts/typed";
 import { go, href, path } from "../url";
 import { forkDialog } from "./fork";
 
@@ -15,10 +16,9 @@ export function rerunDialog(execution: ExecutionDocument, from: string | null): 
       close={close}
       run={async (data) => {
         const step = String(data.get("from"));
-        const changed = String(data.get("workload")).trim();
         const started = await call("POST /api/executions/{execution_id}/rerun", {
           path: { execution_id: execution.execution_id },
-          body: { from: step || null, workload: changed ? JSON.parse(changed) : null },
+          body: { from: step || null, workload: typedObject("The workload", data.get("workload")) },
         });
         tell("Started again.");
         go(path("executions", started.execution_id));

@@ -4,6 +4,7 @@ import { call } from "../api/client";
 import type { ExecutionDocument, ForkPlanDocument } from "../api/types";
 import { Ask, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
+import { typedObject } from "../parts/typed";
 import { count } from "../time";
 import { go, path } from "../url";
 
@@ -27,8 +28,7 @@ function ForkForm({ execution, wish, close }: { execution: ExecutionDocument; wi
       does={plan ? "Fork" : "What would happen?"}
       close={close}
       run={async (data) => {
-        const changed = String(data.get("ctx")).trim();
-        const body = { ...wish, version: data.get("latest") ? ("latest" as const) : null, ctx: changed ? JSON.parse(changed) : null };
+        const body = { ...wish, version: data.get("latest") ? ("latest" as const) : null, ctx: typedObject("The change of ctx", data.get("ctx")) };
         const told = await call("POST /api/executions/{execution_id}/fork", { path: { execution_id: execution.execution_id }, body: { ...body, dry_run: plan === null } });
         if (!plan) {
           setPlan(told.plan);

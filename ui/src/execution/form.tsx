@@ -3,6 +3,7 @@ import { call } from "../api/client";
 import type { QuestionDocument } from "../api/types";
 import { Ask } from "../parts/dialog";
 import { tell } from "../parts/notes";
+import { typedJson } from "../parts/typed";
 
 export interface Question {
   name: string;
@@ -87,7 +88,7 @@ export function answers(questions: Question[], data: FormData): Record<string, u
     if (type === "boolean") found[name] = value !== null && value !== "no";
     else if (value === null || value === "") continue;
     else if (type === "number" || type === "integer") found[name] = Number(value);
-    else if (type === "list" || type === "object" || type === "json") found[name] = JSON.parse(String(value));
+    else if (type === "list" || type === "object" || type === "json") found[name] = typedJson(name, String(value));
     else if (type === "datetime") found[name] = new Date(String(value)).toISOString();
     else {
       const chosen = Array.isArray(options) ? options.find((one) => text(one) === value) : undefined;

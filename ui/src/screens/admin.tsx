@@ -7,6 +7,7 @@ import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes
 import { Mark, Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
+import { typedObject } from "../parts/typed";
 import { chosenSpan, count, took, When } from "../time";
 import { ask, asked, href, path } from "../url";
 
@@ -65,7 +66,7 @@ function Credentials() {
       close={close}
       run={async (data) => {
         await call("POST /api/credentials", {
-          body: { name: String(data.get("name")), type: String(data.get("type")) || "generic", description: String(data.get("description")), playbooks: data.get("playbooks") ? listed(data.get("playbooks")) : null, data: JSON.parse(String(data.get("data"))) },
+          body: { name: String(data.get("name")), type: String(data.get("type")) || "generic", description: String(data.get("description")), playbooks: data.get("playbooks") ? listed(data.get("playbooks")) : null, data: typedObject("Data", data.get("data")) ?? {} },
         });
         found.reload();
       }}

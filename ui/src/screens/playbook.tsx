@@ -12,6 +12,7 @@ import { Diff } from "../parts/diff";
 import { Ask, showDialog } from "../parts/dialog";
 import { Asking, Trouble } from "../parts/notes";
 import { Status, toneOf, wordOf } from "../parts/status";
+import { typedObject } from "../parts/typed";
 import { took, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -205,8 +206,7 @@ function Start({ playbook, close }: { playbook: CatalogResource; close: () => vo
       does="Start"
       close={close}
       run={async (data) => {
-        const given = String(data.get("workload") ?? "").trim();
-        const workload = { ...(given ? JSON.parse(given) : {}), ...answers(inputs, data) };
+        const workload = { ...typedObject("The workload", data.get("workload")), ...answers(inputs, data) };
         const started = await call("POST /api/executions", { body: { path: playbook.path, version: playbook.version, workload } });
         go(path("executions", started.execution_id));
       }}
