@@ -1,11 +1,16 @@
-"""Where a quick disk's writes are done: on the spot, as long as nobody else writes."""
+"""Where a quick disk's writes are done: on the spot, as long as nobody else writes. And who is
+cancelled leaves nothing behind."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import threading
+from pathlib import Path
 
+import pytest
+
+from noetl.store.sqlite import SqliteStore
 from noetl.store.sqlite.connections import connect
 from noetl.store.sqlite.database import Writer
 from tests.stopwatch import PATIENCE
@@ -33,3 +38,17 @@ async def test_whoever_is_cancelled_before_it_writes_stands_in_nobodys_way():
 
     await write_on_the_spot(writer)
     await writer.close()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+async def test_a_store_whose_closing_is_cancelled_is_closed(tmp_path: Path, steps: int):
+    """Its process may live on, and open it again."""
+    store = await SqliteStore.open(str(tmp_path / "noetl.db"))
+    closing = asyncio.create_task(store.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+
+    again = await SqliteStore.open(str(tmp_path / "noetl.db"))
+    await again.close()

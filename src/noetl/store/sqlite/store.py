@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -143,6 +144,17 @@ class SqliteStore(Store):
         return store
 
     async def close(self) -> None:
+        """Goes on if the caller is cancelled meanwhile, whom it keeps until it is done: otherwise
+        this process, which may live on, would hold the lock for good.
+        """
+        ending = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            raise
+
+    async def _close(self) -> None:
         await self._database.close()
         if self._lock is not None:
             self._lock.release()
