@@ -439,9 +439,10 @@ def test_who_waits_beside_a_process_that_ends_first_runs_the_rest_itself(place):
     other.communicate(timeout=PATIENCE)
     wait_for(waiting, "the process that held the database has ended; execution")
     place.write("second", "")
-    result, _ = waiting.communicate(timeout=PATIENCE)
+    result, rest = waiting.communicate(timeout=PATIENCE)
 
     assert (waiting.returncode, result) == (0, "woke up\n")
+    assert "start: " not in rest, "what was told before is not told again"
     assert [status for _, status in place.executions()] == ["COMPLETED", "COMPLETED"]
 
 

@@ -38,6 +38,13 @@ FAILURES_KEPT = 100
 Tell = Callable[[str], None]
 
 
+class Heard:
+    """How far the events of an execution have been told."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+
+
 async def to_end(
     api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
 ) -> int:
@@ -52,11 +59,12 @@ async def to_end(
     is_server = api.settings.server_url is not None
     if not as_json and _console() is None:
         say(f"execution {execution_id}" + (f" on {api.client.url}" if is_server else ""))
+    heard = Heard()
     while True:
         try:
             if api.has_moved and api.system is None:
                 await _hand_over(api, execution_id)
-            return await _to_end(api, execution_id, as_json=as_json, file=file)
+            return await _to_end(api, execution_id, heard, as_json=as_json, file=file)
         except Unreachable:
             if not await api.moves():
                 raise
@@ -74,7 +82,9 @@ async def _hand_over(api: Api, execution_id: str) -> None:
             await api.call(RESUME, execution_id=root, body=Resume())
 
 
-async def _to_end(api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None) -> int:
+async def _to_end(
+    api: Api, execution_id: str, heard: Heard, *, as_json: bool, file: SourceLines | None
+) -> int:
     locator = _locator(api, execution_id, file)
     console = None if as_json else _console()
     async with AsyncExitStack() as here:
@@ -84,7 +94,7 @@ async def _to_end(api: Api, execution_id: str, *, as_json: bool, file: SourceLin
             if as_json:
                 await _until_over(api, execution_id)
             else:
-                await _show(api, execution_id, locator, console)
+                await _show(api, execution_id, locator, console, heard)
             document = await api.document(execution_id)
         code = await conclude(api, document, locator, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
@@ -121,7 +131,7 @@ async def follow(api: Api, execution_id: str) -> int:
         # Printed at once, because the first event may take long.
         now = await api.document(execution_id)
         say(f"following execution {execution_id} ({now['path']}, {now['status'].lower()})")
-    await _show(api, execution_id, locator, console)
+    await _show(api, execution_id, locator, console, Heard())
     document = await api.document(execution_id)
     if document["end_time"] is None:
         say(
@@ -139,7 +149,8 @@ async def follow_quietly(api: Api, execution_id: str, path: str) -> int:
     name, locator = f"{path} {execution_id}", _locator(api)
     after = (await api.call(STATE, execution_id=execution_id)).seq
     telling = Telling(execution_id, locator)
-    await _until_over(api, execution_id, telling, after, lambda line: say(f"{name}: {line}"))
+    heard = Heard(after)
+    await _until_over(api, execution_id, telling, heard, lambda line: say(f"{name}: {line}"))
     document = await api.document(execution_id)
     document = (await locator.source(document)).told(document)
     error = f": {document['error']['message']}" if document["error"] else ""
@@ -162,20 +173,22 @@ def _console() -> Console | None:
     return Console(stderr=True)
 
 
-async def _show(api: Api, execution_id: str, locator: Locator, console: Console | None) -> None:
+async def _show(
+    api: Api, execution_id: str, locator: Locator, console: Console | None, heard: Heard
+) -> None:
     if console is not None:
         from noetl.cli.views.live import show_live
 
         await show_live(api, execution_id, locator, _until_over(api, execution_id), console)
         return
-    await _until_over(api, execution_id, Telling(execution_id, locator))
+    await _until_over(api, execution_id, Telling(execution_id, locator), heard)
 
 
 async def _until_over(
     api: Api,
     execution_id: str,
     telling: Telling | None = None,
-    after: int = 0,
+    heard: Heard | None = None,
     tell: Tell = say,
 ) -> None:
     """Follow it until it ends, or no process runs it; report when no worker takes its commands."""
@@ -183,16 +196,17 @@ async def _until_over(
 
     types = (*NEWS, LAST_EVENT) if telling is not None else (LAST_EVENT,)
     looks, told = 0, set[str]()
+    heard = heard or Heard()
     while True:
         wait = min(api.patience, QUIET_SECONDS) if not looks else api.patience
-        page = await api.page(execution_id, after=after, types=types, wait=wait)
+        page = await api.page(execution_id, after=heard.after, types=types, wait=wait)
         for event in page.events:
             if event.event_type == LAST_EVENT:
                 return
             line = await telling.line(restored(event)) if telling is not None else None
             if line is not None:
                 tell(line)
-        after = page.next_after
+        heard.after = page.next_after
         if page.events:
             continue
         looks += 1
@@ -205,7 +219,7 @@ async def _until_over(
             told |= unserved
         elif looks % LOOKS_BETWEEN_CHECKS == 1 and not api.is_run():
             # The process may have stored the end just before it released the database.
-            rest = await api.page(execution_id, after=after, types=types)
+            rest = await api.page(execution_id, after=heard.after, types=types)
             if not rest.events:
                 return
 
