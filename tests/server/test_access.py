@@ -88,6 +88,8 @@ def test_s01_whoever_is_unknown_is_refused_however_they_spell_it(guarded: Guarde
             assert reply.status in (401, 400), (path, reply.status)
             if reply.status == 401:
                 assert reply.code == "unauthenticated"
+                said = "unknown, revoked or expired" if token else "not signed in"
+                assert said in reply.json["error"]["message"]
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "get", "NONSENSE"])

@@ -270,7 +270,10 @@ class Edge:
             _refuse_rebinding(asked.host)
         elif principal.kind == "nobody" and not asked.is_for_all:
             raise Unauthenticated(
-                "not signed in. Send `Authorization: Bearer …` with a token, which"
+                "the token or session that was sent is unknown, revoked or expired."
+                " `noetl access token create` makes a token, and commands read it from NOETL_TOKEN."
+                if asked.secret
+                else "not signed in. Send `Authorization: Bearer …` with a token, which"
                 " `noetl access token create` makes and commands read from NOETL_TOKEN; or sign in."
             )
         return principal
