@@ -77,10 +77,28 @@ def test_people_sign_in_and_are_offered_what_they_may_do(browser, server: Server
         page.get_by_role("heading", name="ops/slow").wait_for()
         tab.settle()
         expect(page.get_by_role("button", name="Start", exact=True)).to_have_count(offered)
+        # A name is where people look for their account, not for the way out.
         page.get_by_role("button", name=name, exact=True).click()
+        tab.says(f"Signed in as {name}, with the role")
+        page.get_by_role("dialog").get_by_role("button", name="Sign out").click()
         page.get_by_role("button", name="Sign in").wait_for()
         tab.go("/playbooks/ops/slow")
     assert all("401" in one for one in tab.troubles)
+    tab.close()
+
+
+def test_a_phone_signs_out_and_chooses_its_theme(browser, server: Server):
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/login", "vic")
+    expect(tab.page.get_by_text("There is no such page")).to_have_count(0)
+    tab.page.set_viewport_size(PHONE)
+    for choice in ("Theme: dark", "Sign out"):
+        tab.page.get_by_role("button", name="Go anywhere").click()
+        tab.page.get_by_role("option", name=choice).click()
+    tab.page.get_by_role("button", name="Sign in").wait_for()
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert tab.forget() == []
     tab.close()
 
 

@@ -33,7 +33,7 @@ const NAVIGATION: [word: string, title: string][] = [
 
 function screenOf(parts: string[]): [screen: ComponentType, title: string] {
   const [first, second] = parts;
-  if (first === undefined) return [Home, "Home"];
+  if (first === undefined || first === "login") return [Home, "Home"];
   if (first === "executions") return second ? [Execution, `Execution …${second.slice(-6)}`] : [Executions, "Executions"];
   if (first === "playbooks") return second ? [Playbook, parts.slice(1).join("/")] : [Playbooks, "Playbooks"];
   if (first === "inbox") return [Inbox, "Inbox"];
@@ -158,10 +158,23 @@ function Caller() {
     );
   }
   return (
-    <button type="button" class="bare who" title={`Signed in as ${who.name} (${who.roles.join(", ")}). Sign out`} onClick={() => signOut().then(() => go("/"), tellProblem)}>
+    <button type="button" class="bare who" title={`Signed in as ${who.name} (${who.roles.join(", ")})`} onClick={showAccount}>
       {who.display_name || who.name}
     </button>
   );
+}
+
+function showAccount() {
+  const who = me.value!;
+  showDialog(who.display_name || who.name, (close) => (
+    <>
+      <p>Signed in as {who.name}, with the {who.roles.length === 1 ? "role" : "roles"} {who.roles.join(", ")}.</p>
+      <p class="actions">
+        <button type="button" class="primary" onClick={() => { close(); signOut().then(() => go("/"), tellProblem); }}>Sign out</button>
+        <button type="button" onClick={close}>Close</button>
+      </p>
+    </>
+  ));
 }
 
 function showHelp() {

@@ -37,6 +37,7 @@ const FIXED: Choice[] = [
   { title: "Times: local", hint: "", run: () => (clock.value = "local") },
   { title: "Times: UTC", hint: "", run: () => (clock.value = "utc") },
 ];
+/** Of what matches; with nothing typed all screens and preferences are there. */
 const SHOWN = 12;
 
 function matches(text: string, wanted: string): boolean {
@@ -53,10 +54,13 @@ function Palette({ close }: { close: () => void }) {
     call("POST /api/catalog/list", { body: {} }).then((found) => setPlaybooks(found.entries), tellProblem);
     call("GET /api/executions", { query: { limit: 50 } }).then((found) => setExecutions(found.executions), tellProblem);
   }, []);
-  const choices: Choice[] = [
-    ...(/^\d{6,}$/.test(text.trim()) ? [{ title: text.trim(), hint: "open this execution", run: () => go(path("executions", text.trim())) }] : []),
+  const own: Choice[] = [
     ...FIXED,
     ...(me.value?.kind === "user" ? [{ title: "Sign out", hint: me.value.name, run: () => void signOut().then(() => go("/"), tellProblem) }] : []),
+  ];
+  const choices: Choice[] = [
+    ...(/^\d{6,}$/.test(text.trim()) ? [{ title: text.trim(), hint: "open this execution", run: () => go(path("executions", text.trim())) }] : []),
+    ...own,
     ...playbooks.map((one) => ({ title: one.path, hint: `playbook, version ${one.version}`, run: () => go(path("playbooks", one.path)) })),
     ...executions.map((one) => ({
       title: `${one.path} …${one.execution_id.slice(-6)}`,
@@ -66,7 +70,7 @@ function Palette({ close }: { close: () => void }) {
     })),
   ]
     .filter((one) => !text || matches(`${one.title} ${one.hint}`, text))
-    .slice(0, SHOWN);
+    .slice(0, text ? SHOWN : own.length);
   const take = (choice: Choice | undefined) => {
     if (!choice) return;
     close();
@@ -94,7 +98,7 @@ function Palette({ close }: { close: () => void }) {
       />
       <ul role="listbox" id="palette-list" aria-label="Places">
         {choices.map((one, number) => (
-          <li role="option" id={`palette-${number}`} aria-selected={number === at} onClick={() => take(one)} onMouseMove={() => setAt(number)}>
+          <li role="option" id={`palette-${number}`} aria-selected={number === at} ref={(element) => { if (number === at) element?.scrollIntoView({ block: "nearest" }); }} onClick={() => take(one)} onMouseMove={() => setAt(number)}>
             {one.status && <Mark status={one.status} />}
             <span>{one.title}</span>
             <span class="quiet">{one.hint}</span>
