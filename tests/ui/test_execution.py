@@ -156,6 +156,15 @@ workflow:
 """
 
 
+def test_the_line_of_the_code_that_failed_is_marked(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['loop']}")
+    marked = page.locator(".source .here")
+    marked.wait_for()
+    number, text = marked.inner_text().split(maxsplit=1)
+    assert text.startswith("raise ValueError")
+    tab.says(f"line {number} of the playbook")
+
+
 def test_the_text_of_a_step_says_how_many_lines_are_left(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['form']}?step=approve")
     page.get_by_role("button", name="1 more line", exact=True).click()

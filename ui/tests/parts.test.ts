@@ -5,7 +5,7 @@ import { address } from "../src/api/client";
 import { read } from "../src/api/stream";
 import { Pages } from "../src/execution/events";
 import { answers } from "../src/execution/form";
-import { lineOf } from "../src/execution/step";
+import { failedLine, lineOf } from "../src/execution/step";
 import { type Bar, scale } from "../src/execution/timeline";
 import { drawn } from "../src/graph/layout";
 import { flowOrder } from "../src/graph/tree";
@@ -148,6 +148,19 @@ test("a step is found in its text by its own name only", () => {
   const text = "workflow:\n  - step: load_all\n  - desc: x\n    step: 'load'  # here\n  - step: end";
   expect(lineOf(text, "load")).toBe(3);
   expect(lineOf(text, "a.c")).toBe(-1);
+});
+
+test("a failure is found in the line of the code that it names", () => {
+  const text = "workflow:\n  - step: load\n    tool:\n      kind: python\n      code: |\n        a = 1\n        b = a / 0\n    next: end\n  - step: end";
+  const error = { kind: "exception", message: "ZeroDivisionError: division by zero (line 2)" };
+  expect(failedLine(text, "load", error)).toBe(6);
+  expect(failedLine(text, "load", null)).toBe(1);
+  expect(failedLine(text, "load", { ...error, kind: "sql" })).toBe(1);
+  expect(failedLine(text, "load", { ...error, details: { execution_id: "17" } })).toBe(1);
+  expect(failedLine(text, "load", { ...error, message: "no (line 90)" })).toBe(1);
+  expect(failedLine(text, "end", error)).toBe(8);
+  const two = text.replace("    next", "      code: |\n        c = 3\n    next");
+  expect(failedLine(two, "load", error)).toBe(1);
 });
 
 test("durations and numbers read as people write them", () => {

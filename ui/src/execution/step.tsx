@@ -53,27 +53,49 @@ export function lineOf(content: string, step: string): number {
   return content.split("\n").findIndex((line) => new RegExp(`^\\s*(-\\s+)?step:\\s*["']?${escaped}["']?\\s*(#.*)?$`).test(line));
 }
 
-function Source({ content, step, playbook, version, isFailed }: { content: string; step: string; playbook: string; version: number | null; isFailed: boolean }) {
-  const [whole, setWhole] = useState(false);
-  const lines = content.split("\n");
-  const first = lineOf(content, step);
-  if (first < 0) return null;
+/** The lines of a step, without empty ones at its end. */
+function linesOf(lines: string[], first: number): [first: number, last: number] {
   const indent = lines[first]!.search(/\S/);
   let last = first + 1;
   while (last < lines.length && (!lines[last]!.trim() || lines[last]!.search(/\S/) > indent)) last++;
   while (last > first && !lines[last - 1]!.trim()) last--;
-  const end = whole ? last : Math.min(last, first + 2 * AROUND + 6);
+  return [first, last];
+}
+
+/**
+ * Where a step failed in the text of its playbook: the line of its code that the error names, if it has one code and ran it
+ * itself; else where the step begins.
+ */
+export function failedLine(content: string, step: string, error: FailureDocument | null | undefined): number {
+  const begins = lineOf(content, step);
+  const named = /\(line (\d+)\)$/.exec(error?.message ?? "");
+  const details = (error?.details ?? {}) as Record<string, unknown>;
+  if (begins < 0 || !named || error?.kind !== "exception" || "execution_id" in details) return begins;
+  const lines = content.split("\n");
+  const [first, last] = linesOf(lines, begins);
+  const codes = lines.flatMap((line, number) => (number >= first && number < last && /^\s*(-\s+)?code:\s*[|>][+-]?\s*(#.*)?$/.test(line) ? [number] : []));
+  const failed = codes[0]! + Number(named[1]);
+  return codes.length === 1 && failed < last ? failed : begins;
+}
+
+function Source({ content, step, playbook, version, error }: { content: string; step: string; playbook: string; version: number | null; error: FailureDocument | null | undefined }) {
+  const [whole, setWhole] = useState(false);
+  const lines = content.split("\n");
+  if (lineOf(content, step) < 0) return null;
+  const [first, last] = linesOf(lines, lineOf(content, step));
+  const here = failedLine(content, step, error);
+  const end = whole ? last : Math.min(last, Math.max(first + 2 * AROUND + 6, here + AROUND + 1));
   return (
     <section id="source">
       <h3>
         <a href={href(`${path("playbooks", playbook)}?version=${version ?? ""}&step=${encodeURIComponent(step)}`)}>
           {playbook}
-          {version !== null && ` v${version}`}, line {first + 1}
+          {version !== null && ` v${version}`}, line {here + 1}
         </a>
       </h3>
-      <pre class={isFailed ? "source" : "source plain-mark"} tabIndex={0} role="group" aria-label={`Text of step ${step}`}>
+      <pre class={error ? "source" : "source plain-mark"} tabIndex={0} role="group" aria-label={`Text of step ${step}`}>
         {lines.slice(first, end).map((line, number) => (
-          <span class={number === 0 ? "here" : ""}>
+          <span class={first + number === here ? "here" : ""}>
             <span class="line-number">{String(first + number + 1).padStart(4)} </span>
             {line || " "}
           </span>
@@ -126,7 +148,7 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
   const happened = useMemo(() => (began.value?.events ?? []).filter((event) => at === null || event.seq <= at), [began.value, at]);
   const calls = useMemo(() => callsOf(happened.filter((event) => !ANSWERS.includes(event.name))), [happened]);
   const told = why.value?.step;
-  const source = content && <Source content={content} step={step} playbook={execution.path} version={execution.version} isFailed={found?.status === "failed"} />;
+  const source = content && <Source content={content} step={step} playbook={execution.path} version={execution.version} error={found?.status === "failed" ? found.error : null} />;
   return (
     <>
       <div class="row">
@@ -142,7 +164,7 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
         <span class="space" />
         {may("operate") && found && <button type="button" onClick={() => rerunDialog(execution, step)}>Rerun from here</button>}
       </div>
-      {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${lineOf(content, step) + 1} of the playbook` : undefined} />}
+      {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${failedLine(content, step, found.error) + 1} of the playbook` : undefined} />}
       {found?.waiting && <Waiting execution={execution} step={found} />}
       {told && <Said text={told.text} />}
       {told?.conditions && told.conditions.length > 0 && (
