@@ -193,6 +193,12 @@ def test_bodies_that_are_no_json_arrive_as_text_and_forms_as_forms(hooks: Server
     assert hooks.ended(sent.json["execution_id"])["result"] == "two words"
 
 
+def test_json_that_curl_calls_a_form_is_json(hooks: Server):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert call(hooks, "filtered", b'{"action": "closed"}', form).json["status"] == "ignored"
+    assert call(hooks, "filtered", b' {"action": "opened"}', form).json["status"] == "started"
+
+
 def test_what_the_filter_leaves_out_is_answered_and_dropped(hooks: Server):
     assert call(hooks, "filtered", {"action": "closed"}).json["status"] == "ignored"
     assert call(hooks, "filtered", b"not json").json["status"] == "ignored"

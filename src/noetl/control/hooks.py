@@ -392,9 +392,11 @@ def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:
     text = delivery.body.decode("utf-8", errors="replace").replace("\0", "\ufffd")
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     body: Any = text
-    if media != FORM:
+    # `curl -d` calls every body a form, also an object or a list.
+    if media != FORM or text.lstrip().startswith(("{", "[")):
         with suppress(msgspec.DecodeError, RecursionError):
             body = msgspec.json.decode(text)
+    is_form = media == FORM and isinstance(body, str)
     hidden = HIDDEN | {verify.header}
     return {
         "path": hook.path,
@@ -402,7 +404,7 @@ def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:
         "time": moment(now),
         "body": body,
         "text": text,
-        "form": dict(parse_qsl(text, keep_blank_values=True)) if media == FORM else None,
+        "form": dict(parse_qsl(text, keep_blank_values=True)) if is_form else None,
         "headers": {name: value for name, value in headers.items() if name not in hidden},
         "query": dict(delivery.query),
     }
