@@ -11,7 +11,7 @@ from noetl.model.commands import Command, Lease
 from noetl.model.ids import token_of
 from noetl.store.base import Store
 from noetl.store.postgres import PostgresStore
-from noetl.store.queue import Claim, Holder, Lapsed, NewCommand
+from noetl.store.queue import Claim, Holder, LapsedLease, NewCommand
 from tests.store.making import (
     MINUTE,
     NOON,
@@ -35,7 +35,7 @@ def names(leases: list[Lease]) -> list[str]:
     return [lease.command.command_id for lease in leases]
 
 
-def lost(lapsed: list[Lapsed]) -> list[str]:
+def lost(lapsed: list[LapsedLease]) -> list[str]:
     return [one.command.command_id for one in lapsed]
 
 

@@ -38,8 +38,8 @@ be done twice.
 *Cancelled.* A decision may end a step run while a worker has its command. The command is closed,
 and its worker is told to stop (`Dispatch.close`).
 
-**What fences a report.** A lease shows a token that is derived from the id of its command, and a
-command is given to one worker, once: after a loss the work has another command. A report under a
+**What fences a report.** A command is given to one worker, once: after a loss the work has another
+command. A report shows the lease token, which is derived from the id of its command. One with a
 wrong token, or for a command that is not open any more, is refused. It changes nothing; it is
 recorded if the command was lost rather than over. Whether the command is open is decided on the
 state that the commit compares with the store, so two servers cannot both accept a report.

@@ -22,7 +22,7 @@ from noetl.control.timers import EVERY
 from noetl.model.commands import Lease
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.store.limits import Limits
-from noetl.store.queue import Free, Lapsed, Queue
+from noetl.store.queue import Free, LapsedLease, Queue
 from noetl.store.records import Records
 
 PAGE = 100
@@ -93,7 +93,7 @@ class OwnWork:
     ) -> set[CommandId]:
         return await self._queue.renew(commands, now=now, expires_at=expires_at)
 
-    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[LapsedLease]:
         found = await self._queue.lapsed(now=now, limit=EVERY)
         return [one for one in found if await self._has(one.command.execution_id)][:limit]
 

@@ -15,7 +15,7 @@ import msgspec
 from noetl.model import events, refs
 from noetl.model.chains import Progress
 from noetl.model.events import Event
-from noetl.model.facts import Reported, ReportedStepFact, StepFact
+from noetl.model.facts import ReportedFact, ReportedStepFact, StepFact
 from noetl.model.net import Values
 from noetl.model.outcome import LOOP_ERRORS_MAX, Outcome, TaskError, loop_error
 from noetl.model.state import (
@@ -872,7 +872,7 @@ def _sink_processed(state: ExecutionState, fact: events.SinkProcessed) -> None:
 # --- The table ----------------------------------------------------------------------------------
 
 
-def _heard(state: ExecutionState, fact: Reported) -> None:
+def _heard(state: ExecutionState, fact: ReportedFact) -> None:
     """Remember which report this was. A command that gets somewhere is not a poison one."""
     run = state.runs[state.holders[fact.command_id]]
     run.reported[fact.command_id] = fact.report
@@ -964,4 +964,4 @@ FOLDS: dict[type[Event], Fold | None] = {
     events.SinkProcessed: _sink_processed,
 }
 """What each fact does to the state. None: it says what happened, and nothing is decided by it."""
-FOLDS |= {kind: _with_report(own) for kind, own in FOLDS.items() if issubclass(kind, Reported)}
+FOLDS |= {kind: _with_report(own) for kind, own in FOLDS.items() if issubclass(kind, ReportedFact)}

@@ -31,7 +31,7 @@ from noetl.model.events import (
     MessageReceived,
     PolicyUnmatched,
     Progress,
-    Reported,
+    ReportedFact,
     RetryProcessed,
     StepDone,
     StepFailed,
@@ -187,7 +187,7 @@ class Past:
             case MessageReceived() | ApprovalReceived():
                 return True
             case _:
-                return isinstance(fact, Reported)
+                return isinstance(fact, ReportedFact)
 
 
 AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
@@ -201,7 +201,7 @@ def _is_first(fact: Event) -> bool:
 
 def _decided_at(fact: Event) -> float:
     """When the turn began in which it was recorded, by the server's clock."""
-    return (fact.recorded_at or fact.at) if isinstance(fact, Reported) else fact.at
+    return (fact.recorded_at or fact.at) if isinstance(fact, ReportedFact) else fact.at
 
 
 # --- What a new execution begins with ----------------------------------------------------------

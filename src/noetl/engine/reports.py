@@ -44,7 +44,7 @@ from noetl.model.events import (
     IterationsKeyed,
     Parent,
     QuotaUsed,
-    Reported,
+    ReportedFact,
     SinkProcessed,
     SinkStarted,
     StepWaiting,
@@ -57,7 +57,7 @@ from noetl.model.net import Quotas
 from noetl.model.outcome import Outcome, TaskError
 from noetl.model.state import ExecutionState, Run, Used
 
-TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, Reported)) - {StepWaiting}
+TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, ReportedFact)) - {StepWaiting}
 """Facts that workers may tell. That a run waits follows from what else they say."""
 DIRECTING = frozenset({IterationDone, IterationFailed, FrameClaimed, IterationsKeyed})
 """Of these, the ones that may say where the loop goes from here."""

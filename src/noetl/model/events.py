@@ -17,7 +17,7 @@ from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.chains import Progress as Progress
 from noetl.model.facts import Actor as Actor
 from noetl.model.facts import Fact as Fact
-from noetl.model.facts import Reported as Reported
+from noetl.model.facts import ReportedFact as ReportedFact
 from noetl.model.facts import ReportedStepFact, Source, StepFact, Undefined
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import NextPolicy, Values
@@ -353,14 +353,14 @@ class PolicyUnmatched(ReportedStepFact, frozen=True, kw_only=True, tag="policy.u
     """Names that its rules nearly spelt right."""
 
 
-class CtxPatched(Reported, frozen=True, kw_only=True, tag="ctx.patched"):
+class CtxPatched(ReportedFact, frozen=True, kw_only=True, tag="ctx.patched"):
     values: Values
     step_run_id: StepRunId | None = None
     step: str = ""
     iteration: int | None = None
 
 
-class VarsSet(Reported, frozen=True, kw_only=True, tag="vars.set"):
+class VarsSet(ReportedFact, frozen=True, kw_only=True, tag="vars.set"):
     values: Values
     step_run_id: StepRunId | None = None
     step: str = ""

@@ -86,7 +86,7 @@ class StepFact(Fact, frozen=True, kw_only=True):
     step: str
 
 
-class Reported(Fact, frozen=True, kw_only=True):
+class ReportedFact(Fact, frozen=True, kw_only=True):
     """A fact that a worker's report may contain.
 
     One fact of each report that leaves its command open holds the number of the report, so that a
@@ -105,7 +105,7 @@ class Reported(Fact, frozen=True, kw_only=True):
     """
 
 
-class ReportedStepFact(Reported, frozen=True, kw_only=True):
+class ReportedStepFact(ReportedFact, frozen=True, kw_only=True):
     """A fact about a step run that its worker reports."""
 
     step_run_id: StepRunId

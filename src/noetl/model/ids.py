@@ -32,7 +32,7 @@ def derive(*causes: object) -> str:
 
 @lru_cache(maxsize=1024)
 def token_of(command_id: CommandId) -> str:
-    """The fence token of this command's lease; a command is leased to one worker, once."""
+    """The lease token of this command, which is leased to one worker, once."""
     return f"{command_id}.{derive(command_id, 'lease')}"
 
 
@@ -49,7 +49,7 @@ def root_span_of(execution_id: ExecutionId) -> str:
 
 
 def command_of(token: str) -> CommandId:
-    """The command of a fence token, whether it exists or not."""
+    """The command of a lease token, whether it exists or not."""
     return token.rpartition(".")[0]
 
 

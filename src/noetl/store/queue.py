@@ -44,7 +44,7 @@ class Claim(msgspec.Struct):
     """Set by a commit."""
 
 
-class Lapsed(NamedTuple):
+class LapsedLease(NamedTuple):
     """A command whose lease has lapsed, and its worker."""
 
     command: Command
@@ -85,7 +85,7 @@ class Work(Protocol):
     ) -> set[CommandId]:
         """Extend these leases. Returns those that still hold (not closed, not lapsed)."""
 
-    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[LapsedLease]:
         """Commands whose lease has lapsed, oldest first. Changes nothing."""
 
     async def free_pools(self) -> dict[str, int]:
@@ -142,11 +142,11 @@ class Queue(Work):
         )
         return {one for (one,) in found}
 
-    async def lapsed(self, *, now: float, limit: int = 100) -> list[Lapsed]:
+    async def lapsed(self, *, now: float, limit: int = 100) -> list[LapsedLease]:
         """Those of damaged commands are left out."""
         rows = await self._database.tuples("lapsed", now=now, limit=limit)
         found = [(verified_command(body, checksum), *rest) for body, checksum, *rest in rows]
-        return [Lapsed(command, *rest) for command, *rest in found if command is not None]
+        return [LapsedLease(command, *rest) for command, *rest in found if command is not None]
 
     async def free_pools(self) -> dict[str, int]:
         return dict(await self._database.tuples("free_pools"))
