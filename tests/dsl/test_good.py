@@ -189,6 +189,26 @@ def test_an_empty_key_beside_one_that_says_the_same_is_not_written(
     assert net_of(playbook(workflow % f"{empty}, {full}")) == alone
 
 
+FIELDS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: fields}
+executor: {spec: {inputs: {day: {type: date, help: Which day.%s}}}}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event, form: [{name: fine, type: boolean%s}, {name: why, desc: In a word.%s}]}
+    case: [{when: "{{ event.name == 'approval.received' }}", then: {next: end}}]
+  - step: end
+    tool: {kind: noop}
+"""
+
+
+def test_an_empty_key_of_an_input_or_a_form_field_is_not_written():
+    empty = (", label: , desc: , default: ", ", label: ", ", type: , help: , pattern: ")
+
+    assert net_of(FIELDS % empty) == net_of(FIELDS % ("", "", ""))
+
+
 def test_good_playbooks_all_mean_something_different():
     digests = {digest(net_of(path.read_text())) for path in FILES}
 

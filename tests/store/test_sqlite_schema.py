@@ -213,6 +213,7 @@ def test_what_is_committed_survives_the_power_plug(tmp_path: Path):
 READS_EVERYTHING = {
     *("newest_entries", "credentials", "open_commands", "queue_sizes", "holds"),
     *("installation", "probe", "make_another"),  # one row
+    "bounded",  # by `noetl db check`
     *("views", "waiting_commands"),  # in the order in which they are asked for
     *("holders", "lapsed", "renew_leases"),  # the leases: no more than all workers have slots
     *("executions_count", "executions_histogram"),  # of all executions, unless a query says less
