@@ -28,6 +28,33 @@ async def heard(signal: asyncio.Event, seconds: float | None) -> bool:
     return signal.is_set()
 
 
+class Deadline:
+    """So many seconds from now. A clock that is set back does not make them more."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._looked = clock.now()
+        self._left = seconds
+
+    def left(self) -> float:
+        """Seconds that are left; none is 0 or less."""
+        now = self._clock.now()
+        self._left -= max(0.0, now - self._looked)
+        self._looked = now
+        return self._left
+
+
+SET_BACK_SECONDS = 1.0
+"""A clock that is behind by less stands still until it has caught up: measuring it takes time, and
+it is corrected all the time. One that is further behind was set, and is followed: to stand still
+would stop all that waits, for as long as the clock was ahead."""
+
+
+def _forward(latest: float, told: float) -> float:
+    """The time, after the latest one that was told."""
+    return told if latest - told > SET_BACK_SECONDS else max(latest, told)
+
+
 class SystemClock:
     """The machine's clock. Never goes backwards within a process, whatever is done to it."""
 
@@ -53,7 +80,7 @@ class WallClock(SystemClock):
         self._latest = 0.0
 
     def now(self) -> float:
-        self._latest = max(self._latest, time.time())
+        self._latest = _forward(self._latest, time.time())
         return self._latest
 
 
@@ -67,7 +94,7 @@ class SharedClock(SystemClock):
         self._latest = 0.0
 
     def now(self) -> float:
-        self._latest = max(self._latest, super().now())
+        self._latest = _forward(self._latest, super().now())
         return self._latest
 
     async def follow(self) -> None:

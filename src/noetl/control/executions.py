@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from noetl.control import documents
-from noetl.control.clock import Clock, heard
+from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, workload_of
@@ -241,11 +241,11 @@ class Executions:
         step: str | None = None,
     ) -> list[EventRow]:
         """The next events, as soon as there are some; none if that takes longer than `wait`."""
-        deadline = self._clock.now() + wait
+        deadline = Deadline(self._clock, wait)
         is_chosen = bool(types) or step is not None
         with self._orchestrator.watchers.follow(execution_id, POLLED_BYTES, types) as tail:
             while True:
-                remaining = deadline - self._clock.now()
+                remaining = deadline.left()
                 rows = tail.take(after)
                 # Before it answers that there was nothing, it looks: others may have stored it.
                 if rows is None or (not rows and remaining <= 0):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import lru_cache
 
-from noetl.control.clock import Clock
+from noetl.control.clock import Clock, Deadline
 from noetl.control.leases import LOOK_SECONDS, Dispatch
 from noetl.control.orchestrator import Orchestrator
 from noetl.dsl.walk import all_tasks
@@ -31,7 +31,7 @@ async def lease_of_kinds(
     wait: float,
 ) -> list[Lease]:
     """Commands that need these kinds and no others, waiting for the first at most so long."""
-    deadline = clock.now() + wait
+    deadline = Deadline(clock, wait)
     while True:
         fitting = [
             command
@@ -52,7 +52,7 @@ async def lease_of_kinds(
                 if is_apart(name):
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
                 return leases
-        if now >= deadline:
+        if deadline.left() <= 0:
             return []
         await clock.sleep(LOOK_SECONDS)
 

@@ -63,7 +63,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import msgspec
 
-from noetl.control.clock import Clock
+from noetl.control.clock import Clock, Deadline
 from noetl.control.timers import (
     BATCH,
     EVERY,
@@ -620,7 +620,7 @@ class Leases:
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
         """Commands for this worker: what is open, or what is opened within `wait` seconds."""
-        deadline = self._clock.now() + wait
+        deadline = Deadline(self._clock, wait)
         if self._dispatch.know(pool):
             # Only the store knows which queues it serves beside its pool.
             for queue in await self._work.free_pools():
@@ -630,7 +630,7 @@ class Leases:
             if not found and may_take:
                 found = await self._handed_over(worker_id, pool, want, deadline)
             is_away = may_take and worker_id in self._dispatch.away
-            if found or is_away or self._clock.now() >= deadline:
+            if found or is_away or deadline.left() <= 0:
                 return found
             if not may_take:
                 await self._clock.sleep(LOOK_SECONDS)
@@ -650,14 +650,14 @@ class Leases:
         return [], True
 
     async def _handed_over(
-        self, worker_id: str, pool: str, want: int, deadline: float
+        self, worker_id: str, pool: str, want: int, deadline: Deadline
     ) -> list[Lease]:
         """What is leased to a worker that waits. Nothing, too, if there is something to claim."""
         coming = asyncio.get_running_loop().create_future()
         waiter = Waiter(worker_id, pool, want, coming)
         self._dispatch.wait(waiter)
         try:
-            await asyncio.wait([coming], timeout=deadline - self._clock.now())
+            await asyncio.wait([coming], timeout=deadline.left())
             if waiter.promised:
                 await asyncio.wait([coming])
         except asyncio.CancelledError:

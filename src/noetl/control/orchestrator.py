@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetl.control.children import Family
-from noetl.control.clock import Clock, heard
+from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.commit_loop import CommitLoop, Inbox
 from noetl.control.leases import WHOLE_POOL_EVERY, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Memory
@@ -183,7 +183,7 @@ class Orchestrator:
         (`command.paused`), given the command back, or lost the lease. Those that have done none of
         this after `patience` seconds are named.
         """
-        deadline = self._clock.now() + patience
+        deadline = Deadline(self._clock, patience)
         looked = False
         with self.watchers.follow(execution_id) as tail:
             while True:
@@ -193,7 +193,7 @@ class Orchestrator:
                     return []
                 # Another server may be claiming at this very moment: look once more.
                 looked = not holders
-                if self._clock.now() >= deadline:
+                if deadline.left() <= 0:
                     return sorted(set(holders.values()))
                 for command_id, worker_id in holders.items():
                     self.dispatch.order_everywhere(worker_id, "pause", command_id)

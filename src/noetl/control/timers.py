@@ -73,7 +73,8 @@ class Resting:
         """All that is due, without what rests. What is due no more need not rest any more."""
         for one in self._until.keys() - due.keys():
             del self._until[one]
-        rests = {one for one, (until, _) in self._until.items() if until > now}
+        # If the clock was set back, the rest would be longer than it was to be.
+        rests = {one for one, (until, rest) in self._until.items() if now < until <= now + rest}
         return {one: about for one, about in due.items() if one not in rests}
 
     def note(self, due: Due, now: float, *, done: bool) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from noetl.control.clock import Clock, heard
+from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.timers import GRACE_SECONDS, POLL_SECONDS, Resting
 from noetl.errors import NoetlError, StoreError
 from noetl.model.triggers import TriggerRow
@@ -125,10 +125,14 @@ class Triggers:
 
     async def _sleep(self, following: float | None, *, is_resting: bool) -> None:
         """Until that moment, or until something changes."""
-        now = self._clock.now()
-        limit = now + self.look_seconds
-        until = limit if following is None else min(following, limit)
-        if until <= now:  # It rests, or it is another server's to look after.
-            until = now + (POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
-        while not self._changed.is_set() and (left := until - self._clock.now()) > 0:
-            await heard(self._changed, min(left, SLEEP_SECONDS))
+        longest = self.look_seconds
+        if following is not None and following <= self._clock.now():
+            # It rests, or it is another server's to look after.
+            following = None
+            longest = min(longest, POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
+        deadline = Deadline(self._clock, longest)
+        while not self._changed.is_set() and (left := deadline.left()) > 0:
+            ahead = left if following is None else following - self._clock.now()
+            if ahead <= 0:
+                break
+            await heard(self._changed, min(left, ahead, SLEEP_SECONDS))
