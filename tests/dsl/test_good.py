@@ -196,7 +196,9 @@ metadata: {name: fields}
 executor: {spec: {inputs: {day: {type: date, help: Which day.%s}}}}
 workflow:
   - step: start
-    spec: {eval_mode: on_event, form: [{name: fine, type: boolean%s}, {name: why, desc: In a word.%s}]}
+    spec:
+      eval_mode: on_event
+      form: [{name: fine, type: boolean%s}, {name: why, desc: In a word.%s}]
     case: [{when: "{{ event.name == 'approval.received' }}", then: {next: end}}]
   - step: end
     tool: {kind: noop}
