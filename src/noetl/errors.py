@@ -71,6 +71,12 @@ class UndefinedValue(EvaluationFailed):
     code = "undefined_value"
 
 
+class BadCollection(EvaluationFailed):
+    """A loop was to go over something that is no collection, or that has no end."""
+
+    code = "bad_collection"
+
+
 class BudgetExceeded(EvaluationFailed):
     """An evaluation was stopped because it would cost too much time or memory."""
 

@@ -197,3 +197,68 @@ cells:
     )
 
     assert [row["results"] for row in run.result["results"]] == [[10, 20], [30]]
+
+
+def ran_over(loop: str, workload: str = "n: 0") -> Run:
+    return ran(
+        playbook(
+            "- {step: start, tool: {kind: workbook, name: each}}",
+            workbook=f"""
+each:
+  loop: {{in: {loop}, iterator: n}}
+  tool: {{kind: noop, result: "{{{{ iter.n }}}}"}}
+""",
+            workload=workload,
+        )
+    )
+
+
+def test_the_range_of_a_looped_entry_is_read_like_that_of_a_step():
+    run = ran_over('{from: 1, to: "{{ 2 }}", step: 0.25}')
+
+    assert run.result["results"] == [1, 1.25, 1.5, 1.75]
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ('"{{ workload.n }}"', "`in` is int"),
+        ('{from: 0, to: 3, step: "{{ workload.n }}"}', "would never end"),
+        ("{from: 0, to: 1000000000000}", "at most 10000000"),
+        ('{from: 0, to: "{{ workload }}"}', "which is not a number"),
+    ],
+)
+def test_a_looped_entry_that_has_nothing_to_go_over_fails_its_task(loop, said):
+    error = ran_over(loop).error
+
+    assert (error["kind"], error["code"]) == ("schema", "bad_collection")
+    assert 'workbook entry "each"' in error["message"]
+    assert said in error["message"]
+
+
+def test_as_many_passes_of_an_entry_run_at_once_as_a_template_says():
+    run = ran(
+        playbook(
+            "- {step: start, tool: {kind: workbook, name: each}}",
+            workbook="""
+each:
+  loop:
+    in: [0, 1, 2]
+    iterator: n
+    spec: {mode: parallel, max_in_flight: "{{ workload.most }}"}
+  tool:
+    kind: noop
+    args: {n: "{{ iter.n }}"}
+    spec:
+      policy:
+        rules:
+        - {when: "{{ _attempt < 2 }}", then: {do: retry, attempts: 2, delay: 0.01}}
+        - {else: {then: {do: continue}}}
+""",
+            workload="most: 1",
+        )
+    )
+
+    assert run.result["stats"]["success"] == 3
+    attempts = [fact.attempt for fact in run.of(TaskStarted) if fact.kind == "noop"]
+    assert attempts == [1, 2, 1, 2, 1, 2]

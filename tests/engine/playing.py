@@ -14,8 +14,8 @@ import msgspec
 
 from noetl.dsl.compile import compile_text
 from noetl.engine.advance import advance
+from noetl.engine.elements import element
 from noetl.engine.evolve import evolve
-from noetl.engine.loops import element
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import Pipeline, StepRun
 from noetl.engine.program import Program

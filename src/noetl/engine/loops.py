@@ -24,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.program import STATE_ROOTS
+from noetl.engine.elements import elements_of, numbers_of, whole_number
+from noetl.engine.program import STATE_ROOTS, LoopProgram
 from noetl.engine.runs import command_for, complete_run, fail_run
 from noetl.engine.scope import server_scope
 from noetl.engine.turn import EndLoop, Issue, Keep, Turn
@@ -36,7 +37,6 @@ from noetl.model.ids import CommandId, derive
 from noetl.model.net import Loop, Reducer, Values
 from noetl.model.outcome import TaskError, error_from
 from noetl.model.state import LoopState, Partitions, Run
-from noetl.templates import Compiled, Scope
 
 KEYS = 500
 """Iterations of a partitioned loop whose keys are found at a time."""
@@ -46,33 +46,18 @@ KEYED_AHEAD = 2000
 
 def start_loop(turn: Turn, run: Run) -> None:
     """Find out what to go over, and hand out the first iterations."""
-    loop = _loop_of(turn, run)
     try:
-        beginning = started(turn, run, loop)
+        turn.record(started(turn, run))
     except EvaluationFailed as error:
         fail_run(turn, run, error_from(error))
         return
-    except BadCollection as error:
-        wrong = TaskError(kind="schema", code="bad_collection", message=str(error))
-        fail_run(turn, run, wrong)
-        return
-    turn.record(beginning)
     go_on(turn, run)
 
 
-def _loop_of(turn: Turn, run: Run) -> Loop:
-    loop = turn.program.steps[run.step].step.loop
-    assert loop is not None
-    return loop
-
-
-def element(loop: Loop, index: int, chunk: Chunk) -> Any:
-    """The element of one iteration."""
-    if loop.range is not None:
-        return chunk.begin + index * chunk.by
-    if chunk.items is None:
-        return None  # a cursor's row goes with the progress of the iteration that waits
-    return chunk.items[index - chunk.start]
+def _program_of(turn: Turn, run: Run) -> LoopProgram:
+    program = turn.program.steps[run.step].loop
+    assert program is not None
+    return program
 
 
 def go_on(turn: Turn, run: Run) -> None:
@@ -307,7 +292,7 @@ def _is_over(turn: Turn, run: Run) -> bool:
 
 def _fails(turn: Turn, run: Run) -> bool:
     assert run.loop is not None
-    return run.loop.failed > 0 and _loop_of(turn, run).on_error == "fail"
+    return run.loop.failed > 0 and _program_of(turn, run).loop.on_error == "fail"
 
 
 def conclude(turn: Turn, run: Run) -> None:
@@ -319,7 +304,7 @@ def conclude(turn: Turn, run: Run) -> None:
     error = _first_error(state) if _fails(turn, run) else None
     values: Values = {}
     try:
-        values = reduced(_loop_of(turn, run).reduce, state.patches, turn.state.ctx)
+        values = reduced(_program_of(turn, run).loop.reduce, state.patches, turn.state.ctx)
     except ReducerConflict as conflict:
         # What went wrong first is the failed iteration, if there is one.
         error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
@@ -369,7 +354,6 @@ IN_FLIGHT_DEFAULT = 32
 FRAMES_DEFAULT = 4
 """Frames of a cursor at once, where the playbook does not say."""
 CHUNK_MAX = 500
-ITERATIONS_MAX = 10_000_000
 LANES = 2
 """Chunks of a loop that are out at the same time, so that a worker never waits for the next."""
 OPEN_MAX = 1000
@@ -377,15 +361,12 @@ OPEN_MAX = 1000
 for which other executions wait: a hundred thousand took a minute."""
 
 
-class BadCollection(Exception):
-    """What a loop should go over is nothing to go over."""
-
-
-def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
-    """The beginning of a loop. Raises BadCollection or EvaluationFailed."""
+def started(turn: Turn, run: Run) -> LoopStarted:
+    """The beginning of a loop. Raises BadCollection and EvaluationFailed."""
     scope = server_scope(turn, run.step, seed=run.step_run_id, args=run.args)
-    program = turn.program.steps[run.step]
-    asked = _whole(run.step, "max_in_flight", program.in_flight, scope)
+    program, where = _program_of(turn, run), f'step "{run.step}"'
+    loop = program.loop
+    asked = whole_number(program.in_flight, scope, "max_in_flight", where)
     limit = turn.program.net.executor.limits.max_in_flight or math.inf
     names = {**turn.of(run), "segment": SEGMENT}
     if loop.cursor is not None:
@@ -395,12 +376,12 @@ def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
     begin: Any = 0
     by: Any = 1
     if program.span is not None:
-        total, begin, by = _counted(run.step, program.span, scope)
+        total, begin, by = numbers_of(program.span, scope, where)
     else:
-        elements = _elements(run.step, program.items, scope)
+        elements = elements_of(program, scope, where)
         total, items = len(elements), kept_elements(turn, run, elements)
     in_flight = int(min(asked or IN_FLIGHT_DEFAULT, limit))
-    batch = _whole(run.step, "batch_size", program.batch, scope)
+    batch = whole_number(program.batch, scope, "batch_size", where)
     lanes, size = _shape(loop, total, in_flight, batch)
     return LoopStarted(
         total=total,
@@ -413,68 +394,6 @@ def started(turn: Turn, run: Run, loop: Loop) -> LoopStarted:
         partitioned=loop.partition is not None and loop.mode == "parallel",
         **names,
     )
-
-
-def _elements(step: str, items: Compiled, scope: Scope) -> list[Any]:
-    found = items.render(scope, f"loop of step {step}")
-    if isinstance(found, dict):
-        return [{"key": key, "value": value} for key, value in found.items()]
-    if not isinstance(found, list):
-        kind = "nothing" if found is None else type(found).__name__
-        raise BadCollection(
-            f'the loop of step "{step}" goes over a list or a mapping, but `in` is {kind}.'
-            " Check the expression, or give it `| default([])`."
-        )
-    return found
-
-
-def _counted(step: str, span: tuple[Compiled, ...], scope: Scope) -> tuple[int, Any, Any]:
-    """How many numbers a range has, the first of them, and the step."""
-    begin, stop, by = (
-        _number(step, name, part.render(scope, f"loop of step {step}"))
-        for name, part in zip(("from", "to", "step"), span, strict=True)
-    )
-    if by == 0:
-        raise BadCollection(f'the range of step "{step}" has `step: 0` and would never end.')
-    total = (stop - begin) / by
-    if total > ITERATIONS_MAX:
-        raise BadCollection(
-            f'the range of step "{step}" has {total:.0f} numbers; at most {ITERATIONS_MAX}.'
-        )
-    return max(0, math.ceil(total)), begin, by
-
-
-def _number(step: str, name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            value = _float(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
-        raise BadCollection(
-            f'`{name}` in the loop of step "{step}" is {value!r}, which is not a number.'
-        )
-    return value
-
-
-def _float(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _whole(step: str, name: str, written: Compiled, scope: Scope) -> int | None:
-    value: Any = written.render(scope, f"{name} of step {step}")
-    if value is None:
-        return None
-    number = _number(step, name, value)
-    if number < 1:
-        raise BadCollection(
-            f'`{name}` in the loop of step "{step}" is {value!r}; it must be at least 1.'
-        )
-    return int(number)
 
 
 def _shape(loop: Loop, total: int, in_flight: int, batch: int | None) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from noetl.model.net import (
     Block,
     Collect,
     Executor,
+    Loop,
     Net,
     Patch,
     Quotas,
@@ -86,6 +87,24 @@ class AdmitProgram(NamedTuple):
     """Where its condition stands, for messages."""
 
 
+class LoopProgram:
+    """A loop, of a step or of a workbook entry, with its templates compiled."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.items = compile_value(loop.items)
+        span = loop.range
+        self.span = (
+            tuple(compile_value(part) for part in (span.start, span.stop, span.step))
+            if span is not None
+            else None
+        )
+        """The three amounts of a range, if it goes over one."""
+        self.in_flight = compile_value(loop.max_in_flight)
+        self.batch = compile_value(loop.batch_size)
+        self.partition = compile_value(loop.partition)
+
+
 class StepProgram:
     """A step with the templates that the server evaluates compiled."""
 
@@ -114,26 +133,16 @@ class StepProgram:
             )
             for rule in step.admit
         )
-        loop = step.loop
+        self.loop = LoopProgram(step.loop) if step.loop is not None else None
         varying = _varying(step)
         self.entry_args = {k: v for k, v in step.args.items() if k not in varying}
         self.args = compile_value(self.entry_args)
         self.iteration_args = compile_value(varying)
         """Those that read the iteration, which are rendered for each."""
-        self.partition = compile_value(loop.partition if loop is not None else None)
-        self.items = compile_value(loop.items if loop is not None else None)
-        self.in_flight = compile_value(loop.max_in_flight if loop is not None else None)
-        self.batch = compile_value(loop.batch_size if loop is not None else None)
-        span = loop.range if loop is not None else None
-        self.span = (
-            tuple(compile_value(part) for part in (span.start, span.stop, span.step))
-            if span is not None
-            else None
-        )
         self.timeout = compile_value(step.timeout)
         self.deadline = compile_value(step.deadline)
         self.is_limited = step.timeout is not None or step.deadline is not None
-        self.has_one_command = bool(step.tasks) and loop is None
+        self.has_one_command = bool(step.tasks) and step.loop is None
         """One command does all of it."""
         needs = step.needs
         self.reads_state = any((needs.ctx, needs.workload, needs.vars, needs.steps, needs.bare))
@@ -229,9 +238,12 @@ class StepProgram:
 
     @cached_property
     def _paths(self) -> Paths:
-        paths = set(self.args.reads) | self.items.reads | self.vars.reads | self.patch.reads
-        for part in (self.in_flight, self.batch, self.timeout, self.deadline, *(self.span or ())):
-            paths |= part.reads
+        paths = set(self.args.reads) | self.vars.reads | self.patch.reads
+        paths |= self.timeout.reads | self.deadline.reads
+        if self.loop is not None:
+            loop = self.loop
+            for part in (loop.items, loop.in_flight, loop.batch, *(loop.span or ())):
+                paths |= part.reads
         for _, when, added, _ in self.admit:
             paths |= when.reads if when is not None else frozenset()
             paths |= added.reads if added is not None else frozenset()
@@ -275,7 +287,7 @@ class BlockProgram:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.name = block.name
-        self.loop = block.loop
+        self.loop = LoopProgram(block.loop) if block.loop is not None else None
         self.inputs = compile_value(block.inputs)
         self.computed = frozenset(
             name for name, value in block.inputs.items() if not compile_value(value).is_literal

@@ -7,11 +7,12 @@ called it. One wait at a time: other passes of a looped entry wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl.engine.elements import elements_of, numbers_of, whole_number
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.calls import overridden, timeout_of, total_seconds, unmet
 from noetl.engine.pipeline.frame import Frame, recorded
@@ -29,7 +30,7 @@ from noetl.model.outcome import (
     loop_error,
     ok,
 )
-from noetl.templates import Scope, compile_value
+from noetl.templates import Scope
 from noetl.tools.limits import time_limit
 from noetl.tools.workbook import TOOL as WORKBOOK
 
@@ -89,34 +90,26 @@ async def run_entry(
     around = {**frame.iter, "parent": frame.iter}
     roots = {**frame.scope.roots, "args": {**frame.command.args, **inputs}, "iter": around}
     scope = Scope(roots, now=frame.scope.now, seed=frame.scope.seed)
-    items = _items(block.loop, scope)
-    passes = Passes(driver, block, block.loop, frame, inputs, items, cause)
+    loop, where = block.loop, f'workbook entry "{block.name}"'
+    count: int
+    element: Callable[[int], Any]
+    if loop.span is not None:
+        numbers = numbers_of(loop.span, scope, where)
+        count, element = numbers.total, numbers.at
+    else:
+        items = elements_of(loop, scope, where)
+        count, element = len(items), items.__getitem__
+    in_flight = whole_number(loop.in_flight, scope, "max_in_flight", where) or IN_FLIGHT_DEFAULT
+    limit = driver.step_run.limits.max_in_flight
+    in_flight = in_flight if limit is None else min(in_flight, limit)
+    lanes = 1 if loop.loop.mode == "sequential" else min(in_flight, count)
+    passes = Passes(driver, block, loop.loop, frame, inputs, count, element, lanes, cause)
     return await passes.run(inner)
 
 
 def _interruption(suspension: Suspension, inner: Inner) -> Interrupted:
     assert suspension.child is not None  # other waits happen in place
     return Interrupted(suspension.child, inner)
-
-
-def _items(loop: Loop, scope: Scope) -> list[Any]:
-    if loop.range is not None:
-        span = (loop.range.start, loop.range.stop, loop.range.step)
-        return list(range(*(_whole(part, scope) for part in span)))
-    found = compile_value(loop.items).render(scope, f"loop over {loop.iterator}")
-    if isinstance(found, dict):
-        return [{"key": key, "value": value} for key, value in found.items()]
-    if not isinstance(found, list):
-        raise EvaluationFailed(f"the loop over {loop.iterator} needs a list, not {found!r:.60}")
-    return found
-
-
-def _whole(written: Any, scope: Scope) -> int:
-    found = compile_value(written).render(scope, "range of a loop")
-    try:
-        return int(found)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
-        raise EvaluationFailed(f"a range is made of whole numbers, not {found!r:.60}") from None
 
 
 class Passes(msgspec.Struct):
@@ -127,7 +120,11 @@ class Passes(msgspec.Struct):
     loop: Loop
     frame: Frame
     inputs: Values
-    items: list[Any]
+    count: int
+    element: Callable[[int], Any]
+    """The element of a pass, by its number."""
+    lanes: int
+    """How many run at once."""
     cause: str
     begun: dict[int, Progress] = {}
     """The positions of those that had begun before an interruption."""
@@ -141,11 +138,10 @@ class Passes(msgspec.Struct):
             for index, one in inner.ended.items():
                 value = await self.driver.bodies.real(one.result)
                 self.ended[index] = msgspec.structs.replace(one, result=value)
-        loop, count = self.loop, len(self.items)
-        limit = loop.max_in_flight if isinstance(loop.max_in_flight, int) else IN_FLIGHT_DEFAULT
-        todo = iter([index for index in range(count) if index not in self.ended])
+        known = frozenset(self.ended)
+        todo = (index for index in range(self.count) if index not in known)
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(1 if loop.mode == "sequential" else min(limit, count)):
+            for _ in range(self.lanes):
                 lanes.create_task(self._lane(todo))
         if self.waits and not self._is_over():
             first = min(self.waits)
@@ -173,8 +169,8 @@ class Passes(msgspec.Struct):
                 self.inputs,
                 derive(self.cause, index),
                 self.begun.pop(index, None),
-                own={self.loop.iterator: self.items[index], "index": index},
-                position={"index": index, "length": len(self.items)},
+                own={self.loop.iterator: self.element(index), "index": index},
+                position={"index": index, "length": self.count},
             )
             if isinstance(ended, Suspension):
                 self.waits[index] = ended
@@ -191,7 +187,7 @@ class Passes(msgspec.Struct):
         return stored
 
     def _outcome(self) -> Outcome:
-        ended, count = self.ended, len(self.items)
+        ended, count = self.ended, self.count
         errors = {index: found.error for index, found in sorted(ended.items()) if not found.is_ok}
         if errors and self.loop.on_error == "fail":
             index, first = next(iter(errors.items()))
@@ -235,7 +231,8 @@ async def _pass(
         frame.given = inputs
     frame.see(outer)
     if block.loop is not None and own is not None:
-        frame.names[block.loop.iterator] = own[block.loop.iterator]
+        iterator = block.loop.loop.iterator
+        frame.names[iterator] = own[iterator]
     ended = await driver.drive(block.tasks, frame, inside=True)
     outer.ctx_writes.update(frame.ctx_writes)
     outer.vars_writes.update(frame.vars_writes)

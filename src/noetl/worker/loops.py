@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from noetl.engine.loops import element
+from noetl.engine.elements import element
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.rules import TaskProgram
@@ -111,12 +111,13 @@ async def run_chunk(driver: Driver, loop: Loop, chunk: Chunk) -> None:
 
 def _find_keys(driver: Driver, loop: Loop, chunk: Chunk, ctx: Values) -> None:
     """Report the keys of iterations of a partitioned loop."""
-    command = driver.command
+    command, program = driver.command, driver.step.loop
+    assert program is not None
     keys, error = [], None
     try:
         for index in range(chunk.start, chunk.stop):
             scope = _frame(driver, loop, chunk, index, ctx).scope
-            keys.append(key_digest(driver.step.partition, scope, f"partition of {command.step}"))
+            keys.append(key_digest(program.partition, scope, f"partition of {command.step}"))
     except EvaluationFailed as failure:
         error = error_from(failure)
     driver.reporter.say(
