@@ -127,6 +127,7 @@ class Server(Process):
             connection.request(method, route + query, raw, sent)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
+            assert len(found) == len(answer.getheaders()), "no header comes twice"
             return Reply(answer.status, found, answer.read())
         finally:
             connection.close()

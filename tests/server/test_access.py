@@ -269,6 +269,40 @@ def test_nobody_ends_the_sessions_of_somebody_else(guarded: Guarded):
     assert server.ask("GET", "/api/auth/me", token=tokens["bob"]).status == 200
 
 
+def test_a_token_with_the_name_of_a_user_has_none_of_their_sessions(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    body = {"name": "mary", "roles": ["admin"], "password": "somerville"}
+    server.post("/api/access/users", body, token=admin)
+    login = {"user": "mary", "password": "somerville"}
+    session = server.ask("POST", "/api/auth/login", login, token="").json["token"]
+    [own] = server.get("/api/auth/sessions", token=session)["sessions"]
+    same = {"name": "mary", "roles": ["viewer"]}
+    token = server.post("/api/access/tokens", same, token=admin)["token"]
+
+    assert server.get("/api/auth/sessions", token=token)["sessions"] == []
+    one = server.ask("DELETE", f"/api/auth/sessions/{own['session_id']}", token=token)
+    assert one.status == 404
+    assert server.ask("DELETE", "/api/auth/sessions", token=token).json == {"ended": []}
+    assert server.ask("GET", "/api/auth/me", token=session).status == 200
+
+
+@pytest.mark.parametrize(
+    "others",
+    ['a={"x": 1}; ', "two words; ", "[x]=1; ", "ü=ö; ", "a; b=; =c; ", "xnoetl_session=1; "],
+)
+def test_a_session_is_found_whatever_other_programs_put_into_their_cookies(
+    guarded: Guarded, others: str
+):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    body = {"name": "joan", "roles": ["viewer"], "password": "clarke-1917"}
+    server.post("/api/access/users", body, token=admin)
+    login = {"user": "joan", "password": "clarke-1917"}
+    session = server.ask("POST", "/api/auth/login", login, token="").json["token"]
+    for sent in (f"{others}{COOKIE}={session}", f"{COOKIE}={session}; {others}"):
+        me = server.ask("GET", "/api/auth/me", token="", headers={"Cookie": sent.strip("; ")})
+        assert me.json["name"] == "joan"
+
+
 def test_guessing_passwords_is_stopped_and_remembered(guarded: Guarded):
     server, admin = guarded.server, guarded.tokens["admin"]
     body = {"name": "grace", "roles": ["viewer"], "password": "hopper-1906"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import uuid
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -87,7 +88,8 @@ def test_no_body_is_an_empty_object(dev, raw):
     assert dev.ask("POST", "/api/catalog/list", raw=raw).json["entries"]
     refused = dev.ask("POST", "/api/catalog/register", raw=raw)
     assert refused.status == 400
-    assert message(refused) == "the body: Object missing required field `content`"
+    assert message(refused) == "the body, content: it is missing"
+    assert refused.json["error"]["details"][0]["key"] == "content"
     refused = dev.ask("POST", "/api/execute", raw=raw)
     assert "say which playbook" in message(refused)
 
@@ -139,6 +141,62 @@ def test_names_are_compared_as_people_write_them(dev):
     assert dev.post("/api/execute", wanted)["version"] == entry["version"]
     assert dev.ask("POST", "/api/execute", {**wanted, "version": "newest"}).status == 400
     assert dev.ask("GET", "/api/catalog/tried/hello", version="newest").status == 400
+    for status in ("completed", "Completed", "COMPLETED"):
+        assert "executions" in dev.get("/api/executions", status=status)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "said"),
+    [
+        ("POST", "/api/executions/bulk", {"action": "cancle", "q": ""}, 'mean "cancel"?'),
+        ("POST", "/api/language", {"want": "complete"}, 'mean "completion"?'),
+        ("POST", "/api/execute", {"path": "a", "version": "latst"}, "one of a number, latest, not"),
+        ("POST", "/api/catalog/list", {"resource_type": "playbok"}, 'mean "Playbook"?'),
+        ("POST", "/api/access/tokens", {"name": "a", "roles": ["amdin"]}, 'mean "admin"?'),
+        ("GET", "/api/executions?status=faild", None, 'mean "FAILED"?'),
+        ("GET", "/api/executions/1/loops/1/iterations?status=dne", None, 'mean "done"?'),
+        ("GET", "/api/version-diff/a?from=1", None, "to: it is missing"),
+    ],
+)
+def test_a_value_that_there_is_not_is_answered_with_those_there_are(dev, method, path, body, said):
+    refused = dev.ask(method, path, body)
+
+    assert (refused.status, refused.code) == (400, "bad_request"), refused.raw
+    assert said in message(refused)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/catalog/tried/hello?version={}", None),
+        ("POST", "/api/catalog/resource", {"path": "tried/hello"}),
+        ("POST", "/api/execute", {"path": "tried/hello"}),
+        ("POST", "/api/executions/1/fork", {"seq": 1}),
+        ("POST", "/api/whatif", {"path": "tried/hello"}),
+    ],
+)
+@pytest.mark.parametrize("version", [2**31, 2**63, 10**30])
+def test_a_version_that_no_database_counts_to_is_refused(dev, method, path, body, version):
+    dev.post("/api/catalog/register", {"content": HELLO})
+    asked = None if body is None else {**body, "version": version}
+
+    refused = dev.ask(method, path.format(version), asked)
+
+    assert (refused.status, refused.code) == (400, "bad_request"), refused.raw
+    assert "version: " in message(refused)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a/", "/", "a//b", "ü?#&%", "a%2Fb", " ", "list"])
+def test_a_name_may_hold_what_paths_are_made_of(dev, name):
+    path = f"/api/credentials/{quote(name, safe='')}"
+    for one in (name, "a", "b"):
+        dev.post("/api/credentials", {"name": one, "data": {"a": one}})
+
+    assert dev.get(path, include_data="true")["data"] == {"a": name}
+    assert dev.ask("DELETE", path).json == {"deleted": name}
+    assert dev.ask("GET", path).status == 404
+    left = {one["name"] for one in dev.get("/api/credentials")["credentials"]}
+    assert {"a", "b"} <= left
 
 
 def test_a_credential_keeps_its_tags(dev):
@@ -302,6 +360,7 @@ def test_head_of_a_stream_does_not_wait_for_its_end(dev):
         ("/api/execute", {"POST", "OPTIONS"}),
         ("/api/executions", {"GET", "HEAD", "POST", "OPTIONS"}),
         ("/api/vars/1/x", {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}),
+        ("/api/catalog/list", {"GET", "HEAD", "POST", "OPTIONS"}),
     ],
 )
 def test_whoever_asks_the_wrong_way_is_told_the_right_ones(dev, path, methods):
@@ -310,6 +369,7 @@ def test_whoever_asks_the_wrong_way_is_told_the_right_ones(dev, path, methods):
     assert (wrong.status, asked.status) == (405, 204)
     for answer in (wrong, asked):
         assert set(answer.headers["allow"].split(", ")) == methods
+    assert wrong.headers["allow"] in message(wrong)
 
 
 def test_whoever_is_unknown_learns_no_methods(guarded):

@@ -41,7 +41,9 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
         ("GET", "/api/catalog/a/b/c", "catalog.get", {"path": "a/b/c"}),
         ("POST", "/api/catalog/register", "catalog.register", {}),
         ("GET", "/api/results/7/a/b", "results.get", {"execution_id": "7", "key": "a/b"}),
-        ("PUT", "/api/vars/7/x y", "vars.put", {"execution_id": "7", "name": "x y"}),
+        ("PUT", "/api/vars/7/x%20y", "vars.put", {"execution_id": "7", "name": "x y"}),
+        ("PUT", "/api/vars/7/x%2Fy", "vars.put", {"execution_id": "7", "name": "x/y"}),
+        ("GET", "/api/catalog/a%2Fb/c", "catalog.get", {"path": "a/b/c"}),
     ],
 )
 def test_a_path_means_one_route(method, path, name, parameters):
@@ -50,7 +52,10 @@ def test_a_path_means_one_route(method, path, name, parameters):
     assert (found.route.name, found.parameters) == (name, parameters)
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/api", "/api/results/7", "/api/vars/7/x/y", "/API"])
+@pytest.mark.parametrize(
+    "path",
+    ["/nowhere", "/api", "/api/results/7", "/api/vars/7/x/y", "/API", "/api%2Fexecutions"],
+)
 def test_a_path_that_no_route_has_is_not_found(path):
     with pytest.raises(NotFound):
         ROUTER.match("GET", path)
@@ -141,3 +146,9 @@ def test_what_the_source_says_of_a_field_is_in_the_description():
         if one["name"] == "since"
     ]
     assert since["description"] == "A moment (RFC 3339) or a duration such as `1h`."
+
+
+def test_a_server_that_is_not_well_is_described_as_it_answers():
+    for path in ("/health", "/api/health"):
+        answers = described()["paths"][path]["get"]["responses"]
+        assert answers["503"]["content"] == answers["200"]["content"]

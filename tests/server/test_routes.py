@@ -435,6 +435,24 @@ def test_an_event_from_outside_reaches_the_step_that_waits(dev, route):
     assert dev.ended(execution_id)["result"] == 8
 
 
+def test_a_list_of_events_that_fails_half_way_says_where_and_what_was_taken(dev):
+    execution_id = dev.start(WAITING)
+    sent = [
+        {"execution_id": execution_id, "name": "order.packed", "event_id": "first"},
+        {"execution_id": "77", "name": "order.shipped"},
+        {"execution_id": execution_id, "name": "order.shipped", "data": {"number": 1}},
+    ]
+
+    refused = dev.ask("POST", "/api/events", sent)
+    again = dev.post("/api/events", [sent[0], sent[2]])
+
+    assert (refused.status, refused.code) == (404, "not_found")
+    said = refused.json["error"]["message"]
+    assert said == "event [1] of the list: there is no execution 77. Those before it were taken."
+    assert again["duplicates"] == 1
+    assert dev.ended(execution_id)["status"] == "COMPLETED"
+
+
 def test_only_we_say_what_happens_inside(dev):
     execution_id = dev.start(WAITING)
     reply = dev.ask("POST", f"/api/executions/{execution_id}/events", {"name": "step.done"})

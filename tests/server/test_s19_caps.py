@@ -211,6 +211,16 @@ def test_s31_what_is_not_a_plain_request_is_refused(guarded: Guarded, sent: byte
     assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "bad_request"
 
 
+def test_s31_whoever_sends_letters_that_must_be_escaped_is_told_how(guarded: Guarded):
+    said = answered(
+        guarded.server, "GET /api/executions?q=größe HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+    )
+
+    assert status_in(said) == 400
+    message = json.loads(said.partition(b"\r\n\r\n")[2])["error"]["message"]
+    assert "ö as %C3%B6" in message
+
+
 def test_s31_an_old_request_without_a_host_is_answered(guarded: Guarded):
     assert status_in(answered(guarded.server, b"GET /health HTTP/1.0\r\n\r\n")) == 200
 
@@ -244,6 +254,8 @@ def test_s31_requests_that_come_together_are_answered_one_after_the_other(guarde
         ("POST", "/api/credentials", {"name": "a\0b", "type": "t", "data": {}}),
         ("POST", "/api/access/tokens", {"name": "a\0b", "roles": ["viewer"]}),
         ("POST", "/api/auth/login", {"user": "a\0b", "password": "x"}),
+        ("POST", "/api/events", {"execution_id": "1", "name": "a.b", "data": "a\0b"}),
+        ("POST", "/v1/events", [{"execution_id": "1", "name": "a.b", "event_id": "a\0b"}]),
         ("POST", "/api/commands/lease", {"worker_id": "a\0b"}),
         ("POST", "/api/commands/renew", {"leases": ["a\0b"]}),
         ("POST", "/api/worker/pool/register", {"worker_id": "w", "pool": "a\0b"}),

@@ -182,9 +182,13 @@ class Access:
             await self.note("nobody", action, "(others)", details=f"{more} more")
         await self.note("nobody", action, target, details=client_ip)
 
+    async def sessions(self, who: Principal) -> list[StoredSession]:
+        """Their own sessions, newest first. A token has none, also if a user has the same name."""
+        return await self._sessions.of(who.name) if who.kind == "user" else []
+
     async def sign_out(self, by: Principal, session_id: str) -> None:
         """End one of the caller's own sessions."""
-        own = {found.session_id: found for found in await self._sessions.of(by.name)}
+        own = {found.session_id: found for found in await self.sessions(by)}
         if session_id not in own or not await self._sessions.end(own[session_id]):
             raise NotFound(f"you have no session {session_id}.")
         self._look_again()
@@ -397,8 +401,6 @@ def _check(name: str, roles: tuple[str, ...]) -> None:
         raise BadRequest(
             "a name has 1 to 64 letters, digits or . _ @ - and begins with a letter or digit."
         )
-    if not set(roles) & set(ROLES):
-        raise BadRequest(f"roles are at least one of {', '.join(ROLES)}.")
     for role in set(roles) - set(ROLES):
         hint = did_you_mean(role, ROLES)
         if hint or not ROLE.fullmatch(role):
@@ -406,3 +408,5 @@ def _check(name: str, roles: tuple[str, ...]) -> None:
                 f'"{role[:NAME_MAX]}" is not a role.{hint} There are {", ".join(ROLES)}; names of'
                 " your own, for forms, have letters, digits, _ and -."
             )
+    if not set(roles) & set(ROLES):
+        raise BadRequest(f"roles are at least one of {', '.join(ROLES)}.")

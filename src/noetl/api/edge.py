@@ -25,7 +25,6 @@ from contextlib import (
     suppress,
 )
 from functools import lru_cache, partial
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("noetl.server.requests")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SESSION = re.compile(rb"(?:^|[;,]) *%b=([^;, ]*)" % COOKIE.encode())
+"""Whatever other programs on the same host have put into their cookies."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOSTS_REMEMBERED = 64
 NOSNIFF = (b"x-content-type-options", b"nosniff")
@@ -152,8 +153,8 @@ class Asked:
             and origin.partition(b"://")[2] != self.host
         )
         """A page of another site sends a request that does more than read."""
-        self.is_for_all = (method, head.path) in OPEN and head.is_literal
-        self.is_hook = method == "POST" and head.path.startswith(HOOKS)
+        self.is_for_all = (method, head.target) in OPEN
+        self.is_hook = method == "POST" and head.target.startswith(HOOKS)
         self.secret = _secret(headers)
         given = headers.get(b"x-request-id", b"")
         self.request_id = given.decode() if _REQUEST_ID.fullmatch(given) else None
@@ -349,11 +350,11 @@ class Edge:
         if page is not None:
             return page
         missing = self._pages.missing(head.path, head.headers)
-        return None if missing is None or self._router.allowed(head.path) else missing
+        return None if missing is None or self._router.allowed(head.target) else missing
 
     def _match(self, asked: Asked, head: Head) -> Match:
         _refuse_nul(head)
-        found = asked.match = self._router.match(head.method, head.path)
+        found = asked.match = self._router.match(head.method, head.target)
         return found
 
     async def _called(self, found: Match, caller: Caller, request: Request) -> Response:
@@ -381,7 +382,7 @@ class Edge:
     def _methods_of(self, head: Head) -> Response:
         """Every known caller may ask which methods a path has."""
         _refuse_nul(head)
-        allow = self._router.allowed(head.path)
+        allow = self._router.allowed(head.target)
         if allow is None:
             raise NotFound(f"there is no route {head.path[:200]}.")
         return Response(204, ((b"allow", allow),))
@@ -525,14 +526,8 @@ def _secret(headers: dict[bytes, bytes]) -> str | None:
     scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return secret.strip().decode("latin-1")
-    cookies = headers.get(b"cookie")
-    if cookies is None:
-        return None
-    try:
-        found = SimpleCookie(cookies.decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found is not None else None
+    found = _SESSION.search(headers.get(b"cookie", b""))
+    return None if found is None else found[1].decode("latin-1")
 
 
 @lru_cache(HOSTS_REMEMBERED)

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from noetl.api.errors import STATUS_WORDS
-from noetl.api.route import JSON, AnyRoute, Caller, Query, Route, Services
+from noetl.api.route import JSON, AnyRoute, Caller, Query, Route, Services, structs_in
 from noetl.api.sessions import COOKIE
 from noetl.model.answers import ErrorAnswer
 from noetl.version import __version__
@@ -218,36 +218,16 @@ def _responses(route: AnyRoute, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _add_field_docs(kinds: list[Any], components: dict[str, Any]) -> None:
-    for cls in _structs(kinds):
-        schema = components.get(cls.__name__)
+    for struct in structs_in(kinds):
+        schema = components.get(struct.cls.__name__)
         if schema is None or "properties" not in schema:
             continue
-        names = {one.name: one.encode_name for one in msgspec.structs.fields(cls)}
-        for base in reversed(cls.__mro__):
+        names = {one.name: one.encode_name for one in struct.fields}
+        for base in reversed(struct.cls.__mro__):
             for name, said in _field_docs(base).items():
                 described = schema["properties"].get(names.get(name, ""))
                 if described is not None and "$ref" not in described:
                     described["description"] = said
-
-
-def _structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
-    """Every struct among these types, at any depth."""
-    found: dict[type[msgspec.Struct], None] = {}
-    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, msgspec.inspect.StructType):
-            if one.cls in found:
-                continue
-            found[one.cls] = None
-            waiting += [field.type for field in one.fields]
-            continue
-        for part in ("item_type", "key_type", "value_type", "type"):
-            if hasattr(one, part):
-                waiting.append(getattr(one, part))
-        for parts in ("types", "item_types"):
-            waiting += getattr(one, parts, ())
-    return list(found)
 
 
 def _field_docs(cls: type) -> dict[str, str]:

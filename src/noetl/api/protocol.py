@@ -65,6 +65,10 @@ FILES_RESERVED = 256
 HEADS_MAX, HEAD_KEPT_BYTES_MAX = 512, 2048
 """How many heads are recognised by their bytes, and how long one may be."""
 HEAD_END = b"\r\n\r\n"
+UNESCAPED = (
+    "the target of a request holds printable ASCII only. Escape other characters, ö as %C3%B6:"
+    " `curl -G --data-urlencode` does that."
+)
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]%-]*")
 _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 _BODILESS = frozenset({204, 304})
@@ -156,13 +160,13 @@ class Head:
         "found",
         "headers",
         "is_head",
-        "is_literal",
         "keeps_alive",
         "knows_chunks",
         "length",
         "method",
         "path",
         "query",
+        "target",
     )
 
     def __init__(
@@ -179,11 +183,9 @@ class Head:
         self.method = "GET" if self.is_head else method
         """HEAD is GET without sending the body of the answer."""
         parsed = httptools.parse_url(target)
-        self.path = parsed.path.decode("ascii")
-        self.is_literal = "%" not in self.path
-        """Whether the path contains no escapes."""
-        if not self.is_literal:
-            self.path = unquote(self.path)
+        self.target = parsed.path.decode("ascii")
+        """The path as it was sent: an escaped slash separates nothing."""
+        self.path = unquote(self.target) if "%" in self.target else self.target
         self.query: bytes = parsed.query or b""
         self.headers = headers
         """By lower-case name. Repeated headers are joined into one list."""
@@ -502,8 +504,9 @@ class Connection(asyncio.Protocol):
         is_first = self._stage == "head" and self._came == len(data)
         try:
             self._feed(data)
-        except httptools.HttpParserError:
-            refusal = self._refusal or _bad("this is not HTTP/1.1.")
+        except httptools.HttpParserError as error:
+            is_target = isinstance(error, httptools.HttpParserInvalidURLError)
+            refusal = self._refusal or _bad(UNESCAPED if is_target else "this is not HTTP/1.1.")
             self._refuse(refusal.status, refusal.code, str(refusal))
             return
         framing = self._came - self._body  # For a head, all of it.

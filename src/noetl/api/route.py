@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from typing import (
@@ -67,6 +67,8 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """NUL as JSON escapes it, which is its only spelling there."""
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*?)`)?$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
+_MISSING_FIELD = re.compile(r"Object missing required field `([^`]*)`")
+_NO_CHOICE = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,7 +300,7 @@ class Reader:
         try:
             return msgspec.convert(given, self._query, strict=False)
         except msgspec.ValidationError as error:
-            raise _malformed(str(error), "query") from None
+            raise _malformed(str(error), "query", self._query) from None
 
     def body(self, written: bytes, media: bytes = b"") -> Any:
         """The body as its type, parsed from JSON or as `media` says. Raises UnknownKey, BadText and
@@ -311,23 +313,35 @@ class Reader:
             written = b"{}"
         elif self._takes_yaml and media.partition(b";")[0].strip().lower() in YAML:
             written = msgspec.json.encode({"content": written.decode()})
-        if b"\\u0000" in written and _NUL.search(written):
-            raise BadText(
-                "a text in the body contains the character NUL, which databases cannot store."
-            )
+        refuse_nul(written)
         try:
             return self._decode(written)
         except msgspec.ValidationError as error:
-            raise unknown_field(str(error), self._body) or _malformed(str(error), "body") from None
+            said, kind = str(error), self._body
+            raise unknown_field(said, kind) or _malformed(said, "body", kind) from None
         except msgspec.DecodeError as error:
             raise Malformed(f"the body is not JSON: {error}.") from None
 
 
-def _malformed(said: str, source: str) -> Malformed:
-    """The message of msgspec, with the place in our notation."""
+def refuse_nul(written: bytes) -> None:
+    """Raises BadText if a text in this JSON contains NUL."""
+    if b"\\u0000" in written and _NUL.search(written):
+        raise BadText(
+            "a text in the body contains the character NUL, which databases cannot store."
+        )
+
+
+def _malformed(said: str, source: str, kind: Any) -> Malformed:
+    """What msgspec says of a value of that type, with the place in our notation."""
     found = _AT.match(said)
     assert found is not None
     what, where = found["what"], (found["where"] or "").removeprefix(".")
+    if (missing := _MISSING_FIELD.fullmatch(what)) is not None:
+        what, where = "it is missing", f"{where}.{missing[1]}".removeprefix(".")
+    elif (wrong := _NO_CHOICE.fullmatch(what)) is not None:
+        choices = tuple(_choices(kind, where.rpartition(".")[2]))
+        hint = did_you_mean(wrong[1], choices)
+        what = f'it is one of {", ".join(choices)}, not "{wrong[1][:80]}".{hint}'
     place = where if source == "query" else f"the body{where and ', '}{where}"
     details = [{"key": where, "message": what, "source": source}]
     return Malformed(f"{place}: {what}" if place else what, details)
@@ -336,25 +350,43 @@ def _malformed(said: str, source: str) -> Malformed:
 def unknown_field(said: str, kind: Any, where: str = "the body") -> UnknownKey | None:
     """The error of msgspec for that type; UnknownKey if it is about a key."""
     found = _UNKNOWN_FIELD.search(said)
-    return None if found is None else _unknown(where, found[1], tuple(_keys(kind)))
+    if found is None:
+        return None
+    structs = (one for one in structs_in([kind]) if one.forbid_unknown_fields)
+    return _unknown(
+        where, found[1], tuple(key.encode_name for one in structs for key in one.fields)
+    )
 
 
-def _keys(kind: Any) -> Iterator[str]:
-    """The keys of a struct and of the structs in it."""
-    seen: set[Any] = set()
-    waiting = [msgspec.inspect.type_info(kind)]
+def _choices(kind: Any, key: str) -> Iterator[str]:
+    """What may stand under that key in a value of this type, where not every text may."""
+    named = (
+        each.type for one in structs_in([kind]) for each in one.fields if each.encode_name == key
+    )
+    for part in (part for one in named for part in getattr(one, "types", (one,))):
+        if isinstance(part, msgspec.inspect.LiteralType):
+            yield from map(str, part.values)
+        elif isinstance(part, msgspec.inspect.IntType):
+            yield "a number"
+
+
+def structs_in(kinds: Iterable[Any]) -> list[msgspec.inspect.StructType]:
+    """Every struct among these types, at any depth."""
+    found: dict[type, msgspec.inspect.StructType] = {}
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
     while waiting:
         one = waiting.pop(0)
         if isinstance(one, msgspec.inspect.StructType):
-            if one.cls in seen or not one.forbid_unknown_fields:
-                continue
-            seen.add(one.cls)
-            yield from (found.encode_name for found in one.fields)
-            waiting += [found.type for found in one.fields]
-        elif isinstance(one, msgspec.inspect.UnionType):
-            waiting += one.types
-        elif isinstance(one, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
-            waiting.append(one.item_type)
+            if one.cls not in found:
+                found[one.cls] = one
+                waiting += [each.type for each in one.fields]
+            continue
+        for part in ("item_type", "key_type", "value_type", "type"):
+            if hasattr(one, part):
+                waiting.append(getattr(one, part))
+        for parts in ("types", "item_types"):
+            waiting += getattr(one, parts, ())
+    return list(found.values())
 
 
 def _unknown(where: str, key: str, known: tuple[str, ...]) -> UnknownKey:

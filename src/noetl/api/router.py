@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from noetl.api.errors import WrongMethod
 from noetl.api.rights import RIGHTS
@@ -60,8 +61,8 @@ class _Leaf:
 
 
 class Router:
-    """Finds the route of a request. Literal segments win over parameters, and these over parameters
-    that contain slashes.
+    """Finds the route of a request by its path as it was sent: a slash that is escaped is a part of
+    a name. Literal segments win over parameters, and these over parameters that contain slashes.
 
     If the winner does not serve the method, the next candidate may: `GET /api/catalog/list` reads
     the playbook "list", although `POST` to the same path lists all.
@@ -103,7 +104,10 @@ class Router:
 
     def _all(self, path: str) -> Iterator[tuple[_Leaf, list[str]]]:
         """Every leaf that matches the path, best match first."""
-        return self._walk(self._root, [word for word in path.split("/") if word], 0, [])
+        words = [word for word in path.split("/") if word]
+        if "%" in path:
+            words = [unquote(word) for word in words]
+        return self._walk(self._root, words, 0, [])
 
     def _walk(
         self, node: _Node, words: list[str], at: int, given: list[str]
@@ -124,12 +128,17 @@ class Router:
         """Raises NotFound for an unknown path, and WrongMethod for a method it does not serve."""
         found = self.find(path)
         if found is None:
-            raise NotFound(f"there is no route {path[:200]}. GET /api/openapi.json lists them all.")
+            raise NotFound(
+                f"there is no route {unquote(path)[:200]}. GET /api/openapi.json lists them all."
+            )
         leaf, given = found
         if method not in leaf.routes:
             found = next((one for one in self._all(path) if method in one[0].routes), None)
             if found is None:
-                raise WrongMethod(f"{leaf.path} does not answer {method[:20]}.", leaf.allow)
+                allow = self.allowed(path) or b""
+                raise WrongMethod(
+                    f"{leaf.path} does not answer {method[:20]}, only {allow.decode()}.", allow
+                )
             leaf, given = found
         route = leaf.routes[method]
         return Match(route, leaf.path, dict(zip(route.parameters, given, strict=True)))

@@ -91,7 +91,7 @@ async def me(services: Services, caller: Caller) -> Myself:
 
 async def sessions(services: Services, caller: Caller) -> SessionList:
     """The caller's own sessions, newest first."""
-    found = await services.sessions.of(caller.name)
+    found = await services.access.sessions(caller.principal)
     own = caller.principal.session_id
     return SessionList(
         sessions=[
@@ -108,7 +108,7 @@ async def end_session(services: Services, caller: Caller, *, session_id: str) ->
 
 async def end_sessions(services: Services, caller: Caller) -> SessionsEnded:
     """End all of the caller's own sessions but the current one."""
-    found = await services.sessions.of(caller.name)
+    found = await services.access.sessions(caller.principal)
     own = caller.principal.session_id
     others = [one.session_id for one in found if one.session_id != own]
     for session_id in others:

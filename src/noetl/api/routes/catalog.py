@@ -18,6 +18,7 @@ from noetl.model.answers import (
     Registered,
     Validated,
 )
+from noetl.model.spelling import did_you_mean
 from noetl.model.triggers import KINDS, Schema, kind_of
 from noetl.version import __version__
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from noetl.dsl import Compiled
 
 RESOURCES_MAX = 500
-Version = int | Literal["latest"] | None
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Version = Number | Literal["latest"] | None
 """By default, or with `latest`, the newest."""
 
 
@@ -171,6 +173,9 @@ async def validate(services: Services, caller: Caller, *, body: Content) -> Vali
 async def listing(services: Services, caller: Caller, *, body: ListCatalog) -> CatalogList:
     """The newest version of every path."""
     kind = None if body.resource_type is None else kind_of(body.resource_type)
+    if kind is not None and kind not in KINDS:
+        hint = did_you_mean(kind, KINDS) or f" There are {', '.join(KINDS)}."
+        raise BadRequest(f'there is no resource_type "{kind[:80]}".{hint}')
     found = await services.store.catalog.entries(kind=kind, prefix=body.path_prefix)
     return CatalogList(entries=[documents.of(CatalogItem, entry) for entry in found])
 

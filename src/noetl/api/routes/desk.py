@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
+from noetl.api.routes.catalog import Number
 from noetl.api.routes.executions import Limit
 from noetl.api.topics import position_of
 from noetl.control import documents
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from noetl.api.rights import Principal
 
 LAST_POSITION = Header("Last-Event-ID", "The `id` of the last `position` received.")
-Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class WhichForms(Query, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from noetl.model.answers import (
 )
 from noetl.model.execution_query import STATUSES, Wanted, exactly, moment, parse
 from noetl.model.retrospect import ForkDocument, StepWhyDocument, WhyDocument
+from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL
 
 LIMIT_MAX = 1000
@@ -285,10 +286,12 @@ async def histogram(services: Services, caller: Caller, *, query: WhichBuckets) 
 
 def _wanted(query: Matching, now: float) -> Wanted:
     """The whole query: `q` together with the other parameters."""
-    if query.status is not None and query.status not in STATUSES:
-        raise BadRequest(f"status is one of {', '.join(STATUSES)}.")
+    status = None if query.status is None else query.status.upper()
+    if status is not None and status not in STATUSES:
+        hint = did_you_mean(status, STATUSES)
+        raise BadRequest(f"status is one of {', '.join(STATUSES)}.{hint}")
     others = exactly(
-        status=query.status,
+        status=status,
         path=query.path,
         parent=query.parent,
         since=_since(query.since, now),

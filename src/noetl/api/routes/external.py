@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Route, Services, unknown_field
+from noetl.api.route import Body, Caller, Route, Services, refuse_nul, unknown_field
 from noetl.api.routes.commands import take_report
-from noetl.errors import BadRequest
+from noetl.errors import BadRequest, NoetlError
 from noetl.model.answers import EventsTaken, SignalMatched
 from noetl.model.commands import Report
 
@@ -88,15 +88,28 @@ async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTake
         raise strange or BadRequest(f"this is not an event: {error}.") from None
     if len(found) > EVENTS_MAX:
         raise BadRequest(f"at most {EVENTS_MAX} events at once.")
-    outcomes = []
+    if any(isinstance(one, Addressed) for one in found):
+        caller.principal.require("operate")
+        refuse_nul(body)
+    outcomes: list[tuple[str, bool]] = []
     for one in found:
-        if isinstance(one, Report):
-            await take_report(services, caller.principal, one)
-            outcomes.append((one.command_id, False))
-        else:
-            caller.principal.require("operate")
-            outcomes.append(await _signal(services, caller, one.execution_id, one))
+        try:
+            outcomes.append(await _send_one(services, caller, one))
+        except NoetlError as error:
+            if outcomes:
+                count = len(outcomes)
+                error.args = (f"event [{count}] of the list: {error} Those before it were taken.",)
+            raise
     return _taken(outcomes)
+
+
+async def _send_one(
+    services: Services, caller: Caller, one: Report | Addressed
+) -> tuple[str, bool]:
+    if isinstance(one, Addressed):
+        return await _signal(services, caller, one.execution_id, one)
+    await take_report(services, caller.principal, one)
+    return one.command_id, False
 
 
 def _read(sent: dict[str, Any]) -> Report | Addressed:

@@ -83,6 +83,14 @@ async def metrics(services: Services, caller: Caller) -> bytes:
 
 
 WELCOMING = Route("server.welcome", "GET", "/", "anyone", welcome, media=TEXT)
-HEALTH = Route("server.health", "GET", "/health", "anyone", check, aliases=("/api/health",))
+HEALTH = Route(
+    "server.health",
+    "GET",
+    "/health",
+    "anyone",
+    check,
+    aliases=("/api/health",),
+    statuses=(503,),
+)
 METRICS = Route("server.metrics", "GET", "/metrics", "read", metrics, media=CONTENT_TYPE)
 ROUTES = (WELCOMING, HEALTH, METRICS)

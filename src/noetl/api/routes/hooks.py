@@ -63,7 +63,7 @@ async def deliver(
     if not hooks.is_genuine(known, delivery):
         raise await _refused(services, caller, path)
     if (challenge := _challenge(known, delivery)) is not None:
-        return Reply(challenge, headers=(("Content-Type", "application/json"),))  # type: ignore[arg-type]
+        return Reply(challenge)  # type: ignore[arg-type]
     try:
         taken = await hooks.take(known, delivery)
     except StoreError:
