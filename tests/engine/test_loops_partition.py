@@ -221,6 +221,32 @@ def test_one_iteration_that_kills_its_workers_fails_alone() -> None:
     assert [one["index"] for one in played.result("start")["errors"]] == [13]
 
 
+@pytest.mark.parametrize("keys", [1, 2, 3, 5])
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("poison", range(5))
+def test_no_iteration_fails_for_another_that_was_lost_with_it(
+    keys: int, alone: bool, poison: int
+) -> None:
+    workers = Workers(5, keys, on_error="continue")
+    played = workers.played
+    for _ in range(200):
+        if not (commands := workers.commands()):
+            break
+        command = commands[0]
+        if _is_keys(command):
+            workers.find_keys(command)
+        elif poison in workers.begun(command):
+            played.lapse(command, alone=alone)
+            workers.last[poison % keys] = max(workers.last.get(poison % keys, -1), poison - keys)
+        else:
+            begun = workers.begun(command)
+            if begun[0] - keys == poison:
+                workers.last[poison % keys] = poison
+            workers.end(command, begun[0])
+
+    assert [one["index"] for one in played.result("start")["errors"]] == [poison]
+
+
 def test_a_key_that_cannot_be_found_fails_the_step() -> None:
     workers = Workers(4, 2)
     [command] = workers.commands()

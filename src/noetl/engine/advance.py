@@ -340,18 +340,11 @@ def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
     deliveries = run.commands[command_id] + (not given.given_back)
     died_alone = run.alone.get(command_id, 0) + (given.alone and not given.given_back)
     loop = run.open_loop
-    chains: tuple[tuple[int, ...], ...] = ()
-    start: int | None = None
-    stop: int | None = None
-    is_half = False
+    part = loops.Part()
     if loop is not None:
         halve = deliveries > HALVE_AFTER or died_alone >= ALONE_MAX
-        chains = loops.half_chains(loop, command_id, halve=halve)
-        if halve and sum(map(len, chains)) > 1:
-            is_half = True
-        elif halve and (half := loops.half_of(loop, command_id)) is not None:
-            is_half, (start, stop) = True, half
-    if not is_half and (died_alone >= ALONE_MAX or deliveries > DELIVERIES_MAX):
+        part = loops.part_again(loop, command_id, halve=halve)
+    if not part.is_half and (died_alone >= ALONE_MAX or deliveries > DELIVERIES_MAX):
         _give_up(turn, run, command_id, died_alone, deliveries - 1)
         return
     again = derive(command_id, deliveries)
@@ -361,11 +354,11 @@ def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
             command_id=again,
             lost=command_id,
             step_run_id=run.step_run_id,
-            deliveries=min(deliveries, HALVE_AFTER) if is_half else deliveries,
-            alone=min(died_alone, ALONE_MAX - 1) if is_half else died_alone,
-            start=start,
-            stop=stop,
-            chains=chains,
+            deliveries=min(deliveries, HALVE_AFTER) if part.is_half else deliveries,
+            alone=min(died_alone, ALONE_MAX - 1) if part.is_half else died_alone,
+            start=part.start,
+            stop=part.stop,
+            chains=part.chains,
         )
     )
     if loop is not None:

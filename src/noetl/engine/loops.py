@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,8 @@ KEYS = 500
 """Iterations of a partitioned loop whose keys are found at a time."""
 KEYED_AHEAD = 2000
 """Keys are known of so many iterations beyond those that have ended."""
+Chains = tuple[tuple[int, ...], ...]
+"""Of a partitioned loop: iterations with one key each, in their order."""
 
 
 def start_loop(turn: Turn, run: Run) -> None:
@@ -131,7 +133,7 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
         room -= width
 
 
-def _chains(parts: Partitions, size: int) -> tuple[tuple[int, ...], ...]:
+def _chains(parts: Partitions, size: int) -> Chains:
     """Up to so many iterations: those that are ready, each with those that follow it."""
     firsts = list(islice(parts.ready, size))
     length = max(1, size // len(firsts))
@@ -144,7 +146,7 @@ def _chains(parts: Partitions, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def open_chains(loop: LoopState, chains: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+def open_chains(loop: LoopState, chains: Chains) -> Chains:
     """What is still to be done of them: nothing behind an iteration that waits."""
     found = []
     for chain in chains:
@@ -153,18 +155,6 @@ def open_chains(loop: LoopState, chains: tuple[tuple[int, ...], ...]) -> tuple[A
         if left:
             found.append(tuple(left))
     return tuple(found)
-
-
-def half_chains(loop: LoopState, command_id: CommandId, *, halve: bool) -> tuple[Any, ...]:
-    """What is still to be done of a command of a partitioned loop, or the first half of that."""
-    if loop.parts is None or command_id not in loop.parts.chains:
-        return ()
-    left = open_chains(loop, loop.parts.chains[command_id])
-    if not halve:
-        return left
-    if len(left) > 1:
-        return left[: len(left) // 2]
-    return tuple(chain[: max(1, len(chain) // 2)] for chain in left)
 
 
 def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
@@ -263,18 +253,35 @@ def rest_of(loop: LoopState, command_id: CommandId) -> int | None:
 
 def first_of(loop: LoopState, command_id: CommandId) -> int | None:
     """The iteration that a command of the loop would begin with."""
-    if chains := half_chains(loop, command_id, halve=False):
-        return int(chains[0][0])
+    if loop.parts is not None and command_id in loop.parts.chains:
+        chains = open_chains(loop, loop.parts.chains[command_id])
+        return chains[0][0] if chains else None
     return loop.resuming.get(command_id, rest_of(loop, command_id))
 
 
-def half_of(loop: LoopState, command_id: CommandId) -> tuple[int, int] | None:
-    """The first half of what is still to be done of a chunk, if it can be halved."""
-    start = rest_of(loop, command_id)
-    if start is None:
-        return None
-    _, stop = loop.chunks[command_id]
-    return (start, (start + stop) // 2) if stop - start > 1 else None
+class Part(NamedTuple):
+    """What of a lost command goes on under the next one: all that is left, or half of it."""
+
+    chains: Chains = ()
+    start: int | None = None
+    stop: int | None = None
+    is_half: bool = False
+    """The other half is handed out apart from it."""
+
+
+def part_again(loop: LoopState, command_id: CommandId, *, halve: bool) -> Part:
+    """What is still to be done of a command, or the first half of that if it can be halved."""
+    if loop.parts is not None and command_id in loop.parts.chains:
+        left = open_chains(loop, loop.parts.chains[command_id])
+        if not halve or sum(map(len, left)) < 2:
+            return Part(left)
+        if len(left) > 1:
+            return Part(left[: len(left) // 2], is_half=True)
+        return Part((left[0][: len(left[0]) // 2],), is_half=True)
+    start = rest_of(loop, command_id) if halve else None
+    if start is None or (stop := loop.chunks[command_id][1]) - start < 2:
+        return Part()
+    return Part(start=start, stop=(start + stop) // 2, is_half=True)
 
 
 def _is_over(turn: Turn, run: Run) -> bool:
