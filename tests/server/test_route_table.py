@@ -126,6 +126,7 @@ def test_generators_find_nothing_to_complain_about():
         elif isinstance(part, dict):
             if part.get("type") == "array":
                 assert "items" in part or "prefixItems" in part, part
+                assert part.get("items") is not False, part
             for one in part.values():
                 look(one)
 
@@ -134,6 +135,11 @@ def test_generators_find_nothing_to_complain_about():
         assert operation["summary"]
         bodies = operation.get("requestBody", {"content": {}})["content"]
         assert bodies.keys() <= {"application/json"}
+        media = {
+            one for answer in operation["responses"].values() for one in answer.get("content", ())
+        }
+        others = {one for one in media if not one.startswith("text/")}
+        assert others <= {"application/json", "application/octet-stream"}
 
 
 def test_what_the_source_says_of_a_field_is_in_the_description():

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from noetl.api.errors import STATUS_WORDS
-from noetl.api.route import JSON, AnyRoute, Caller, Query, Route, Services, structs_in
+from noetl.api.route import FILE, JSON, AnyRoute, Caller, Query, Route, Services, structs_in
 from noetl.api.sessions import COOKIE
 from noetl.model.answers import ErrorAnswer
 from noetl.version import __version__
@@ -86,13 +86,17 @@ def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _complete(part: Any) -> None:
-    """Give lists of anything an explicit `items: {}`; generators insist on it."""
+    """Write lists as generators read them: those of anything have an explicit `items: {}`, those of
+    a fixed length no `items: false`, which their `maxItems` says already.
+    """
     if isinstance(part, list):
         for one in part:
             _complete(one)
     elif isinstance(part, dict):
         if part.get("type") == "array" and not {"items", "prefixItems"} & part.keys():
             part["items"] = {}
+        if part.get("items") is False:
+            del part["items"]
         for one in part.values():
             _complete(one)
 
@@ -199,7 +203,11 @@ def _parameters(route: AnyRoute, components: dict[str, Any]) -> list[dict[str, A
 
 def _responses(route: AnyRoute, schemas: dict[Any, Any]) -> dict[str, Any]:
     media = route.media.partition(";")[0]
-    schema = _schema(route.answer, schemas) if media == JSON else {"type": "string"}
+    schema: dict[str, Any] = {"type": "string"}
+    if media == JSON:
+        schema = _schema(route.answer, schemas)
+    elif media == FILE:
+        schema["format"] = "binary"
     answer = {media: {"schema": schema}}
     found: dict[str, Any] = {"200": {"description": "It worked.", "content": answer}}
     for status, said in STATUS_WORDS.items():

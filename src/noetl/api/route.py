@@ -59,6 +59,8 @@ BODY_MAX = 16 * 1024 * 1024
 QUERIES_REMEMBERED = 64
 """How many queries are remembered: a worker sends the same parameters each time."""
 JSON = "application/json"
+FILE = "application/octet-stream"
+"""A file of bytes. Client generators read no other type of these, nor `application/yaml`."""
 YAML = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
 LET_THROUGH = "resource_kind"
 """Some clients send it beside `resource_type`; it adds nothing."""

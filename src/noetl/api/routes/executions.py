@@ -7,7 +7,17 @@ from typing import Annotated, Any
 import msgspec
 
 from noetl.api.long_polls import seconds, while_wanted
-from noetl.api.route import IDEMPOTENCY_KEY, Body, Caller, Header, Query, Reply, Route, Services
+from noetl.api.route import (
+    FILE,
+    IDEMPOTENCY_KEY,
+    Body,
+    Caller,
+    Header,
+    Query,
+    Reply,
+    Route,
+    Services,
+)
 from noetl.api.routes.catalog import Version, number_of
 from noetl.control import documents, task_logs
 from noetl.errors import BadRequest
@@ -486,9 +496,7 @@ GET = Route("executions.get", "GET", ONE, "read", show)
 STATUS = Route("executions.status", "GET", f"{ONE}/status", "read", status)
 EVENTS = Route("executions.events", "GET", f"{ONE}/events", "read", events, query=WhichEvents)
 LOGS = Route("executions.logs", "GET", f"{ONE}/logs", "read", logs, query=WhichLogs)
-EXPORT = Route(
-    "executions.export", "GET", f"{ONE}/export", "read", export, media="application/gzip"
-)
+EXPORT = Route("executions.export", "GET", f"{ONE}/export", "read", export, media=FILE)
 STREAM = Route(
     "executions.stream",
     "GET",

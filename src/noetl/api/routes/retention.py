@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Query, Reply, Route, Services
+from noetl.api.route import FILE, Body, Caller, Query, Reply, Route, Services
 from noetl.control import documents
 from noetl.errors import BadRequest
 from noetl.model.answers import (
@@ -170,7 +170,7 @@ RECORDING = Route(
     "/api/archive/{name}",
     "read",
     recording,
-    media="application/gzip",
+    media=FILE,
     deep=True,
 )
 ROUTES = (SHOW, PRUNE, DELETE, HOLD, RELEASE, ARCHIVE, ARCHIVED, RECORDING)

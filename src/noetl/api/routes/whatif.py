@@ -135,7 +135,7 @@ TEST_OF = Route(
     "/api/executions/{execution_id}/test",
     "read",
     test_of,
-    media="application/yaml; charset=utf-8",
+    media="text/yaml; charset=utf-8",
 )
 TESTS = Route("tests.run", "POST", "/api/tests", "read", run_tests, body=Tests)
 ROUTES = (WHATIF, TEST_OF, TESTS)
