@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from pathlib import Path
 
@@ -493,6 +494,27 @@ def test_a_playbook_that_is_called_fails_its_caller_with_its_own_error():
     assert done.result == 9
     assert missing.error["kind"] == "not_found"
     assert "nowhere" in missing.error["message"]
+
+
+def test_a_caller_of_callers_names_the_execution_that_failed_by_itself_and_its_cause():
+    inner = playbook("- {step: start, tool: {kind: shell, cmd: exit 9}}").replace("tried", "inner")
+    calls = "- {step: start, tool: {kind: playbook, path: CALLED}}"
+    middle = playbook(calls.replace("CALLED", "inner")).replace("tried", "middle")
+
+    async def work(bench: Bench) -> tuple[Run, Run]:
+        for text in (inner, middle):
+            await bench.system.catalog.register(text)
+        return (
+            await bench.run(playbook(calls.replace("CALLED", "inner"))),
+            await bench.run(playbook(calls.replace("CALLED", "middle"))),
+        )
+
+    direct, over = on_bench(work)
+
+    said = re.compile(r"child execution \d+ failed: The command ended with exit code 9\.")
+    assert said.fullmatch(direct.error["message"])
+    assert said.fullmatch(over.error["message"])
+    assert over.error["details"]["execution_id"] not in over.error["message"]
 
 
 def test_a_tools_own_retry_is_unseen_by_policy_and_record():

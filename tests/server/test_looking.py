@@ -467,6 +467,26 @@ def test_queues_and_overview_name_work_that_no_worker_takes(shop: Shop):
         server.post(f"/api/executions/{stuck}/cancel")
 
 
+def test_the_overview_has_what_failed_by_itself_and_not_what_it_called(shop: Shop):
+    server = shop.server
+    fails = REPORT.replace("shop/report", "far/called").partition("workflow:")[0] + "workflow:"
+    server.post(
+        "/api/catalog/register",
+        {"content": f"{fails} [{{ step: start, tool: {{ kind: shell, command: exit 9 }} }}]"},
+    )
+    calls = fails.replace("far/called", "far/caller")
+    caller = server.start(
+        f"{calls} [{{ step: start, tool: {{ kind: playbook, path: far/called }} }}]"
+    )
+    server.ended(caller)
+    found = server.get("/api/overview")["failed"]
+    paths = [one["path"] for one in found["executions"]]
+    assert "far/caller" in paths
+    assert "far/called" not in paths
+    query = "status:failed parent:none"
+    assert found["count"] == server.get("/api/executions/count", q=query)["count"]
+
+
 def test_a_bulk_action_says_first_how_many_and_then_acts_on_each(shop: Shop):
     server = shop.server
     started = [server.start(ASKS.replace("desk/approve", "desk/bulk")) for _ in range(3)]

@@ -34,7 +34,7 @@ def test_the_tree_of_steps_is_walked_by_arrows(tab: Tab, stage: Stage):
 def test_a_form_is_answered_and_the_page_follows(tab: Tab, stage: Stage):
     waiting = start(stage.server, "ops/invoice", amount=17)
     page = tab.go(f"/executions/{waiting}")
-    tab.says("waits for approval.received")
+    tab.says("asks “Pay 17 to Nordic Paper?”")
     page.get_by_role("button", name="Answer", exact=True).click()
     asked = page.get_by_role("group", name="Pay 17 to Nordic Paper?")
     page.get_by_role("dialog").get_by_role("button", name="Answer").click()
@@ -210,6 +210,128 @@ workflow:
       iterator: n
       spec: { mode: parallel, max_in_flight: 32 }
     tool: { kind: python, code: "print(f'row {n}')", args: { n: "{{ iter.n }}" } }
+"""
+
+
+def test_a_large_result_is_read_where_it_stands(tab: Tab, stage: Stage):
+    register(stage.server, "shop/large", LARGE)
+    large = start(stage.server, "shop/large")
+    stage.server.ended(large)
+    page = tab.go(f"/executions/{large}?step=start")
+    result = page.get_by_role("group", name="result")
+    with page.expect_download() as downloading:
+        result.get_by_role("link", name="download").click()
+    assert downloading.value.path().stat().st_size > 64 * 1024
+    result.get_by_role("button", name="show all").click()
+    page.get_by_role("cell", name="name 99", exact=True).wait_for(state="attached")
+
+    page = tab.go(f"/executions/{large}?step=each")
+    result.get_by_role("button", name="show", exact=True).click()
+    page.get_by_text("elements 0 to 99 of 1\u2009000").wait_for()
+    result.get_by_role("button", name="next", exact=True).click()
+    page.locator(".json-line", has_text='100: "100 north').wait_for()
+
+
+LARGE = """
+workflow:
+  - step: start
+    tool:
+      kind: python
+      code: "result = [{'id': i, 'name': f'name {i}'} for i in range(5000)]"
+    next: each
+  - step: each
+    loop:
+      in: "{{ range(1000) | list }}"
+      iterator: n
+      spec: { mode: parallel, max_in_flight: 32 }
+    tool: { kind: noop, result: "{{ iter.n }} north WORDS" }
+""".replace("WORDS", "south " * 20)
+
+
+def test_why_a_step_of_it_was_not_reached_is_said_at_the_top(tab: Tab, stage: Stage):
+    register(stage.server, "shop/misread", MISREAD)
+    misread = start(stage.server, "shop/misread")
+    stage.server.ended(misread)
+    page = tab.go(f"/executions/{misread}")
+    told = page.locator(".headline", has_text="did you mean total?")
+    expect(told).to_contain_text("none of start's arcs held: start.totl")
+    expect(told.locator("code").first).to_have_text("start.totl")
+
+
+MISREAD = """
+workflow:
+  - step: start
+    tool: { kind: noop, result: { total: 17 } }
+    next: { arcs: [{ step: refund, when: "{{ start.totl > 20 }}" }] }
+  - { step: refund, tool: { kind: noop } }
+"""
+
+
+def test_from_a_playbook_that_called_others_to_the_one_that_failed_is_one_click(
+    tab: Tab, stage: Stage
+):
+    for name, called in (("outer", "middle"), ("middle", "inner")):
+        register(stage.server, f"calls/{name}", CALLS.replace("CALLED", called))
+    register(stage.server, "calls/inner", FAILS)
+    outer = start(stage.server, "calls/outer")
+    stage.server.ended(outer)
+    page = tab.go(f"/executions/{outer}")
+    headline = page.locator(".headline")
+    expect(headline).to_contain_text("ended with exit code 9")
+    called = page.locator(".panel li", has_text="calls/middle")
+    expect(called.locator(".status")).to_have_text("failed")
+    headline.get_by_role("link").click()
+    page.get_by_role("heading", name="calls/inner").wait_for()
+    # What others passed on is nothing that somebody has to look into.
+    tab.go("/")
+    page.get_by_role("link", name="calls/outer").first.wait_for()
+    assert page.get_by_role("link", name="calls/inner").count() == 0
+
+
+CALLS = "workflow: [{ step: start, tool: { kind: playbook, path: calls/CALLED } }]"
+FAILS = "workflow: [{ step: start, tool: { kind: shell, command: exit 9 } }]"
+
+
+def test_a_long_error_does_not_push_out_of_sight_what_follows_it(tab: Tab, stage: Stage):
+    register(stage.server, "shop/lengthy", LENGTHY)
+    lengthy = start(stage.server, "shop/lengthy")
+    stage.server.ended(lengthy)
+    page = tab.go(f"/executions/{lengthy}")
+    message = page.locator(".failure .message")
+    message.get_by_role("button", name="more characters").wait_for()
+    assert page.locator(".headline").bounding_box()["height"] < 90
+    expect(page.get_by_role("heading", name="config, rendered")).to_be_in_viewport()
+    assert "reason 199" not in message.inner_text()
+    message.get_by_role("button").click()
+    expect(message).to_contain_text("reason 199")
+    # Names that are cut off are read by pointing at them.
+    page.get_by_title(LONG_STEP, exact=True).first.wait_for()
+
+
+LONG_STEP = "a_step_whose_name_somebody_made_of_the_names_of_a_table_and_of_all_its_columns"
+LENGTHY = f"""
+workflow:
+  - step: {LONG_STEP}
+    tool:
+      kind: python
+      code: |
+        raise ValueError("\\n".join(f"reason {{i}}" for i in range(200)))
+"""
+
+
+def test_results_are_seen_without_opening_each(tab: Tab, stage: Stage):
+    register(stage.server, "shop/brief", BRIEF)
+    brief = start(stage.server, "shop/brief")
+    stage.server.ended(brief)
+    page = tab.go(f"/executions/{brief}?tab=data")
+    page.locator("summary", has_text='start "seventeen"').wait_for()
+    assert page.get_by_text("No data").count() == 0
+
+
+BRIEF = """
+workflow:
+  - { step: start, tool: { kind: noop, result: seventeen }, next: end }
+  - { step: end, tool: { kind: noop } }
 """
 
 

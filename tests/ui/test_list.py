@@ -39,7 +39,7 @@ def test_keys_open_no_row_of_the_query_before(tab: Tab):
     tab.says("1 hit")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    tab.says("waits for approval.received")
+    tab.says("asks “Pay 4200 to Nordic Paper?”")
 
 
 def test_the_list_is_walked_by_keys_and_its_query_stands_in_the_address(tab: Tab):
@@ -55,7 +55,7 @@ def test_the_list_is_walked_by_keys_and_its_query_stands_in_the_address(tab: Tab
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**/executions/*")
-    tab.says("waits for approval.received")
+    tab.says("asks “Pay 4200 to Nordic Paper?”")
     page.go_back()
     page.wait_for_url("**/executions?q=path%3Aops%2Finvoice+status%3Awaiting")
     tab.says("1 hit")
@@ -116,6 +116,47 @@ def test_hits_and_bars_are_counted_again_when_something_happens(browser, stage: 
     tab.says("3 by time")
     expect(page.locator(".execution-row .id")).to_have_count(3)
     tab.close()
+
+
+def test_the_row_that_keys_chose_stays_chosen_when_others_come_above_it(tab: Tab, stage: Stage):
+    register(stage.server, "ops/above", EDITED)
+    first = start(stage.server, "ops/above")
+    stage.server.ended(first)
+    page = tab.go("/executions?q=path:ops/above")
+    tab.says("1 hit")
+    page.keyboard.press("j")
+    for _ in range(2):
+        start(stage.server, "ops/above")
+    tab.says("3 hits")
+    expect(page.locator(".rows-shown .execution-row.at")).to_contain_text(first[-6:])
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/executions/{first}")
+
+
+def test_rows_that_somebody_reads_stay_where_they_are_when_others_come(tab: Tab, stage: Stage):
+    register(stage.server, "ops/read", EDITED)
+    started = [start(stage.server, "ops/read") for _ in range(60)]
+    stage.server.ended(started[-1])
+    page = tab.go("/executions?q=path:ops/read")
+    tab.says("60 hits")
+    page.get_by_role("table", name="Executions").evaluate("(one) => (one.scrollTop = 560)")
+    row = page.locator(".execution-row", has_text=f"…{started[30][-6:]}")
+    before = row.bounding_box()
+    for _ in range(12):
+        start(stage.server, "ops/read")
+    tab.says("72 hits")
+    tab.settle()
+    assert row.bounding_box()["y"] == before["y"]
+
+
+def test_a_click_anywhere_in_a_row_opens_it_but_beside_its_box(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions?q={stage.ids['failed']}")
+    row = page.locator(".rows-shown .execution-row")
+    expect(row).to_have_count(1)
+    row.get_by_role("cell").first.click(position={"x": 1, "y": 1})
+    assert page.evaluate("location.pathname") == "/executions"
+    row.get_by_text("failed", exact=True).click()
+    page.wait_for_url(f"**/executions/{stage.ids['failed']}")
 
 
 def test_a_phone_shows_why_one_failed_below_each_row(tab: Tab, stage: Stage):

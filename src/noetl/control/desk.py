@@ -42,7 +42,8 @@ CHANGES_LOOKED_AT = 100
 COMMANDS_LOOKED_AT = 2000
 """How many waiting commands, oldest first, are counted by kind."""
 _ASKS: Wanted = (Term((Condition("waits", "form"), Condition("waits_unknown"))),)
-_FAILED: Wanted = (Term((Condition("status", "FAILED"),)),)
+_FAILED: Wanted = (Term((Condition("status", "FAILED"),)), Term((Condition("no_parent"),)))
+"""What failed below another execution is that one's to answer for: it has failed, too, or coped."""
 _RUNNING: Wanted = (Term((Condition("status", "RUNNING"), Condition("status", "PENDING"))),)
 _PAUSED: Wanted = (Term((Condition("status", "PAUSED"),)),)
 

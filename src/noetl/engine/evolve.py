@@ -465,10 +465,14 @@ def child_outcome(fact: events.ChildFinished) -> Outcome:
     if fact.status == "COMPLETED":
         return Outcome(status="ok", result=fact.result)
     cause = fact.error or TaskError(kind="cancelled", message=f"it was {fact.status}")
+    message = cause.message
+    # However deep it is, one execution failed by itself: those between only passed it on.
+    if not CHILD_FAILED.match(message):
+        message = f"child execution {fact.child} failed: {message}"
     error = TaskError(
         kind=cause.kind,
         code=cause.code,
-        message=f"child execution {fact.child} failed: {cause.message}",
+        message=message,
         # The caller's own limit may be reached again or not; what broke a child breaks it again.
         retryable=cause.code == CHILD_TIMEOUT,
         # Where the code of the child broke, or the response it got, with the id of the child.

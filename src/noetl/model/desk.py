@@ -67,7 +67,7 @@ class QueueList(Document, frozen=True, kw_only=True):
 
 
 class FailedLately(Document, frozen=True, kw_only=True):
-    """Executions that failed within the last day."""
+    """Executions that failed within the last day, and that no other one called."""
 
     since: str | None
     count: int

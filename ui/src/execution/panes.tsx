@@ -3,13 +3,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../api/client";
 import type { EventDocument, ExecutionDocument, LogEntry } from "../api/types";
 import { useLoaded } from "../data";
-import { Json } from "../parts/json";
-import { Empty, Trouble } from "../parts/notes";
+import { brief, Json } from "../parts/json";
+import { Empty, Trouble, Words } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { isOver, Mark, wordOf } from "../parts/status";
 import { clockTime, count, When } from "../time";
 import { usePages } from "./events";
-import { Result } from "./step";
+import { Message } from "./step";
 
 /** All events by number, in pages as they are seen; or those of one step or name, the first thousand. */
 export function EventsPane({ execution, head, at, step, onAt }: { execution: ExecutionDocument; head: number; at: number | null; step: string; onAt: (seq: number) => void }) {
@@ -106,25 +106,26 @@ export function DataPane({ execution }: { execution: ExecutionDocument }) {
     ["ctx", execution.ctx],
     ["vars", execution.vars],
   ];
+  const results = execution.steps.filter((one) => one.result !== null && one.result !== undefined);
   const filled = parts.filter(([, value]) => value !== null && value !== undefined && (typeof value !== "object" || Object.keys(value).length > 0));
   return (
     <>
       {filled.map(([name, value]) => (
         <section>
           <h3>{name}</h3>
-          <Result value={value} />
+          <Json value={value} label={name} />
         </section>
       ))}
-      {execution.steps.some((one) => one.result !== null && one.result !== undefined) && <h3>results of steps</h3>}
-      {execution.steps
-        .filter((one) => one.result !== null && one.result !== undefined)
-        .map((one) => (
-          <details>
-            <summary>{one.step}</summary>
-            <Result value={one.result} />
-          </details>
-        ))}
-      {!filled.length && <Empty title="No data yet." />}
+      {results.length > 0 && <h3>results of steps</h3>}
+      {results.map((one) => (
+        <details>
+          <summary class="cut">
+            {one.step} <span class="quiet mono">{brief(one.result)}</span>
+          </summary>
+          <Json value={one.result} label={`result of ${one.step}`} />
+        </details>
+      ))}
+      {!filled.length && !results.length && <Empty title={isOver(execution.status) ? "It has no data." : "No data yet."} />}
     </>
   );
 }
@@ -201,7 +202,7 @@ export function WhyPane({ execution, onSelect }: { execution: ExecutionDocument;
       {isOver(execution.status) && <p>It has ended: {wordOf(execution.status)}. Nothing waits.</p>}
       {execution.error && execution.failed_step && (
         <p>
-          <button type="button" class="link" onClick={() => onSelect(execution.failed_step!)}>{execution.failed_step}</button> failed, and no arc handles its failure: {execution.error.message}
+          <button type="button" class="link" onClick={() => onSelect(execution.failed_step!)}>{execution.failed_step}</button> failed, and no arc handles its failure: <Message text={execution.error.message} />
         </p>
       )}
       <ul class="plain">
@@ -219,7 +220,9 @@ export function WhyPane({ execution, onSelect }: { execution: ExecutionDocument;
           <ul class="plain">
             {execution.warnings.map((one) => (
               <li>
-                <span>{one.message}</span> <span class="quiet">{one.step}</span>
+                <Mark status="warning" />
+                <span><Words text={one.message} /></span>
+                {one.step && <button type="button" class="link" onClick={() => onSelect(one.step!)}>{one.step}</button>}
               </li>
             ))}
           </ul>

@@ -1,5 +1,5 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { call, may, mayAnswer, Problem } from "../api/client";
 import type { MomentDocument, AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
 import { useLoaded } from "../data";
@@ -16,12 +16,35 @@ import { LoopPanel } from "./loop";
 const CALLS_MAX = 400;
 const ANSWERS = ["approval.received", "message.received"];
 const AROUND = 3;
+const CHILDREN_SHOWN = 50;
+/** Of a longer error the beginning is shown first: what follows it is not pushed out of sight. */
+const MESSAGE_LINES = 12;
+const MESSAGE_MAX = 1000;
+
+/** What an error says; an execution that it names is one click away. */
+export function Message({ text }: { text: string }) {
+  return <>{text.split(/(?<=child execution )(\d{6,})/).map((part, number) => (number % 2 ? <a href={href(path("executions", part))}>{part}</a> : part))}</>;
+}
+
+function beginningOf(text: string): string {
+  return text.split("\n", MESSAGE_LINES).join("\n").slice(0, MESSAGE_MAX);
+}
 
 /** An error: what it says, of which kind it is, and where in the playbook its step stands. */
 export function Failure({ error, line }: { error: FailureDocument; line?: string }) {
+  const [whole, setWhole] = useState(false);
+  const told = whole ? error.message : beginningOf(error.message);
   return (
     <div class="failure">
-      <div class="message">{error.message}</div>
+      <div class="message">
+        <Message text={told} />
+        {told.length < error.message.length && (
+          <>
+            {"… "}
+            <button type="button" class="link" onClick={() => setWhole(true)}>{count(error.message.length - told.length)} more characters</button>
+          </>
+        )}
+      </div>
       <div class="quiet">
         {error.kind}
         {error.code !== undefined && <> · code {String(error.code)}</>}
@@ -170,7 +193,7 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
       {told?.conditions && told.conditions.length > 0 && (
         <ul class="plain">
           {told.conditions.map((one) => (
-            <li>
+            <li class="wraps">
               <button type="button" class="link" onClick={() => onSelect(one.source)}>{one.source}</button>
               <span class="quiet">→ {one.target}</span>
               <code class="cut" title={one.guard ?? ""}>{one.guard ?? "always"}</code>
@@ -190,12 +213,8 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
       {run?.loop && <LoopPanel execution={execution} run={run} />}
       {run && run.children.length > 0 && (
         <section>
-          <h3>playbooks that it called</h3>
-          <ul class="plain">
-            {run.children.slice(0, 50).map((child) => (
-              <li><a class="id" href={href(path("executions", child))}>{child}</a></li>
-            ))}
-          </ul>
+          <h3>{run.children.length === 1 ? "playbook that it called" : `${count(run.children.length)} playbooks that it called`}</h3>
+          <Children ids={run.children} />
         </section>
       )}
       {calls.length > 0 && <Calls key={step} execution={execution} calls={calls} told={found?.error?.message ?? ""} />}
@@ -203,12 +222,34 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
       {found && found.result !== null && found.result !== undefined && (
         <section>
           <h3>result</h3>
-          <Result value={found.result} />
+          <Json value={found.result} label="result" />
         </section>
       )}
       <Expression execution={execution} step={step} />
       {found?.status !== "failed" && source}
       {why.error && why.error.status !== 404 && <Trouble problem={why.error} />}
+    </>
+  );
+}
+
+/** The executions that a step started: the last ones, with how they are. */
+function Children({ ids }: { ids: string[] }) {
+  const shown = ids.slice(-CHILDREN_SHOWN);
+  const found = useLoaded(shown.join(), () => call("GET /api/executions", { query: { q: `id:${shown.join()}`, limit: CHILDREN_SHOWN } }), 0, ["executions"]);
+  return (
+    <>
+      {found.error && <Trouble problem={found.error} />}
+      <ul class="plain">
+        {found.value?.executions.map((one) => (
+          <li key={one.execution_id}>
+            <Status status={one.waits && one.status === "RUNNING" ? "waiting" : one.status} />
+            <a href={href(path("executions", one.execution_id))}>{one.path} <span class="id">…{one.execution_id.slice(-6)}</span></a>
+            <span class="space" />
+            <Took from={one.start_time} to={one.end_time} seconds={one.duration_seconds} />
+          </li>
+        ))}
+      </ul>
+      {ids.length > CHILDREN_SHOWN && <p class="quiet">the last {CHILDREN_SHOWN}</p>}
     </>
   );
 }
@@ -229,39 +270,6 @@ function Answers({ events }: { events: EventDocument[] }) {
       ))}
     </section>
   );
-}
-
-/** A value; a large one is a reference, and is read when somebody wants it. */
-export function Result({ value }: { value: unknown }) {
-  const [body, setBody] = useState<unknown>();
-  const [error, setError] = useState<Problem>();
-  const reference = referenceOf(value);
-  useEffect(() => setBody(undefined), [reference]);
-  if (!reference) return <Json value={value} />;
-  const address = reference.replace(/^\/?api\//, "");
-  const read = async () => {
-    const response = await fetch(href(`/api/${address}`), { credentials: "same-origin" });
-    if (!response.ok) setError(new Problem(response.status, String(response.status), "The body of this result cannot be read."));
-    else setBody(await response.json().catch(() => "not JSON: download it instead"));
-  };
-  return (
-    <>
-      {body === undefined ? <Json value={value} /> : <Json value={body} />}
-      {error && <Trouble problem={error} />}
-      <p class="row">
-        {body === undefined && <button type="button" onClick={read}>Show the whole value</button>}
-        <a href={href(`/api/${address}`)} download>Download</a>
-      </p>
-    </>
-  );
-}
-
-function referenceOf(value: unknown): string | null {
-  if (typeof value !== "object" || value === null || !("_ref" in value || "$ref" in value || "reference" in value)) return null;
-  const found = value as Record<string, any>;
-  const ref = found._ref ?? found.$ref ?? found.reference;
-  const text = typeof ref === "string" ? ref : (ref?.url ?? ref?.uri ?? null);
-  return typeof text === "string" && text.includes("results/") ? text.slice(text.indexOf("results/")) : null;
 }
 
 /** The calls of a step; one of them with its tries side by side, what it was given and what it printed. */
@@ -331,7 +339,7 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
       {shown.value && shown.value.result !== null && shown.value.result !== undefined && calls.length > 1 && (
         <>
           <h3>result of this call</h3>
-          <Result value={shown.value.result} />
+          <Json value={shown.value.result} label="result of this call" />
         </>
       )}
     </section>
@@ -367,10 +375,10 @@ function Waiting({ execution, step }: { execution: ExecutionDocument; step: Step
   return (
     <div class="row">
       <span>
-        waits for {waiting.events.join(" or ")} since <When at={waiting.since} />
+        {form.length > 0 ? <>asks “{form[0]!.label || form[0]!.name}”</> : <>waits for {waiting.events.join(" or ")}</>}, <When at={waiting.since} />
         {waiting.until && (
           <>
-            , until <When at={waiting.until} />
+            , and waits until <When at={waiting.until} />
           </>
         )}
       </span>

@@ -77,7 +77,7 @@ export function Timeline({ runs, critical, at, begin, end, selected, onSelect }:
         const status = waits ? "waiting" : isOpen && run.ended_at ? "running" : run.status;
         return (
           <button type="button" key={run.step_run_id} class={`line ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
-            <span class="cut">
+            <span class="cut" title={run.step}>
               <Mark status={status} /> {run.step}
               {decisive.has(run.step_run_id) && <span class="critical" title="on the critical path"> ◆<span class="hidden">on the critical path</span></span>}
               {run.number > 1 && <span class="quiet"> run {run.number}</span>}

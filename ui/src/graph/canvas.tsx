@@ -190,6 +190,12 @@ export function Graph({
         }}
         onPointerMove={(event) => {
           const now = drag.current;
+          if (!now) {
+            // Its name may be cut off, or too small to read.
+            const over = hit(event);
+            event.currentTarget.title = over ?? "";
+            event.currentTarget.style.cursor = over ? "pointer" : "";
+          }
           if (!now || !view.current) return;
           const [dx, dy] = [event.clientX - now.x, event.clientY - now.y];
           if (!now.moved && Math.hypot(dx, dy) < 4) return;

@@ -1,5 +1,5 @@
 // The graph for the keyboard and for screen readers: steps in flow order; left and right walk arcs.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { wordOf } from "../parts/status";
 import type { Drawing, Mood } from "./canvas";
 
@@ -24,6 +24,10 @@ export function flowOrder(drawing: Drawing): string[] {
 export function GraphTree({ drawing, moods, selected, onSelect }: { drawing: Drawing; moods: Map<string, Mood>; selected: string; onSelect: (step: string) => void }) {
   const order = useMemo(() => flowOrder(drawing), [drawing]);
   const [at, setAt] = useState(() => Math.max(0, order.indexOf(selected)));
+  // Who goes to it by Tab begins at the step that was chosen, also in another place.
+  useEffect(() => {
+    if (order.includes(selected)) setAt(order.indexOf(selected));
+  }, [order, selected]);
   const list = useRef<HTMLUListElement>(null);
   const move = (index: number) => {
     if (index < 0 || index >= order.length) return;

@@ -1,4 +1,5 @@
-// A list that draws only what is seen. Rows have one height; more are asked for near the end.
+// A list that draws only what is seen. Rows have one height; more are asked for near the end. What
+// comes above the rows that somebody reads does not move them.
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
@@ -8,6 +9,7 @@ const EXTRA = 8;
 export function Rows({
   count,
   row,
+  keyOf,
   label,
   cursor,
   onEnd,
@@ -17,6 +19,8 @@ export function Rows({
 }: {
   count: number;
   row: (index: number) => ComponentChildren;
+  /** What stays the same of a row when others come before it. */
+  keyOf?: (index: number) => string;
   label: string;
   /** The row that must be seen. */
   cursor?: number;
@@ -27,9 +31,10 @@ export function Rows({
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, size: 800 });
+  const measure = () => setView({ top: box.current!.scrollTop, size: box.current!.clientHeight });
+  const anchor = useRef({ index: 0, key: "" });
   useLayoutEffect(() => {
     const element = box.current!;
-    const measure = () => setView({ top: element.scrollTop, size: element.clientHeight });
     measure();
     const watch = new ResizeObserver(measure);
     watch.observe(element);
@@ -44,13 +49,27 @@ export function Rows({
   useEffect(() => {
     if (onEnd && end >= count - EXTRA) onEnd();
   }, [end, count]);
+  useLayoutEffect(() => {
+    const element = box.current!;
+    const { index, key } = anchor.current;
+    if (!keyOf || !key || !element.scrollTop || (index < count && keyOf(index) === key)) return;
+    for (let now = 0; now < count; now++) {
+      if (keyOf(now) !== key) continue;
+      element.scrollTop += (now - index) * height;
+      return measure();
+    }
+  });
+  useLayoutEffect(() => {
+    const index = Math.min(Math.floor(box.current!.scrollTop / height), count - 1);
+    anchor.current = { index, key: keyOf && index >= 0 ? keyOf(index) : "" };
+  });
   useEffect(() => {
     const element = box.current;
     if (!element || cursor === undefined || cursor < 0) return;
     const top = cursor * height;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + 2 * height > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * height - element.clientHeight;
-  }, [cursor, height]);
+  }, [keyOf && cursor !== undefined && cursor >= 0 ? keyOf(cursor) : cursor, height]);
   const shown = [];
   for (let index = first; index < end; index++) shown.push(row(index));
   return (

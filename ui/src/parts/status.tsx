@@ -25,6 +25,7 @@ const WORDS: Record<string, [word: string, tone: Tone]> = {
   removed: ["removed", "failed"],
   unchanged: ["unchanged", "quiet"],
   active: ["active", "done"],
+  warning: ["warning", "paused"],
 };
 
 export function wordOf(status: string): string {
@@ -52,6 +53,7 @@ export const SHAPES: Record<string, string> = {
   added: "M6 2v8M2 6h8",
   changed: "M2 4.5h8M2 7.5h8M8 2.5l-4 7",
   removed: "M2 6h8",
+  warning: "M6 1.5l5 9H1zM6 5v2.2M6 9v.1",
   active: "M6 1.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9M4 6.2l1.5 1.5L8.2 4.6",
 };
 

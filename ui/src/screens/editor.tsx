@@ -165,7 +165,7 @@ export function Editor() {
                 <ul class="plain">
                   {problems?.map((one) => (
                     <li class="top">
-                      <Mark status={one.severity === "error" ? "failed" : "waiting"} />
+                      <Mark status={one.severity === "error" ? "failed" : "warning"} />
                       <button type="button" class="link num" onClick={() => handle.current?.goTo(one.line ?? 1, one.column ?? 1)}>
                         {one.line}:{one.column}
                       </button>

@@ -6,13 +6,13 @@ import { useLoaded } from "../data";
 import { Actions, Takeaways } from "../execution/actions";
 import { useNews } from "../execution/events";
 import { DataPane, EventsPane, OutputPane, WhyPane } from "../execution/panes";
-import { StepPanel } from "../execution/step";
+import { Message, StepPanel } from "../execution/step";
 import { Timeline } from "../execution/timeline";
 import type { Mood } from "../graph/canvas";
 import { drawn } from "../graph/layout";
 import { GraphView } from "../graph/view";
 import { useKeys } from "../keys";
-import { Asking, Copy, Empty, Trouble } from "../parts/notes";
+import { Asking, Copy, Empty, Trouble, Words } from "../parts/notes";
 import { isOver, Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { clockTime, count, Took, When } from "../time";
@@ -20,6 +20,7 @@ import { ask, asked, href, path, words } from "../url";
 
 const TABS = ["step", "events", "data", "output", "why"] as const;
 type Tab = (typeof TABS)[number];
+const WARNINGS_SHOWN = 2;
 
 export function Execution() {
   const id = words.value[1]!;
@@ -133,9 +134,18 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
               {latest.failed_step}
             </button>
           )}
-          <span class="mono">{latest.error.message}</span>
+          <span class="mono" title={latest.error.message}><Message text={latest.error.message} /></span>
         </div>
       )}
+      {latest.warnings.slice(0, WARNINGS_SHOWN).map((one, number) => (
+        <div class="headline">
+          <Status status="warning" />
+          <span><Words text={one.message} /></span>
+          {number === WARNINGS_SHOWN - 1 && latest.warnings.length > WARNINGS_SHOWN && (
+            <button type="button" class="link" onClick={() => ask({ tab: "why" })}>{count(latest.warnings.length - WARNINGS_SHOWN)} more</button>
+          )}
+        </div>
+      ))}
       <div class="slider">
         <button type="button" class="bare" aria-label="Event before" disabled={head < 2} onClick={() => move((at ?? head) - 1)}>◀</button>
         <input type="range" min={1} max={Math.max(1, head)} value={at ?? head} aria-label="Moment, by event" onInput={(event) => move(Number(event.currentTarget.value))} />

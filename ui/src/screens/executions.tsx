@@ -123,11 +123,21 @@ export function Executions() {
   // Rows of the query before are shown until those of this one are there; keys do not act on them.
   const reached = isOwn ? rows : [];
   const playbooks = useLoaded("paths", () => call("POST /api/catalog/list", { body: {} })).value?.entries.map((one) => one.path) ?? [];
-  const [at, setAt] = useState(-1);
+  // The row, and not its number: others come above it while somebody reads.
+  const [row, setRow] = useState("");
+  const at = reached.findIndex((one) => one.execution_id === row);
+  const near = useRef(0);
+  if (at >= 0) near.current = at;
+  const move = (by: 1 | -1) => {
+    // A row that matches no more has left its place to the one after it.
+    const to = at >= 0 ? at + by : by > 0 ? near.current : near.current - 1;
+    setRow(reached[Math.max(0, Math.min(to, reached.length - 1))]?.execution_id ?? "");
+  };
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [all, setAll] = useState(false);
   useEffect(() => {
-    setAt(-1);
+    setRow("");
+    near.current = 0;
     setChosen(new Set());
     setAll(false);
   }, [query]);
@@ -139,18 +149,22 @@ export function Executions() {
   };
   useKeys([
     { key: "/", says: "write a query", run: () => document.getElementById("query")?.focus() },
-    { key: "j", says: "next row", run: () => setAt(Math.min(at + 1, reached.length - 1)) },
-    { key: "k", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
-    { key: "ArrowDown", says: "next row", run: () => setAt(Math.min(at + 1, reached.length - 1)) },
-    { key: "ArrowUp", says: "row before", run: () => setAt(Math.max(at - 1, 0)) },
+    { key: "j", says: "next row", run: () => move(1) },
+    { key: "k", says: "row before", run: () => move(-1) },
+    { key: "ArrowDown", says: "next row", run: () => move(1) },
+    { key: "ArrowUp", says: "row before", run: () => move(-1) },
     { key: "Enter", says: "open", run: () => reached[at] && go(path("executions", reached[at]!.execution_id)) },
     { key: "x", says: "select", run: () => reached[at] && toggle(reached[at]!.execution_id) },
     { key: "Escape", says: "select nothing", run: () => { setChosen(new Set()); setAll(false); } },
   ]);
-  const row = (index: number) => {
+  const open = (event: MouseEvent, one: ExecutionSummary) => {
+    const isMeant = !(event.target as Element).closest("a, button, [role=cell]:first-child") && !String(getSelection());
+    if (isMeant) go(path("executions", one.execution_id));
+  };
+  const draw = (index: number) => {
     const one = rows[index]!;
     return (
-      <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1}>
+      <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1} onClick={(event) => open(event, one)}>
         <span role="cell">
           <input type="checkbox" aria-label={`Select …${one.execution_id.slice(-6)}`} checked={all || chosen.has(one.execution_id)} onChange={() => toggle(one.execution_id)} />
         </span>
@@ -207,7 +221,8 @@ export function Executions() {
       ) : (
         <Rows
           count={rows.length}
-          row={row}
+          row={draw}
+          keyOf={(index) => rows[index]!.execution_id}
           label="Executions"
           cursor={at}
           onEnd={next}

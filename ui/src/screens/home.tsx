@@ -16,7 +16,7 @@ function Entry({ one }: { one: ExecutionSummary }) {
       <Mark status={one.waits ? "waiting" : one.status} />
       <a href={href(path("executions", one.execution_id))}>{one.path}</a>
       {!one.error && <span class="quiet cut">{one.current_steps.join(", ")}</span>}
-      <span class="space" />
+      {!one.error && <span class="space" />}
       {one.end_time ? <When at={one.end_time} /> : <Took from={one.start_time} />}
       {one.error && <p class="quiet" title={one.error}>{one.step ? `${one.step}: ` : ""}{one.error}</p>}
     </li>
@@ -57,15 +57,15 @@ export function Home() {
       <h1>What needs you</h1>
       {found.error && <Trouble problem={found.error} />}
       {seen && (
-        <div class={`columns ${found.stale ? "stale" : ""}`}>
-          <Part title="Failed today" total={seen.failed.count} query="status:failed since:1d" none="Nothing failed in the last 24 hours.">
+        <div class={`columns home ${found.stale ? "stale" : ""}`}>
+          <Part title="Failed today" total={seen.failed.count} query="status:failed parent:none since:1d" none="Nothing failed in the last 24 hours.">
             {seen.failed.executions.map((one) => <Entry key={one.execution_id} one={one} />)}
           </Part>
           <Part title="Forms that wait" total={seen.forms.next_cursor ? seen.forms.total : seen.forms.forms.length} none="You are asked for nothing.">
             {seen.forms.forms.map((one) => (
               <li key={one.step_run_id} class="why">
                 <Mark status="waiting" />
-                <a class="ask" href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
+                <a href={href("/inbox")}>{one.form[0]?.label || one.step}</a>
                 <When at={one.since} />
                 <p class="quiet">{one.path}{one.role && `, for the role ${one.role}`}</p>
               </li>
@@ -90,7 +90,6 @@ export function Home() {
               <li class="why">
                 <Mark status="failed" />
                 <a href={href(path("schedules", one.schedule))}>{one.schedule}</a>
-                <span class="space" />
                 <When at={one.time} />
                 <p class="quiet" title={one.reason}>{one.reason}</p>
               </li>
