@@ -12,6 +12,7 @@ from noetl.control.clock import Deadline, SharedClock, WallClock
 from noetl.control.timers import REST_MAX_SECONDS, Resting
 
 HOUR = 3600.0
+LATE_SECONDS = 0.4
 
 
 class SetClock:
@@ -66,6 +67,23 @@ def test_a_shared_clock_that_was_set_back_is_followed():
     assert first > HOUR - 60
     assert abs(second) < 60
     assert -0.5 < third <= second
+
+
+@pytest.mark.parametrize("late", ["asked", "answered"])
+def test_an_answer_that_takes_long_does_not_put_a_shared_clock_wrong(late: str):
+    """A database that answers again after ten seconds said nothing about the first five."""
+
+    async def story() -> float:
+        async def ask() -> float:
+            now = time.time()
+            await asyncio.sleep(LATE_SECONDS)
+            return time.time() if late == "asked" else now
+
+        clock = SharedClock(ask)
+        await clock.follow()
+        return clock.now() - time.time()
+
+    assert abs(asyncio.run(story())) < LATE_SECONDS / 4
 
 
 def test_a_deadline_is_not_further_away_when_the_clock_is_set_back():

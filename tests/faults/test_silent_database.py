@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from noetl.control.peers import GONE_SECONDS
 from tests.faults.cluster import WORKING, Cluster, Effects, check_ended, until
 from tests.faults.silence import Proxy, proxy_to
 from tests.server.processes import Server
@@ -65,6 +67,26 @@ def test_a_server_whose_database_falls_silent_says_so_and_goes_on_afterwards(
     check_ended(server, counted, ids)
     assert counted.total == 4 * 5
     assert server.get("/api/executions", status="RUNNING")["executions"] == []
+
+
+def test_a_server_whose_database_was_silent_still_has_the_right_time(
+    cluster: Cluster, proxy: Proxy, database_url: str
+):
+    cluster.server()
+    with psycopg.connect(database_url, autocommit=True) as db:
+
+        def behind() -> float:
+            """The database, behind the server when that last said that it is there."""
+            query = "SELECT extract(epoch FROM clock_timestamp()) - seen_at FROM noetl.runtime"
+            [(seconds,)] = db.execute(query).fetchall()
+            return float(seconds)
+
+        proxy.go_silent()
+        until(lambda: behind() > GONE_SECONDS, "it still says that it is there")
+        proxy.let_through()
+        until(lambda: behind() < GONE_SECONDS, "it does not say so again")
+
+        assert behind() > -1.0, "its clock is ahead: leases and timers end too early"
 
 
 @pytest.mark.parametrize("reports", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -98,8 +98,13 @@ class SharedClock(SystemClock):
         return self._latest
 
     async def follow(self) -> None:
-        """Go by what the shared clock says now."""
+        """Go by what the shared clock says now.
+
+        It was read at some moment before the answer came. An answer that took long, because the
+        database or this process stood still, does not say at which: then we differ from it no more
+        than it proves.
+        """
         asked = monotonic()
         now = await self._ask()
-        answered = monotonic()
-        self._offset = now + (answered - asked) / 2 - answered
+        least, most = now - monotonic(), now - asked
+        self._offset = min(max(self._offset, least), most)
