@@ -1,4 +1,4 @@
-"""A proxy before PostgreSQL that falls silent: it keeps connections and passes nothing on."""
+"""A proxy before a service that falls silent: it keeps connections and passes nothing on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ BYTES_AT_ONCE = 64 * 1024
 
 
 class Proxy:
-    """Passes bytes between TCP clients and a Unix socket, in an event loop of its own.
+    """Passes bytes between TCP clients and a Unix socket, or a port of this machine, in an event
+    loop of its own.
 
     A connection that was open while the proxy was silent has lost bytes: it stays silent for good,
     like one whose other end has vanished. Connections made afterwards work.
     """
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path | int) -> None:
         self._target = target
         self._silences = 0
         self.is_silent = False
@@ -49,7 +50,10 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         born = self._silences
-        far_reader, far_writer = await asyncio.open_unix_connection(str(self._target))
+        if isinstance(self._target, int):
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        else:
+            far_reader, far_writer = await asyncio.open_unix_connection(self._target)
         is_dead = self.is_silent
         self._writers += [writer, far_writer]
 
@@ -65,7 +69,7 @@ class Proxy:
 
 
 @contextmanager
-def proxy_to(target: Path) -> Iterator[Proxy]:
+def proxy_to(target: Path | int) -> Iterator[Proxy]:
     proxy = Proxy(target)
     ready = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(proxy.run(ready)))

@@ -11,6 +11,7 @@ without a table. Their messages reach those that listen at that moment.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
@@ -36,6 +37,11 @@ WAITING_MAX = 1000
 """Messages of a source that keeps nothing, held until they are taken."""
 PAGE = 1000
 LINE_SECONDS = 10
+"""Seconds in which PostgreSQL answers when it has nothing to do. It may vanish without a word."""
+STATEMENT_SECONDS = 60
+"""Seconds in which it answers when it has."""
+QUIET_SECONDS = 5
+"""Seconds without a message after which it is asked whether it is there."""
 
 
 class Message(NamedTuple):
@@ -229,7 +235,7 @@ async def _postgres(
     db = await psycopg.AsyncConnection.connect(**login, autocommit=True, row_factory=dict_row)
     stack.push_async_callback(db.close)
     if source.channel:
-        await db.execute(sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
+        await _asked(db, sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
     return Rows(source, db) if source.table else Channel(db, around.now)
 
 
@@ -250,34 +256,40 @@ class Rows:
     async def next(self, most: int) -> list[Message]:
         from psycopg import sql
 
+        from noetl.store.postgres.commit_connection import limited
+
         while True:
-            found = await self._db.execute(
-                sql.SQL(
-                    "SELECT * FROM {table} WHERE {mark} IS NULL ORDER BY {key} LIMIT %s"
-                ).format(**self._names),
-                [most],
-            )
-            rows = await found.fetchall()
+            await _asked(self._db, "SELECT 1")
+            with limited(self._db, STATEMENT_SECONDS):
+                found = await self._db.execute(
+                    sql.SQL(
+                        "SELECT * FROM {table} WHERE {mark} IS NULL ORDER BY {key} LIMIT %s"
+                    ).format(**self._names),
+                    [most],
+                )
+                rows = await found.fetchall()
             if rows:
                 return [_of_row(row, self._source) for row in rows]
             if self._source.channel:
                 # What was sent only says that there may be something.
-                async for _ in self._db.notifies(timeout=self._source.every, stop_after=1):
-                    pass
+                await _notices(self._db, self._source.every)
             else:
                 await asyncio.sleep(self._source.every)
 
     async def done(self, messages: Sequence[Message]) -> None:
         from psycopg import sql
 
-        async with self._db.transaction():
-            for one in messages:
-                await self._db.execute(
-                    sql.SQL("UPDATE {table} SET {mark} = now() WHERE {key} = %s").format(
-                        **self._names
-                    ),
-                    [one.handle],
-                )
+        from noetl.store.postgres.commit_connection import limited
+
+        with limited(self._db, STATEMENT_SECONDS):
+            async with self._db.transaction():
+                for one in messages:
+                    await self._db.execute(
+                        sql.SQL("UPDATE {table} SET {mark} = now() WHERE {key} = %s").format(
+                            **self._names
+                        ),
+                        [one.handle],
+                    )
 
 
 def _of_row(row: dict[str, Any], source: PostgresSource) -> Message:
@@ -288,6 +300,27 @@ def _of_row(row: dict[str, Any], source: PostgresSource) -> Message:
     return Message(id=f"{source.table}/{key}", data=plain(shown), subject=source.table, handle=key)
 
 
+async def _asked(db: Any, statement: Any) -> None:
+    """Do what takes no time. Raises if the other end is gone."""
+    from noetl.store.postgres.commit_connection import limited
+
+    with limited(db, LINE_SECONDS):
+        await db.execute(statement)
+
+
+async def _notices(db: Any, seconds: float) -> list[Any]:
+    """What is sent to the channels of a connection, as soon as it is; none if that takes longer.
+    Raises if the other end is gone."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
+    while (left := deadline - now()) > 0:
+        quiet = min(left, QUIET_SECONDS)
+        if found := [one async for one in db.notifies(timeout=quiet, stop_after=1)]:
+            return found
+        await _asked(db, "SELECT 1")
+    return []
+
+
 class Channel:
     """Messages of a channel (NOTIFY): they are not kept."""
 
@@ -296,11 +329,10 @@ class Channel:
         self._now = now
 
     async def next(self, most: int) -> list[Message]:
-        found: list[Message] = []
-        while not found:
-            async for one in self._db.notifies(timeout=LINE_SECONDS, stop_after=1):
-                found.append(Message(new_id(self._now()), text=one.payload, subject=one.channel))
-        return found
+        found = await _notices(self._db, math.inf)
+        return [
+            Message(new_id(self._now()), text=one.payload, subject=one.channel) for one in found
+        ]
 
     async def done(self, messages: Sequence[Message]) -> None:
         pass  # they are not kept

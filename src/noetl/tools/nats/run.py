@@ -33,6 +33,8 @@ LISTED_AT_ONCE = 500
 LAST_REVISION = "Nats-Expected-Last-Subject-Sequence"
 WRONG_REVISION = 10071
 CONNECT_SECONDS = 5
+PING_SECONDS, PINGS_UNANSWERED = 4, 2
+"""A server that vanished without a word is noticed within about twelve seconds."""
 
 
 class Connection:
@@ -62,6 +64,8 @@ class Connection:
                 token=text_field(fields, "token", "value"),
                 nkeys_seed_str=text_field(fields, "nkey_seed", "seed"),
                 connect_timeout=CONNECT_SECONDS,
+                ping_interval=PING_SECONDS,
+                max_outstanding_pings=PINGS_UNANSWERED,
                 # A failed call is reported at once; retries are the playbook's decision.
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
