@@ -40,7 +40,7 @@ async def hand_over(first: Services, second: Services) -> None:
     pool = f"pool-{uuid4().hex}"
     lease = second.orchestrator.leases.lease("w", pool=pool, want=1, wait=60)
     waiting = asyncio.create_task(lease)
-    while pool not in second.orchestrator.dispatch.waiting_pools():
+    while pool not in second.orchestrator.dispatch.waiting_queues():
         await asyncio.sleep(0.01)
     while not waiting.done():
         await started(

@@ -107,17 +107,16 @@ class Services:
 
     @cached_property
     def orchestrator(self) -> Orchestrator:
-        from noetl.control.children import Family
+        from noetl.control.children import ChildLimits
         from noetl.control.orchestrator import Orchestrator
 
         settings = self._settings
-        family = Family(settings.max_depth, settings.max_children)
         return Orchestrator(
             self.store,
             self.clock,
             self._makers.views(),
             limits=settings.limits,
-            family=family,
+            child_limits=ChildLimits(settings.max_depth, settings.max_children),
             work=self.own,
             is_shared=self._makers.is_shared,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from noetl.control.programs import Programs, workload_of
@@ -13,10 +12,11 @@ from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
 from noetl.model.labels import combined
 from noetl.model.outcome import TaskError
+from noetl.model.state import ExecutionState
 from noetl.store.credentials import Credentials
 
 
-class Family(NamedTuple):
+class ChildLimits(NamedTuple):
     """How far executions may call others, as the operator says."""
 
     depth: int = 50
@@ -36,48 +36,45 @@ class Family(NamedTuple):
             )
 
 
-async def child_start(
-    credentials: Credentials,
-    programs: Programs,
-    family: Family,
-    effect: StartChild,
-    now: float,
-    seal: str,
-    labels: Mapping[str, str],
-) -> Start | ChildEnded:
-    """The start of a child; if there is no such playbook, its end.
+class Children:
+    """Makes the starts of children."""
 
-    It has its parent's `seal`, so each can read what the other keeps, and its `labels`, unless its
-    playbook says others.
-    """
-    parent, request = effect.parent, effect.request
-    try:
-        program, entry = await programs.by_path(request.path, request.version)
-        workload = await workload_of(credentials, program, request.workload)
-        family.refuse(effect)
-    except NotFound as error:
-        missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
-        return child_ended(effect.child, TellParent(parent, "FAILED", None, missing), now)
-    except (TooLarge, TooMany, BadInputs) as error:
-        refused = TaskError(kind="client_error", code=error.code, message=str(error))
-        return child_ended(effect.child, TellParent(parent, "FAILED", None, refused), now)
-    requested = ExecutionRequested(
-        at=now,
-        path=entry.path,
-        digest=entry.digest,
-        version=entry.version,
-        payload=request.workload,
-        parent=parent,
-        actor=Actor(kind="playbook", name=parent.execution_id),
-        labels=combined(labels, program.labels),
-        seal=seal,
-    )
-    return Start(
-        execution_id=effect.child,
-        at=now,
-        request=requested,
-        workload=workload,
-    )
+    def __init__(self, credentials: Credentials, programs: Programs, limits: ChildLimits) -> None:
+        self._credentials = credentials
+        self._programs = programs
+        self._limits = limits
+
+    async def start(
+        self, effect: StartChild, caller: ExecutionState, now: float
+    ) -> Start | ChildEnded:
+        """The start of a child; if there is no such playbook, its end.
+
+        It has its caller's seal, so each can read what the other keeps, and its labels, unless its
+        playbook says others.
+        """
+        parent, request = effect.parent, effect.request
+        try:
+            program, entry = await self._programs.by_path(request.path, request.version)
+            workload = await workload_of(self._credentials, program, request.workload)
+            self._limits.refuse(effect)
+        except NotFound as error:
+            missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
+            return child_ended(effect.child, TellParent(parent, "FAILED", None, missing), now)
+        except (TooLarge, TooMany, BadInputs) as error:
+            refused = TaskError(kind="client_error", code=error.code, message=str(error))
+            return child_ended(effect.child, TellParent(parent, "FAILED", None, refused), now)
+        requested = ExecutionRequested(
+            at=now,
+            path=entry.path,
+            digest=entry.digest,
+            version=entry.version,
+            payload=request.workload,
+            parent=parent,
+            actor=Actor(kind="playbook", name=parent.execution_id),
+            labels=combined(caller.labels, program.labels),
+            seal=caller.seal,
+        )
+        return Start(execution_id=effect.child, at=now, request=requested, workload=workload)
 
 
 def child_ended(child: ExecutionId, effect: TellParent, now: float) -> ChildEnded:

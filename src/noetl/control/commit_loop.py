@@ -26,7 +26,7 @@ from typing import ClassVar, assert_never
 
 import msgspec
 
-from noetl.control.children import Family, child_ended, child_start
+from noetl.control.children import Children, child_ended
 from noetl.control.clock import Clock
 from noetl.control.leases import Claiming, Dispatch, Leases, Waiter, lease_lost
 from noetl.control.live import Live, Memory, fetch_bodies, may_bring_references
@@ -68,9 +68,8 @@ from noetl.model.inputs import (
     TimerDue,
 )
 from noetl.model.state import TERMINAL, ExecutionState
-from noetl.model.triggers import TriggerChange, TriggerRow
+from noetl.model.triggers import TriggerRow
 from noetl.store.bodies import Bodies
-from noetl.store.credentials import Credentials
 from noetl.store.log import Log, Write
 
 logger = logging.getLogger(__name__)
@@ -216,7 +215,6 @@ class CommitLoop:
         self,
         log: Log,
         bodies: Bodies,
-        credentials: Credentials,
         clock: Clock,
         programs: Programs,
         inbox: Inbox,
@@ -224,11 +222,10 @@ class CommitLoop:
         leases: Leases,
         memory: Memory,
         watchers: Watchers,
-        family: Family,
+        children: Children,
     ) -> None:
         self._log = log
         self._bodies = bodies
-        self._credentials = credentials
         self._clock = clock
         self._programs = programs
         self._inbox = inbox
@@ -236,7 +233,7 @@ class CommitLoop:
         self._leases = leases
         self._memory = memory
         self._watchers = watchers
-        self._family = family
+        self._children = children
         self.timer_changed = asyncio.Event()
         self.slots_changed = asyncio.Event()
         """An execution waits for its turn, or has made room for others."""
@@ -367,18 +364,8 @@ class CommitLoop:
         if live is not None:
             self.states_found += 1
         else:
-            try:
-                live = await self._made_or_read(entry)
-            except NoetlError as error:
-                if (
-                    entry.is_consequence
-                    and isinstance(error, StoreError)
-                    and not isinstance(error, Corrupted)
-                ):
-                    # Its cause must not be stored without it: a parent that cannot be read now
-                    # would never hear of the end of its child.
-                    raise
-                entry.fail(error)
+            live = await self._brought_in(entry)
+            if live is None:
                 return
         write = batch.writes.get(given.execution_id)
         if write is None:
@@ -431,8 +418,7 @@ class CommitLoop:
             if self.notices is not None:
                 rows = self.notices(given.execution_id, live.state, facts)
                 if rows:
-                    before = write.trigger or TriggerChange()
-                    write.trigger = msgspec.structs.replace(before, rows=(*before.rows, *rows))
+                    write.add_rows(rows)
 
     async def _offer_slot(self, waiter: Waiter, live: Live, now: float) -> None:
         """A slot that reports waits for what follows, or makes room for another execution."""
@@ -442,6 +428,19 @@ class CommitLoop:
                 waiter.given = await self._leases.claim_for_reporter(waiter, queue)
         if not waiter.given:
             self._dispatch.wait_in_front(waiter, now)
+
+    async def _brought_in(self, entry: Entry) -> Live | None:
+        """The execution of an entry that is not in memory. None: the entry has failed."""
+        try:
+            return await self._made_or_read(entry)
+        except NoetlError as error:
+            may_come_back = isinstance(error, StoreError) and not isinstance(error, Corrupted)
+            if entry.is_consequence and may_come_back:
+                # Its cause must not be stored without it: a parent that cannot be read now would
+                # never hear of the end of its child.
+                raise
+            entry.fail(error)
+            return None
 
     async def _made_or_read(self, entry: Entry) -> Live:
         """Make a new execution, or read one that is not in memory."""
@@ -486,15 +485,7 @@ class CommitLoop:
             case Keep(key=key, body=body):
                 write.results.append((key, body))
             case StartChild():
-                given = await child_start(
-                    self._credentials,
-                    self._programs,
-                    self._family,
-                    effect,
-                    now,
-                    live.state.seal,
-                    live.state.labels,
-                )
+                given = await self._children.start(effect, live.state, now)
                 batch.follow(live.execution_id, given)
             case TellParent():
                 batch.follow(live.execution_id, child_ended(live.execution_id, effect, now))
@@ -566,12 +557,12 @@ class CommitLoop:
         for one in claims:
             self._dispatch.end_claim(one)
             self._leases.note_claimed(one.claim.found, one.claim.worker_id, batch.now)
-        self._settle(batch, refused)
+        self._tell(batch, refused)
         if self.on_stored is not None:
             self.on_stored([write for write in told if write.execution_id not in refused])
         return refused
 
-    def _settle(self, batch: Batch, moved: set[ExecutionId]) -> None:
+    def _tell(self, batch: Batch, moved: set[ExecutionId]) -> None:
         """The batch is stored, except for what `moved` elsewhere: tell everybody."""
         self._dispatch.let_out(batch.closed, moved)
         # Workers that reported are answered first: they wait for nothing else.

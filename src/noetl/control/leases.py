@@ -1,7 +1,7 @@
 """Leases: a worker's right to run one command and to report on it. Their whole life is here.
 
 *Opened.* The engine issues a command. It is stored in the transaction of the decision that issued
-it, and waits in a pool.
+it, and waits in the queue of its pool and labels.
 
 *Leased at birth.* If a worker waits at that moment, the command is stored already leased to it, and
 handed over when the commit is through: no second write, no polling (`Dispatch.place`).
@@ -113,7 +113,7 @@ PASSED_OVER_SECONDS = 0.05
 YIELDING_SLOTS = 8
 """So many slots then take what is open instead. Not all of them: each claim has a cost."""
 UNKNOWN = math.inf
-"""The backlog of a pool that nobody has counted."""
+"""The backlog of a queue that nobody has counted."""
 WHOLE_POOL_EVERY = 8
 """One claim in so many takes what is next in the whole pool, whichever server opened it."""
 ABSENT_SECONDS = 1.0
@@ -146,25 +146,25 @@ class Turns:
         self._last: dict[tuple[str, ExecutionId], int] = {}
         """The last turn that each family of executions has taken."""
 
-    def take(self, pool: str, family: ExecutionId) -> int:
+    def take(self, queue: str, family: ExecutionId) -> int:
         """The turn of the next command of these executions."""
-        served = self._served.get(pool, 0)
-        turn = self._last[pool, family] = max(served, self._last.pop((pool, family), -1) + 1)
+        served = self._served.get(queue, 0)
+        turn = self._last[queue, family] = max(served, self._last.pop((queue, family), -1) + 1)
         if len(self._last) > REMEMBERED_MAX:
             self._forget()
         return turn
 
-    def is_in_line(self, pool: str, family: ExecutionId) -> bool:
+    def is_in_line(self, queue: str, family: ExecutionId) -> bool:
         """Whether commands of these executions wait for their turn, as far as is known here."""
-        return self._last.get((pool, family), -1) > self._served.get(pool, 0)
+        return self._last.get((queue, family), -1) > self._served.get(queue, 0)
 
-    def serve(self, pool: str, turn: int) -> None:
+    def serve(self, queue: str, turn: int) -> None:
         """A command with this turn is being served, here or elsewhere."""
-        if turn > self._served.get(pool, 0):
-            self._served[pool] = turn
+        if turn > self._served.get(queue, 0):
+            self._served[queue] = turn
 
-    def served(self, pool: str) -> int:
-        return self._served.get(pool, 0)
+    def served(self, queue: str) -> int:
+        return self._served.get(queue, 0)
 
     def _forget(self) -> None:
         """Drop families that would start anew anyway; if that is too few, the oldest half."""
@@ -182,7 +182,8 @@ class Waiter(msgspec.Struct, eq=False):
     """A worker that wants up to so many commands."""
 
     worker_id: str
-    pool: str
+    offer: str
+    """Its pool, perhaps with the labels that it has."""
     want: int
     future: asyncio.Future[None] | None = None
     """Set when there is something to claim or to take; None for a slot that reports."""
@@ -201,7 +202,7 @@ class Waiter(msgspec.Struct, eq=False):
 
 
 class Claiming(NamedTuple):
-    """A claim under way, and what was known of its pool before."""
+    """A claim under way, and what was known of its queue before."""
 
     claim: Claim
     slots: Sequence[Waiter]
@@ -236,18 +237,18 @@ class Dispatch:
         self.held: dict[CommandId, Holder] = {}
         """Leases that are out, as far as is known here: the worker to tell when one is over."""
         self.backlog: dict[str, float] = {}
-        """An upper bound of the open commands per pool: whether to claim. UNKNOWN until a claim
+        """An upper bound of the open commands per queue: whether to claim. UNKNOWN until a claim
         returns fewer than it asked for."""
         self.claimed_at: dict[str, float] = {}
-        """When open commands of a pool were last claimed."""
+        """When open commands of a queue were last claimed."""
         self._yielding: dict[str, int] = {}
         """Slots that have left what follows to others since then."""
         self.newcomers: dict[str, int] = {}
-        """Commands per pool that were opened since the last claim, and whose turn had come."""
+        """Commands per queue that were opened since the last claim, and whose turn had come."""
         self.turns = Turns()
         self._claims: Counter[str] = Counter()
         self._asked_at: dict[str, float] = {}
-        """When a worker last asked here for a pool."""
+        """Offer or queue → when a worker last asked here for it."""
         self._waiting: defaultdict[str, deque[Waiter]] = defaultdict(deque)
         """Waiters by their offer: a pool, or a pool with labels."""
         self._offers: set[str] = set()
@@ -262,7 +263,7 @@ class Dispatch:
         self._watched: dict[str, tuple[CommandId, float]] = {}
         """Workers with a command that may kill them, and since when."""
         self._drained: dict[str, tuple[str, float]] = {}
-        """Pool → the worker that runs dry for such a command, and when it last asked."""
+        """Queue → the worker that runs dry for such a command, and when it last asked."""
         self.on_order: Callable[[str, Order, CommandId], None] | None = None
         """Tells other servers, because the worker may ask there."""
 
@@ -272,14 +273,14 @@ class Dispatch:
         if waiter.worker_id in self.away:
             waiter.wake()
             return
-        self.know(waiter.pool)
-        self._waiting[waiter.pool].append(waiter)
+        self.know(waiter.offer)
+        self._waiting[waiter.offer].append(waiter)
 
     def makes_room(self, waiter: Waiter, family: ExecutionId) -> str | None:
         """The queue from which this slot takes a newcomer instead of what follows; None: it
         continues. A slot whose executions have nothing in line would only change places.
         """
-        for queue in self.queues_of(waiter.pool):
+        for queue in self.queues_of(waiter.offer):
             if self.newcomers.get(queue, 0) and self.turns.is_in_line(queue, family):
                 drained = self._drained.get(queue)
                 if drained is None or drained[0] != waiter.worker_id:
@@ -292,10 +293,10 @@ class Dispatch:
         But open commands have their turn, too: an execution that always has something to follow
         would otherwise keep all slots.
         """
-        pool = waiter.pool
-        self._asked_at[pool] = now
+        offer = waiter.offer
+        self._asked_at[offer] = now
         # `queues_of`, without a call: most offers have no labels, and this is asked in every step.
-        for queue in self.queues_of(pool) if place_of(pool)[1] else (pool,):
+        for queue in self.queues_of(offer) if place_of(offer)[1] else (offer,):
             if queue in self._drained and self._drained[queue][0] == waiter.worker_id:
                 return
             if self.backlog.get(queue, 0) and now - self.claimed_at.get(queue, 0) > (
@@ -305,7 +306,7 @@ class Dispatch:
                 if yielding <= YIELDING_SLOTS:
                     self._yielding[queue] = yielding
                     return
-        self._waiting[pool].appendleft(waiter)
+        self._waiting[offer].appendleft(waiter)
 
     def know(self, offer: str) -> bool:
         """Note what a worker offers. Returns whether that is new."""
@@ -334,20 +335,20 @@ class Dispatch:
         return found
 
     def stop_waiting(self, waiter: Waiter) -> None:
-        queue = self._waiting.get(waiter.pool)
-        if queue and waiter in queue:
-            queue.remove(waiter)
+        waiters = self._waiting.get(waiter.offer)
+        if waiters and waiter in waiters:
+            waiters.remove(waiter)
 
     def begin_claim(
-        self, worker_id: str, pool: str, limit: int, now: float, slots: Sequence[Waiter] = ()
+        self, worker_id: str, queue: str, limit: int, now: float, slots: Sequence[Waiter] = ()
     ) -> Claiming:
         """A claim begins. Commands opened during it may be missed: they count from zero again."""
-        self._claims[pool] += 1
-        own_first = self._claims[pool] % self._whole_pool_every != 0
-        backlog, newcomers = self.backlog.get(pool, UNKNOWN), self.newcomers.pop(pool, 0)
-        self.backlog[pool] = self._yielding[pool] = 0
-        self.claimed_at[pool] = self._asked_at[pool] = now
-        claim = Claim(worker_id, pool, limit, now + self.lease_seconds)
+        self._claims[queue] += 1
+        own_first = self._claims[queue] % self._whole_pool_every != 0
+        backlog, newcomers = self.backlog.get(queue, UNKNOWN), self.newcomers.pop(queue, 0)
+        self.backlog[queue] = self._yielding[queue] = 0
+        self.claimed_at[queue] = self._asked_at[queue] = now
+        claim = Claim(worker_id, queue, limit, now + self.lease_seconds)
         return Claiming(claim, slots, own_first, backlog, newcomers)
 
     def end_claim(self, claiming: Claiming) -> None:
@@ -373,38 +374,39 @@ class Dispatch:
         """
         idle: dict[tuple[str, str], list[Waiter]] = {}
         for waiter in waiters:
-            worker_id, pool = waiter.worker_id, waiter.pool
-            if waiter.promised or waiter.given or not self.backlog.get(pool, 0):
+            worker_id, offer = waiter.worker_id, waiter.offer
+            if waiter.promised or waiter.given or not self.backlog.get(offer, 0):
                 continue
             # What may kill its worker comes first, and what asks for labels: `Leases.lease`.
-            if place_of(pool)[1] or self.backlog.get(apart(pool), 1):
+            if place_of(offer)[1] or self.backlog.get(apart(offer), 1):
                 continue
             if worker_id not in self.away:
-                idle.setdefault((worker_id, pool), []).append(waiter)
+                idle.setdefault((worker_id, offer), []).append(waiter)
         found = []
-        for (worker_id, pool), slots in idle.items():
+        # An offer without labels is also the queue that it serves.
+        for (worker_id, queue), slots in idle.items():
             if not self.is_watched(worker_id, now):
                 want = sum(waiter.want for waiter in slots)
-                found.append(self.begin_claim(worker_id, pool, want, now, slots))
+                found.append(self.begin_claim(worker_id, queue, want, now, slots))
         return found
 
-    def has_workers(self, pool: str, now: float) -> bool:
-        """Whether workers of this pool ask here."""
+    def has_workers(self, queue: str, now: float) -> bool:
+        """Whether workers that serve this queue ask here."""
         return any(
             now - self._asked_at.get(one, -ABSENT_SECONDS) < ABSENT_SECONDS
-            for one in (pool, *self.takers(pool))
+            for one in (queue, *self.takers(queue))
         )
 
     def place(self, command: Command, of: Live, now: float) -> NewCommand:
         """Lease a new command to a worker that waits, or leave it open until its turn comes."""
         # A suspect stays open: it is claimed by a worker that has nothing else.
         for offer in self.takers(command.pool) if command.deliveries < SUSPECT_AFTER else ():
-            queue = self._waiting.get(offer)
-            while queue:
-                waiter = queue[0]
+            waiters = self._waiting.get(offer)
+            while waiters:
+                waiter = waiters[0]
                 future = waiter.future
                 if waiter.want <= len(waiter.promised) or (future is not None and future.done()):
-                    queue.popleft()
+                    waiters.popleft()
                     continue
                 token = token_of(command.command_id)
                 expires_at = now + self.lease_seconds
@@ -413,58 +415,57 @@ class Dispatch:
                     self._promised.append(waiter)
                 waiter.promised.append(lease)
                 # The next command is for the next waiter: work is shared out, not piled up.
-                queue.rotate(-1)
+                waiters.rotate(-1)
                 return NewCommand(command, waiter.worker_id, expires_at)
         turn = self.turns.take(command.pool, of.family)
         return NewCommand(msgspec.structs.replace(command, turn=turn) if turn else command)
 
-    def opened(self, pool: str, turn: int) -> None:
+    def opened(self, queue: str, turn: int) -> None:
         """An open command is stored: a worker that began to wait meanwhile should claim it."""
-        self.backlog[pool] = self.backlog.get(pool, UNKNOWN) + 1
-        if turn <= self.turns.served(pool):
-            self.expect(pool, 1)
-        self._wake_one(pool)
+        self.backlog[queue] = self.backlog.get(queue, UNKNOWN) + 1
+        if turn <= self.turns.served(queue):
+            self.expect(queue, 1)
+        self._wake_one(queue)
 
-    def _left(self, pool: str, count: float) -> None:
+    def _left(self, queue: str, count: float) -> None:
         """So many are still open after a claim: for other workers that wait."""
         if count > 0:
-            self.backlog[pool] += count
-            self._wake_one(pool)
+            self.backlog[queue] += count
+            self._wake_one(queue)
 
-    def _wake_one(self, pool: str) -> None:
-        for waiter in self._idle(pool):
+    def _wake_one(self, queue: str) -> None:
+        for waiter in self._idle(queue):
             waiter.wake()
             return
 
-    def expect(self, pool: str, newcomers: int) -> None:
+    def expect(self, queue: str, newcomers: int) -> None:
         """So many commands are open whose turn it is now."""
         if newcomers > 0:
-            known = self.newcomers.get(pool, 0)
-            self.newcomers[pool] = min(known + newcomers, YIELDING_SLOTS)
+            known = self.newcomers.get(queue, 0)
+            self.newcomers[queue] = min(known + newcomers, YIELDING_SLOTS)
 
     def send_away(self, worker_id: str) -> None:
         """This worker is to ask elsewhere from now on. It still gets what it is being given."""
         self.away.add(worker_id)
-        for queue in self._waiting.values():
-            for waiter in queue:
+        for waiters in self._waiting.values():
+            for waiter in waiters:
                 if waiter.worker_id == worker_id and waiter.is_idle:
                     waiter.wake()
 
-    def waiting_pools(self) -> set[str]:
+    def waiting_queues(self) -> set[str]:
         """The known queues for which workers wait."""
-        found = {
-            one for offer, queue in self._waiting.items() if queue for one in self.queues_of(offer)
-        }
-        return found | {apart(pool) for pool in found}
+        offers = [offer for offer, waiters in self._waiting.items() if waiters]
+        found = {queue for offer in offers for queue in self.queues_of(offer)}
+        return found | {apart(queue) for queue in found}
 
     def is_awaited(self, queue: str) -> bool:
         """Whether workers wait for what is opened there."""
         return any(self._waiting.get(offer) for offer in self.takers(queue))
 
-    def wake(self, pool: str) -> None:
+    def wake(self, queue: str) -> None:
         """An unknown number of commands is open: all workers that wait should try to claim."""
-        self.backlog[pool] = UNKNOWN
-        for waiter in self._idle(pool):
+        self.backlog[queue] = UNKNOWN
+        for waiter in self._idle(queue):
             waiter.wake()
 
     def _idle(self, queue: str) -> Iterator[Waiter]:
@@ -497,9 +498,9 @@ class Dispatch:
         """Promises are void: they were kept, or the commit failed."""
         for waiter in self._promised:
             waiter.promised = []
-            queue = self._waiting[waiter.pool]
-            if waiter in queue:
-                queue.remove(waiter)
+            waiters = self._waiting[waiter.offer]
+            if waiter in waiters:
+                waiters.remove(waiter)
             if waiter.future is not None:
                 waiter.wake()
         self._promised.clear()
@@ -520,17 +521,17 @@ class Dispatch:
         """Whether a worker holds nothing, as far as this process knows."""
         return all(holder.worker_id != worker_id for holder in self.held.values())
 
-    def drains(self, worker_id: str, pool: str, now: float) -> bool:
+    def drains(self, worker_id: str, queue: str, now: float) -> bool:
         """Whether this busy worker is to take nothing more, because a command waits for a worker
-        that holds nothing. One worker of a pool runs dry; the others continue.
+        that holds nothing. One worker of a queue runs dry; the others continue.
         """
-        chosen, asked = self._drained.get(pool, (worker_id, now))
-        if not self.backlog.get(apart(pool), 0):
-            self._drained.pop(pool, None)
+        chosen, asked = self._drained.get(queue, (worker_id, now))
+        if not self.backlog.get(apart(queue), 0):
+            self._drained.pop(queue, None)
             return False
         if chosen != worker_id and asked > now - DRAINED_SECONDS:
             return False
-        self._drained[pool] = (worker_id, now)
+        self._drained[queue] = (worker_id, now)
         return True
 
     # --- Leases that are out ---
@@ -619,7 +620,10 @@ class Leases:
         self.losses = Losses()
 
     async def lease(self, worker_id: str, *, pool: str, want: int, wait: float) -> list[Lease]:
-        """Commands for this worker: what is open, or what is opened within `wait` seconds."""
+        """Commands for this worker: what is open, or what is opened within `wait` seconds.
+
+        `pool` is what it offers: a pool, perhaps with labels.
+        """
         deadline = Deadline(self._clock, wait)
         if self._dispatch.know(pool):
             # Only the store knows which queues it serves beside its pool.
@@ -635,14 +639,14 @@ class Leases:
             if not may_take:
                 await self._clock.sleep(LOOK_SECONDS)
 
-    async def _claim_open(self, worker_id: str, pool: str, want: int) -> tuple[list[Lease], bool]:
+    async def _claim_open(self, worker_id: str, offer: str, want: int) -> tuple[list[Lease], bool]:
         """What is open for this worker, and whether it may be given anything now."""
-        for queue in self._dispatch.queues_of(pool):
+        for queue in self._dispatch.queues_of(offer):
             found, may_take = await self._claim_alone(worker_id, queue)
             if found or not may_take:
                 return found, may_take
         # Nobody wakes a worker that does not wait yet: claim also what is opened meanwhile.
-        for queue in self._dispatch.queues_of(pool):
+        for queue in self._dispatch.queues_of(offer):
             while self._dispatch.backlog.get(queue, UNKNOWN) > 0:
                 found = await self._claim(worker_id, queue, want)
                 if found:
@@ -650,11 +654,11 @@ class Leases:
         return [], True
 
     async def _handed_over(
-        self, worker_id: str, pool: str, want: int, deadline: Deadline
+        self, worker_id: str, offer: str, want: int, deadline: Deadline
     ) -> list[Lease]:
         """What is leased to a worker that waits. Nothing, too, if there is something to claim."""
         coming = asyncio.get_running_loop().create_future()
-        waiter = Waiter(worker_id, pool, want, coming)
+        waiter = Waiter(worker_id, offer, want, coming)
         self._dispatch.wait(waiter)
         try:
             await asyncio.wait([coming], timeout=deadline.left())
@@ -667,7 +671,7 @@ class Leases:
             self._dispatch.stop_waiting(waiter)
         return waiter.given
 
-    async def _claim_alone(self, worker_id: str, pool: str) -> tuple[list[Lease], bool]:
+    async def _claim_alone(self, worker_id: str, queue: str) -> tuple[list[Lease], bool]:
         """A command that may kill its worker, if one waits and this worker holds nothing; and
         whether this worker may take others. A worker that dies of it then dies alone, and the cause
         is known.
@@ -675,15 +679,15 @@ class Leases:
         now = self._clock.now()
         if self._dispatch.is_watched(worker_id, now):
             return [], False
-        if self._dispatch.backlog.get(apart(pool), 1) == 0:
+        if self._dispatch.backlog.get(apart(queue), 1) == 0:
             return [], True
         if not self._dispatch.is_free(worker_id):
             # The backlog may be a guess. What is opened during the query counts from zero.
-            self._dispatch.backlog[apart(pool)] = 0
-            if apart(pool) in await self._work.free_pools():
-                self._dispatch.backlog[apart(pool)] = UNKNOWN
-            return [], not self._dispatch.drains(worker_id, pool, now)
-        found = await self._claim(worker_id, apart(pool), 1)
+            self._dispatch.backlog[apart(queue)] = 0
+            if apart(queue) in await self._work.free_pools():
+                self._dispatch.backlog[apart(queue)] = UNKNOWN
+            return [], not self._dispatch.drains(worker_id, queue, now)
+        found = await self._claim(worker_id, apart(queue), 1)
         for lease in found:
             self._dispatch.watch(worker_id, lease, now)
         return found, True
@@ -696,9 +700,9 @@ class Leases:
             logger.warning("nothing could be claimed: %s", error)
             return []
 
-    async def _claim(self, worker_id: str, pool: str, want: int) -> list[Lease]:
+    async def _claim(self, worker_id: str, queue: str, want: int) -> list[Lease]:
         now = self._clock.now()
-        claiming = self._dispatch.begin_claim(worker_id, pool, want, now)
+        claiming = self._dispatch.begin_claim(worker_id, queue, want, now)
 
         def give_back(claimed: asyncio.Future[list[Lease]]) -> None:
             if not claimed.cancelled() and claimed.exception() is None:

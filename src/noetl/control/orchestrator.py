@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from noetl.control.children import Family
+from noetl.control.children import ChildLimits, Children
 from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.commit_loop import CommitLoop, Inbox
 from noetl.control.leases import WHOLE_POOL_EVERY, Dispatch, Leases, Waiter, lease_lost
@@ -59,7 +59,7 @@ class Orchestrator:
         *,
         lease_seconds: float = 30.0,
         limits: Limits | None = None,
-        family: Family = Family(),  # noqa: B008  it never changes
+        child_limits: ChildLimits = ChildLimits(),  # noqa: B008  it never changes
         work: Work | None = None,
         is_shared: bool = True,
     ) -> None:
@@ -80,7 +80,6 @@ class Orchestrator:
         self.commits = CommitLoop(
             store.log,
             store.bodies,
-            store.credentials,
             clock,
             self.programs,
             self.inbox,
@@ -88,7 +87,7 @@ class Orchestrator:
             self.leases,
             self.memory,
             self.watchers,
-            family,
+            Children(store.credentials, self.programs, child_limits),
         )
         self.timer_changed = self.commits.timer_changed
         self.on_begin: Callable[[ExecutionId], Awaitable[None]] | None = None
@@ -220,8 +219,8 @@ class Orchestrator:
         now = self._clock.now()
         await self.inbox.submit(Resumed(execution_id=execution_id, at=now, actor=actor))
         # Commands that were open could not be claimed meanwhile.
-        for pool in self.dispatch.waiting_pools().union(self.dispatch.backlog):
-            self.dispatch.wake(pool)
+        for queue in self.dispatch.waiting_queues().union(self.dispatch.backlog):
+            self.dispatch.wake(queue)
 
     async def signal(
         self, execution_id: ExecutionId, signal: MessageReceived | ApprovalReceived

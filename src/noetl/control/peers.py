@@ -344,7 +344,7 @@ class Peers:
             if (one in awaited and self._seen.get(one) != seq)
             or ((live := memory.find(one)) is not None and live.stored < seq)
         }
-        waiting = orchestrator.dispatch.waiting_pools()
+        waiting = orchestrator.dispatch.waiting_queues()
         turns: dict[str, int] = {}
         if waiting or not self._membership.is_alone:
             turns = await self._queue.free_pools()

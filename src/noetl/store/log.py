@@ -16,7 +16,7 @@ import msgspec
 
 from noetl.errors import StoreError
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.model.triggers import TriggerChange
+from noetl.model.triggers import TriggerChange, TriggerRow
 from noetl.store.access import AuditEntry
 from noetl.store.checksums import Head, chain, continues, damaged_log
 from noetl.store.database import Database
@@ -85,6 +85,11 @@ class Write(msgspec.Struct, kw_only=True):
         for facts in self.events:
             seq += facts.size
         return seq
+
+    def add_rows(self, rows: tuple[TriggerRow, ...]) -> None:
+        """Write these rows of triggers, too."""
+        change = self.trigger or TriggerChange()
+        self.trigger = msgspec.structs.replace(change, rows=(*change.rows, *rows))
 
 
 class Loaded(NamedTuple):
