@@ -111,7 +111,7 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
         return NO_CONSEQUENCES
     turn = Turn(state=state, program=program, execution_id=given.execution_id, at=given.at)
     _take_in(turn, given)
-    _settle(turn)
+    _follow_up(turn)
     if Close in map(type, turn.effects):
         _forget_stillborn(turn)
     return Decision(tuple(turn.events), tuple(turn.effects))
@@ -149,7 +149,7 @@ def _take_in(turn: Turn, given: Input) -> None:
         case LoopEnded(step_run_id=step_run_id):
             run = turn.state.runs.get(step_run_id)
             if run is not None and run.loop is not None:
-                loops.conclude(turn, run)
+                loops.conclude(turn, run, run.loop)
         case Start():
             _start(turn, given)
         case Admitted():
@@ -175,7 +175,7 @@ def _take_in(turn: Turn, given: Input) -> None:
             assert_never(given)
 
 
-def _settle(turn: Turn) -> None:
+def _follow_up(turn: Turn) -> None:
     """Let consequences follow until only the world can act."""
     state, pending = turn.state, turn.pending
     while True:
@@ -237,10 +237,10 @@ def _start(turn: Turn, given: Start) -> None:
             slots, refused = {}, error_from(error)
         if slots and not _takes_its_turn(turn, given, slots):
             return
-    _begin(turn, seed.ended if seed is not None else None, refused)
+    _begin_execution(turn, seed.ended if seed is not None else None, refused)
 
 
-def _begin(turn: Turn, ended: Ended | None, refused: TaskError | None = None) -> None:
+def _begin_execution(turn: Turn, ended: Ended | None, refused: TaskError | None = None) -> None:
     """It runs, with a token at the entry, or from where another execution was (`ended`)."""
     turn.record(WorkflowStarted(at=turn.at))
     if refused is not None:
@@ -260,8 +260,8 @@ def _take_up(turn: Turn, ended: Ended) -> None:
         turn.ended[run.step_run_id] = run
         turn.pending.append(fact)
     for run in list(turn.state.runs.values()):
-        if run.open_loop is not None:
-            loops.go_on(turn, run)
+        if (loop := run.open_loop) is not None:
+            loops.go_on(turn, run, loop)
         elif not run.waiting:
             issue(turn, run)
 
@@ -305,7 +305,7 @@ def _admit(turn: Turn) -> None:
     queued = turn.state.queued
     if queued is not None:
         ended = convert(queued.ended.get("runs", ()), Ended) if queued.is_fork else None
-        _begin(turn, ended)
+        _begin_execution(turn, ended)
 
 
 def _lapse(turn: Turn, given: Lapsed) -> None:
@@ -329,7 +329,7 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
         # All it had begun is waiting by now: the rest is handed out when there is room.
         close_command(turn, run, command_id)
-        loops.hand_out(turn, run)
+        loops.hand_out(turn, run, run.loop)
         return
     _requeue(turn, run, given)
 
@@ -362,8 +362,8 @@ def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
         )
     )
     if loop is not None:
-        loops.issue_part(turn, run, again)
-        loops.hand_out(turn, run)
+        loops.issue_part(turn, run, loop, again)
+        loops.hand_out(turn, run, loop)
     else:
         turn.effects.append(Issue(command_for(turn, run, again, progress=run.progress)))
 
@@ -393,12 +393,12 @@ def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries:
     error = TaskError(kind="lease_lost", code="poison", message=why)
     loop = run.open_loop
     iteration = loops.first_of(loop, command_id) if loop is not None else None
-    if iteration is None:
+    if loop is None or iteration is None:
         fail_run(turn, run, error)
         return
     turn.record(IterationFailed(**turn.of(run), iteration=iteration, error=error))
     close_command(turn, run, command_id)
-    loops.go_on(turn, run)
+    loops.go_on(turn, run, loop)
 
 
 def _on_timer(turn: Turn, timer: TimerState) -> None:
@@ -454,8 +454,8 @@ def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     if not _waits(run, iteration):
         return
     turn.record(StepResumed(**turn.of(run), iteration=iteration))
-    if run.open_loop is not None:
-        loops.hand_out(turn, run)
+    if (loop := run.open_loop) is not None:
+        loops.hand_out(turn, run, loop)
     else:
         issue(turn, run)
 
@@ -494,8 +494,8 @@ def _resume(turn: Turn, actor: Actor | None) -> None:
         return
     turn.record(ExecutionResumed(at=turn.at, actor=actor))
     for run in list(turn.state.runs.values()):
-        if run.open_loop is not None:
-            loops.hand_out(turn, run)
+        if (loop := run.open_loop) is not None:
+            loops.hand_out(turn, run, loop)
         elif not run.commands and not run.waiting and not run.children:
             issue(turn, run)
 

@@ -237,7 +237,7 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
     if wrong is not None:
         fail_run(turn, run, wrong)
     elif limits or program.case is not None:
-        _begin(turn, run, limits)
+        _begin_run(turn, run, limits)
     else:
         begin_body(turn, run)
 
@@ -296,7 +296,7 @@ def _start_apart(
     if wrong is not None:
         fail_run(turn, run, wrong)
     else:
-        _begin(turn, run, limits)
+        _begin_run(turn, run, limits)
 
 
 def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, int]:
@@ -403,7 +403,7 @@ def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
     return found
 
 
-def _begin(turn: Turn, run: Run, limits: list[Limit]) -> None:
+def _begin_run(turn: Turn, run: Run, limits: list[Limit]) -> None:
     """Set a run going: let its rules hear that it begins, then its body."""
     program = turn.program.steps[run.step]
     step = program.step

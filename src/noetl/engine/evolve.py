@@ -227,7 +227,7 @@ def _step_skipped(state: ExecutionState, fact: events.StepSkipped) -> None:
     summary.status, summary.ended_at = "skipped", fact.at
     state.warn("admission", fact.step, fact.undefined)
     if fact.step_run_id in state.runs:
-        _let_go(state, fact.step_run_id)
+        _remove_run(state, fact.step_run_id)
 
 
 def _step_waiting(state: ExecutionState, fact: events.StepWaiting) -> None:
@@ -288,10 +288,10 @@ def _run_ended(
 ) -> Run:
     summary = state.steps[fact.step]
     summary.status, summary.ended_at = status, fact.at
-    return _let_go(state, fact.step_run_id)
+    return _remove_run(state, fact.step_run_id)
 
 
-def _let_go(state: ExecutionState, run_id: str) -> Run:
+def _remove_run(state: ExecutionState, run_id: str) -> Run:
     """The run is over, and with it all that waits for it or works on it."""
     run = state.runs.pop(run_id)
     for command_id in run.commands:
@@ -444,10 +444,10 @@ def _child_finished(state: ExecutionState, fact: events.ChildFinished) -> None:
     run = state.runs.get(fact.step_run_id)
     if run is not None:
         run.children.pop(fact.child, None)
-        _hand_over(run, fact.iteration, child_outcome(fact))
+        _put_pending(run, fact.iteration, child_outcome(fact))
 
 
-def _hand_over(run: Run, iteration: int | None, outcome: Outcome) -> None:
+def _put_pending(run: Run, iteration: int | None, outcome: Outcome) -> None:
     """The outcome that the pipeline waited for: the next worker finds it in the progress."""
     if iteration is not None and run.loop is not None:
         waited = run.loop.suspended.get(iteration) or Progress()
@@ -525,7 +525,7 @@ def _loop_of(state: ExecutionState, fact: StepFact | ReportedStepFact) -> LoopSt
 
 def _iteration_done(state: ExecutionState, fact: events.IterationDone) -> None:
     loop = state.runs[fact.step_run_id].loop
-    assert loop is not None
+    assert loop is not None  # `_loop_of`, without a call: this happens in every iteration
     loop.success += 1
     state.steps[fact.step].loop_success = loop.success
     _iteration_ended(loop, fact, fact.result)
@@ -678,7 +678,7 @@ def _chunk_issued(loop: LoopState, fact: events.CommandIssued) -> None:
             parts.keying = fact.command_id
         else:
             loop.widths[fact.command_id] = fact.width
-            _hand(parts, fact.command_id, fact.chains)
+            _hand_out(parts, fact.command_id, fact.chains)
         return
     if fact.start is None or fact.stop is None:
         loop.frames[fact.command_id] = None
@@ -695,7 +695,7 @@ def _chunk_issued(loop: LoopState, fact: events.CommandIssued) -> None:
         loop.returned.insert(index, (fact.stop, stop))
 
 
-def _hand(parts: Partitions, command_id: str, chains: tuple[tuple[int, ...], ...]) -> None:
+def _hand_out(parts: Partitions, command_id: str, chains: tuple[tuple[int, ...], ...]) -> None:
     parts.chains[command_id] = chains
     parts.left[command_id] = len(chains)
     for chain in chains:
@@ -718,7 +718,7 @@ def _chunk_moved(loop: LoopState, fact: events.CommandRequeued) -> None:
         chains = parts.chains.pop(fact.lost)
         del parts.left[fact.lost]
         release(loop, parts, chains)
-        _hand(parts, fact.command_id, fact.chains)
+        _hand_out(parts, fact.command_id, fact.chains)
         loop.widths[fact.command_id] = min(loop.widths[fact.command_id], len(fact.chains))
     if fact.start is not None and fact.stop is not None:
         _, stop = loop.chunks[fact.command_id]
@@ -876,7 +876,7 @@ def _sink_processed(state: ExecutionState, fact: events.SinkProcessed) -> None:
 # --- The table ----------------------------------------------------------------------------------
 
 
-def _heard(state: ExecutionState, fact: ReportedFact) -> None:
+def _note_report(state: ExecutionState, fact: ReportedFact) -> None:
     """Remember which report this was. A command that gets somewhere is not a poison one."""
     run = state.runs[state.holders[fact.command_id]]
     run.reported[fact.command_id] = fact.report
@@ -890,7 +890,7 @@ def _with_report(own: Fold | None) -> Fold:
 
     def told(state: ExecutionState, fact: Any) -> None:
         if fact.report:
-            _heard(state, fact)
+            _note_report(state, fact)
         if own is not None:
             own(state, fact)
 

@@ -53,7 +53,8 @@ def start_loop(turn: Turn, run: Run) -> None:
     except EvaluationFailed as error:
         fail_run(turn, run, error_from(error))
         return
-    go_on(turn, run)
+    assert run.loop is not None
+    go_on(turn, run, run.loop)
 
 
 def _program_of(turn: Turn, run: Run) -> LoopProgram:
@@ -62,28 +63,25 @@ def _program_of(turn: Turn, run: Run) -> LoopProgram:
     return program
 
 
-def go_on(turn: Turn, run: Run) -> None:
+def go_on(turn: Turn, run: Run, loop: LoopState) -> None:
     """End the loop if it is over, else hand out what there is."""
-    assert run.loop is not None
-    if run.loop.stopping:
+    if loop.stopping:
         return
-    if not _is_over(turn, run):
-        put_away_full(turn, run)
-        hand_out(turn, run)
-    elif put_away_rest(turn, run) or _holds_large_results(turn, run):
-        turn.effects.append(EndLoop(run.step_run_id, _result(turn, run)))
+    if not _is_over(turn, run, loop):
+        put_away_full(turn, run, loop)
+        hand_out(turn, run, loop)
+    elif put_away_rest(turn, run, loop) or _holds_large_results(turn, run, loop):
+        turn.effects.append(EndLoop(run.step_run_id, _result(turn, run, loop)))
     else:
-        conclude(turn, run)
+        conclude(turn, run, loop)
 
 
-def hand_out(turn: Turn, run: Run) -> None:
+def hand_out(turn: Turn, run: Run, loop: LoopState) -> None:
     """Issue what may go on, and chunks while there are iterations left and room for them."""
-    loop = run.loop
-    assert loop is not None
     if turn.state.status == "PAUSED" or loop.stopping:
         return
     for iteration in loop.woken[: max(0, OPEN_MAX - len(run.commands))]:
-        _issue(turn, run, "iteration", iteration, iteration=iteration)
+        _issue(turn, run, loop, "iteration", iteration, iteration=iteration)
     if loop.total is None:
         _issue_frames(turn, run, loop)
         return
@@ -102,7 +100,7 @@ def hand_out(turn: Turn, run: Run) -> None:
         size = width if loop.suspends else loop.size
         stop = min(end, start + size)
         width = min(width, stop - start)
-        _issue(turn, run, "chunk", start, start=start, stop=stop, width=width)
+        _issue(turn, run, loop, "chunk", start, start=start, stop=stop, width=width)
         room -= width
 
 
@@ -120,7 +118,7 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
     total = loop.total or 0
     if not parts.keying and parts.keyed < min(total, loop.ended + KEYED_AHEAD):
         stop = min(total, parts.keyed + KEYS)
-        _issue(turn, run, "keys", parts.keyed, start=parts.keyed, stop=stop, keys=True)
+        _issue(turn, run, loop, "keys", parts.keyed, start=parts.keyed, stop=stop, keys=True)
     room = _room(loop)
     while parts.ready and len(run.commands) < OPEN_MAX:
         lanes = max(0, loop.lanes - len(parts.chains) - 1)
@@ -129,7 +127,7 @@ def _issue_chains(turn: Turn, run: Run, loop: LoopState, parts: Partitions) -> N
         width = math.ceil(room / (1 + lanes))
         chains = _chains(parts, width if loop.suspends else loop.size)
         width = min(width, len(chains))
-        _issue(turn, run, "chains", chains[0][0], width=width, chains=chains)
+        _issue(turn, run, loop, "chains", chains[0][0], width=width, chains=chains)
         room -= width
 
 
@@ -160,7 +158,7 @@ def open_chains(loop: LoopState, chains: Chains) -> Chains:
 def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
     """A cursor: as many frames as may be out, until each of them has found nothing left."""
     while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
-        _issue(turn, run, "frame", len(loop.frames))
+        _issue(turn, run, loop, "frame", len(loop.frames))
 
 
 def _chunks_after(loop: LoopState, start: int) -> int:
@@ -177,19 +175,17 @@ def _following(loop: LoopState) -> tuple[int, int] | None:
     return (loop.given, total) if loop.given < total else None
 
 
-def _issue(turn: Turn, run: Run, what: str, number: int, **part: Any) -> None:
+def _issue(turn: Turn, run: Run, loop: LoopState, what: str, number: int, **part: Any) -> None:
     """Open a command for a part of the loop."""
     command_id = derive(run.step_run_id, what, number, turn.state.seq)
     turn.record(
         CommandIssued(at=turn.at, command_id=command_id, step_run_id=run.step_run_id, **part)
     )
-    issue_part(turn, run, command_id)
+    issue_part(turn, run, loop, command_id)
 
 
-def issue_part(turn: Turn, run: Run, command_id: CommandId) -> None:
+def issue_part(turn: Turn, run: Run, loop: LoopState, command_id: CommandId) -> None:
     """Send out a command of a loop: a chunk, or one iteration that was suspended."""
-    loop = run.loop
-    assert loop is not None
     resumed = loop.resuming.get(command_id)
     if command_id in loop.frames:
         chunk = Chunk(start=0, stop=0, claims=True)
@@ -284,71 +280,64 @@ def part_again(loop: LoopState, command_id: CommandId, *, halve: bool) -> Part:
     return Part(start=start, stop=(start + stop) // 2, is_half=True)
 
 
-def _is_over(turn: Turn, run: Run) -> bool:
+def _is_over(turn: Turn, run: Run, loop: LoopState) -> bool:
     """Whether the last iteration has ended, or a failure or a rule's `next` ends the loop."""
-    state = run.loop
-    assert state is not None
     # best_effort: the step lets its other iterations finish before it fails.
     best_effort = turn.program.steps[run.step].step.failure_mode == "best_effort"
-    if run.next is not None or (_fails(turn, run) and not best_effort):
+    if run.next is not None or (_fails(turn, run, loop) and not best_effort):
         return True
-    if state.total is None:
-        return state.dry >= state.lanes and not (state.frames or state.suspended)
-    return state.ended >= state.total
+    if loop.total is None:
+        return loop.dry >= loop.lanes and not (loop.frames or loop.suspended)
+    return loop.ended >= loop.total
 
 
-def _fails(turn: Turn, run: Run) -> bool:
-    assert run.loop is not None
-    return run.loop.failed > 0 and _program_of(turn, run).loop.on_error == "fail"
+def _fails(turn: Turn, run: Run, loop: LoopState) -> bool:
+    return loop.failed > 0 and _program_of(turn, run).loop.on_error == "fail"
 
 
-def conclude(turn: Turn, run: Run) -> None:
+def conclude(turn: Turn, run: Run, loop: LoopState) -> None:
     """End the step of a loop that is over."""
-    state = run.loop
-    assert state is not None
-    if state.stopping or not _is_over(turn, run):
+    if loop.stopping or not _is_over(turn, run, loop):
         return
-    error = _first_error(state) if _fails(turn, run) else None
+    error = _first_error(loop) if _fails(turn, run, loop) else None
     values: Values = {}
     try:
-        values = reduced(_program_of(turn, run).loop.reduce, state.patches, turn.state.ctx)
+        values = reduced(_program_of(turn, run).loop.reduce, loop.patches, turn.state.ctx)
     except ReducerConflict as conflict:
         # What went wrong first is the failed iteration, if there is one.
         error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
     if values:
         turn.record(CtxPatched(**turn.of(run), values=values))
-    turn.record(LoopDone(**turn.of(run) | _stats(state)))
-    result = _result(turn, run)
+    turn.record(LoopDone(**turn.of(run) | _stats(loop)))
+    result = _result(turn, run, loop)
     if error is not None:
         fail_run(turn, run, error, result)
     else:
         complete_run(turn, run, result)
 
 
-def _holds_large_results(turn: Turn, run: Run) -> bool:
+def _holds_large_results(turn: Turn, run: Run, loop: LoopState) -> bool:
     """Whether a result of an iteration is a reference, and something that follows may read it."""
     program = turn.program
     is_read = program.result is not None or not program.reads_ahead[run.step] <= STATE_ROOTS
-    return is_read and refs.holds_reference(_result(turn, run), turn.state.seal)
+    return is_read and refs.holds_reference(_result(turn, run, loop), turn.state.seal)
 
 
-def _result(turn: Turn, run: Run) -> Values:
+def _result(turn: Turn, run: Run, loop: LoopState) -> Values:
     """What a loop yields."""
-    assert run.loop is not None
-    stats = _stats(run.loop)
-    errors = sorted(run.loop.errors, key=lambda one: one["index"])
-    result = {"results": results_of(turn, run), "stats": stats}
+    errors = sorted(loop.errors, key=lambda one: one["index"])
+    result = {"results": results_of(turn, run, loop), "stats": _stats(loop)}
     return {**result, "errors": errors} if errors else result
 
 
-def _stats(state: LoopState) -> dict[str, int]:
-    total = state.ended if state.total is None else state.total
-    return {"total": total, "success": state.success, "failed": state.failed}
+def _stats(loop: LoopState) -> dict[str, int]:
+    total = loop.ended if loop.total is None else loop.total
+    return {"total": total, "success": loop.success, "failed": loop.failed}
 
 
-def _first_error(state: LoopState) -> TaskError:
-    assert state.first_error is not None
-    first, cause = state.first_error
+def _first_error(loop: LoopState) -> TaskError:
+    assert loop.first_error is not None
+    first, cause = loop.first_error
     message = f"iteration {first} failed: {cause.message}"
     return msgspec.structs.replace(cause, message=message, retry_after=None)
 
@@ -451,20 +440,16 @@ def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
     )
 
 
-def put_away_full(turn: Turn, run: Run) -> None:
+def put_away_full(turn: Turn, run: Run, loop: LoopState) -> None:
     """Keep every segment whose iterations have all ended, once they are too much to hold."""
-    loop = run.loop
-    assert loop is not None
     if not loop.segments and loop.weight <= refs.INLINE_MAX:
         return
     for number in [found for found, ended in loop.filled.items() if ended == _width(loop, found)]:
         _put_away(turn, run, loop, number)
 
 
-def put_away_rest(turn: Turn, run: Run) -> bool:
+def put_away_rest(turn: Turn, run: Run, loop: LoopState) -> bool:
     """The loop is over: keep what is left, unless all of it fits into an event."""
-    loop = run.loop
-    assert loop is not None
     never_ran = length_of(loop) - loop.ended
     if not loop.segments and loop.weight + NULL_BYTES * never_ran <= refs.INLINE_MAX:
         return False
@@ -496,10 +481,8 @@ def length_of(loop: LoopState) -> int:
     return loop.given if loop.total is None else loop.total
 
 
-def results_of(turn: Turn, run: Run) -> Any:
+def results_of(turn: Turn, run: Run, loop: LoopState) -> Any:
     """The results in order: themselves, or a reference to where they are kept."""
-    loop = run.loop
-    assert loop is not None
     total = length_of(loop)
     if not loop.segments:
         return [loop.results.get(index) for index in range(total)]

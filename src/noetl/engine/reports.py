@@ -156,7 +156,8 @@ def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending:
 
 def _continue(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
     """The run has not ended: close what is to be closed, and hand out what there is."""
-    if run.open_loop is None:
+    loop = run.open_loop
+    if loop is None:
         if waits:
             if not closes:
                 # It goes on under another command, perhaps before the worker's last word.
@@ -167,7 +168,7 @@ def _continue(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, wait
         return
     if closes:
         close_command(turn, run, command_id)
-    loops.go_on(turn, run)
+    loops.go_on(turn, run, loop)
 
 
 def close_command(turn: Turn, run: Run, command_id: CommandId) -> None:
