@@ -224,6 +224,7 @@ async def _postgres(
     from psycopg import sql
     from psycopg.rows import dict_row
 
+    from noetl.store.postgres.commit_connection import limited
     from noetl.tools.sql.postgres import NOT_LENT, login_of
 
     login: dict[str, Any] = {
@@ -235,7 +236,8 @@ async def _postgres(
     db = await psycopg.AsyncConnection.connect(**login, autocommit=True, row_factory=dict_row)
     stack.push_async_callback(db.close)
     if source.channel:
-        await _asked(db, sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
+        with limited(db, LINE_SECONDS):
+            await db.execute(sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
     return Rows(source, db) if source.table else Channel(db, around.now)
 
 
@@ -259,7 +261,7 @@ class Rows:
         from noetl.store.postgres.commit_connection import limited
 
         while True:
-            await _asked(self._db, "SELECT 1")
+            await _check(self._db)
             with limited(self._db, STATEMENT_SECONDS):
                 found = await self._db.execute(
                     sql.SQL(
@@ -300,12 +302,12 @@ def _of_row(row: dict[str, Any], source: PostgresSource) -> Message:
     return Message(id=f"{source.table}/{key}", data=plain(shown), subject=source.table, handle=key)
 
 
-async def _asked(db: Any, statement: Any) -> None:
-    """Do what takes no time. Raises if the other end is gone."""
+async def _check(db: Any) -> None:
+    """Raises if the other end of a connection is gone."""
     from noetl.store.postgres.commit_connection import limited
 
     with limited(db, LINE_SECONDS):
-        await db.execute(statement)
+        await db.execute("SELECT 1")
 
 
 async def _notices(db: Any, seconds: float) -> list[Any]:
@@ -317,7 +319,7 @@ async def _notices(db: Any, seconds: float) -> list[Any]:
         quiet = min(left, QUIET_SECONDS)
         if found := [one async for one in db.notifies(timeout=quiet, stop_after=1)]:
             return found
-        await _asked(db, "SELECT 1")
+        await _check(db)
     return []
 
 
