@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
 import psycopg
+import pytest
 
 from noetl.store.postgres import PostgresStore
 from noetl.store.postgres.database import CONNECTIONS_MAX, Connection
@@ -62,3 +64,30 @@ async def test_two_that_send_news_at_once_open_one_connection(database_url: str)
         telling = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%'"
         assert db.execute(telling).fetchone() == (1,)
     await store.close()
+
+
+def test_the_error_of_a_statement_that_nobody_waits_for_is_not_printed(
+    database_url: str, caplog: pytest.LogCaptureFixture
+):
+    """Such as that of a health check, which waits for three seconds and is asked again."""
+
+    async def story() -> None:
+        database = await postgres(database_url)
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def fail(db: Connection) -> None:
+            begun.set()
+            await ended.wait()
+            await db.execute("SELECT 1 / 0")
+
+        asking = asyncio.create_task(database.run(fail))
+        await begun.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        ended.set()
+        await database.close()
+
+    asyncio.run(story())
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text

@@ -212,8 +212,14 @@ class PostgresDatabase(Database):
             raise StoreError(CLOSED)
         doing = asyncio.create_task(self._patiently(job, seconds))
         self._under_way.add(doing)
-        doing.add_done_callback(self._under_way.discard)
+        doing.add_done_callback(self._ended)
         return await asyncio.shield(doing)
+
+    def _ended(self, doing: asyncio.Task[Any]) -> None:
+        self._under_way.discard(doing)
+        if not doing.cancelled():
+            # Asyncio would print the error of a statement that nobody waits for any more.
+            doing.exception()
 
     async def _patiently(self, job: Job[T], seconds: float) -> T:
         now = asyncio.get_running_loop().time
