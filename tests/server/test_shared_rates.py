@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -32,6 +33,14 @@ workflow:
   - step: again
     tool: {kind: noop, spec: {rate: {key: year, limit: 1/1d}}}
 """
+TWICE = """\
+workflow:
+  - step: start
+    tool:
+      - first: {kind: noop, spec: {rate: {key: pair, limit: 1/2s}}}
+      - second: {kind: shell, cmd: date +%s.%N, spec: {rate: {key: pair, limit: 1/2s}}}
+"""
+LONG = "workflow:\n  - {step: start, tool: {kind: shell, cmd: date +%s.%N; sleep 3; date +%s.%N}}\n"
 PLAIN = "workflow:\n  - {step: start, tool: {kind: noop}}\n"
 
 
@@ -77,3 +86,19 @@ def test_what_waits_for_its_moment_holds_no_slot_and_says_what_it_waits_for(tmp_
         for one in slow:
             server.post(f"/api/executions/{one}/cancel", {})
         server.ended(server.start(HEAD % "plain" + PLAIN))
+
+
+def test_a_call_whose_moment_comes_waits_for_a_free_place_on_its_worker(tmp_path: Path):
+    with serving(tmp_path) as server, working(tmp_path, server.url, "--slots", "1"):
+        limited = server.start(HEAD % "twice" + TWICE)
+        server.wait_for(limited, "task.done")
+        long = server.start(HEAD % "long" + LONG)
+        (second,), (began, ended) = (times(server.ended(one)) for one in (limited, long))
+    # Unless this machine took two seconds to begin it, the long call has the only place when the
+    # moment of the second call comes.
+    assert not began < second < ended
+
+
+def times(document: dict[str, Any]) -> list[float]:
+    """What a call of `date` printed."""
+    return [float(line) for line in document["steps"][0]["result"]["stdout"].split()]

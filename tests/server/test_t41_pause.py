@@ -130,3 +130,36 @@ def test_t41_what_waits_for_a_worker_is_not_given_to_one_while_it_is_paused(tmp_
             server.post(f"/api/executions/{execution_id}/resume")
             server.wait_for(execution_id, "task.done")
             server.post(f"/api/executions/{execution_id}/cancel")
+
+
+LONG = """\
+  - step: start
+    tool:
+      - first:
+          kind: shell
+          cmd: 'while ! test -e "$DONE"; do sleep 0.05; done'
+          env: {DONE: "{{ workload.done }}"}
+      - second: {kind: noop}
+"""
+
+
+def test_t41_a_call_that_takes_long_does_not_keep_the_answer_waiting(
+    served: Server, tmp_path: Path
+):
+    done = tmp_path / "done"
+    execution_id = served.start(HEAD + LONG, {"done": str(done)})
+    served.wait_for(execution_id, "task.started")
+
+    answer = served.post(f"/api/executions/{execution_id}/pause")
+    names = [event["name"] for event in served.events(execution_id)]
+
+    # The worker has said that nothing more begins, though the call goes on.
+    assert (answer["status"], answer["unconfirmed"]) == ("PAUSED", [])
+    assert (names.count("command.paused"), "task.done" in names) == (1, False)
+
+    done.touch()
+    quiet(served, execution_id)
+    started = [one for one in served.events(execution_id) if one["name"] == "task.started"]
+    assert [one["payload"]["task"] for one in started] == ["first"]
+    served.post(f"/api/executions/{execution_id}/resume")
+    assert served.ended(execution_id)["status"] == "COMPLETED"
