@@ -39,6 +39,7 @@ TELLABLE = {
 BEYOND_A_SCHEMA = {
     "inputs_that_nothing_fits": "a schema does not compare two values",
     "arc_writes_iter": "which names a `set` may write is said once, by the compiler",
+    "rule_for_the_entry_writes_iter": "the same",
     "bad_moment_of_timer": "a moment is any text to a schema",
     "bad_range_step": "a mapping to go over may have the keys of a range",
     "choice_without_tasks": "which keys of a branch go together is said once, by the compiler",

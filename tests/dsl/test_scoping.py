@@ -43,9 +43,31 @@ PLACES = {
     ),
     "retry": ('- {step: start, tool: {kind: noop, retry: {when: "@"}}}', ""),
     "poll": ('- {step: start, tool: {kind: noop, poll: {until: "@", max_attempts: 2}}}', ""),
+    "task set": ('- {step: start, tool: {kind: noop, set: {ctx.x: "@"}}}', ""),
     "sink": ('- {step: start, tool: {kind: noop}, sink: {tool: {kind: noop}, args: {x: "@"}}}', ""),
     "vars": ('- {step: start, tool: {kind: noop}, vars: {x: "@"}}', ""),
+    "step set": ('- {step: start, tool: {kind: noop}, set: {ctx.x: "@"}}', ""),
     "case": ('- {step: start, tool: {kind: noop}, case: [{when: "@", then: {skip: true}}]}', ""),
+    "step.enter": (
+        "- {step: start, tool: {kind: noop}, case:"
+        ' [{when: "{{ event.name == \'step.enter\' }}", then: {set: {ctx.x: "@"}}}]}',
+        "",
+    ),
+    "step.exit": (
+        "- {step: start, tool: {kind: noop}, case:"
+        ' [{when: "{{ event.name == \'step.exit\' }}", then: {set: {ctx.x: "@"}}}]}',
+        "",
+    ),
+    "loop.done": (
+        "- {step: start, loop: {in: [1], iterator: one}, tool: {kind: noop}, case:"
+        ' [{when: "{{ event.name == \'loop.done\' }}", then: {result: {value: "@"}}}]}',
+        "",
+    ),
+    "end of an iteration": (
+        "- {step: start, loop: {in: [1], iterator: one}, tool: {kind: noop}, case:"
+        ' [{when: "{{ event.name == \'step.exit\' }}", then: {result: {value: "@"}}}]}',
+        "",
+    ),
     "case task": (
         "- {step: start, tool: {kind: noop}, case: [{when: true, then:"
         ' [{also: {tool: {kind: noop, result: "@"}}}]}]}',
@@ -70,10 +92,13 @@ PLACES = {
 """Where a template may stand: a playbook with `@` in its place."""
 
 ALL = set(PLACES)
+ON_THE_SERVER = {"step.enter", "step.exit", "loop.done"}
 RUNNING = {"task", "inputs", "later task", "policy", "set_ctx", "retry", "poll", "sink", "case"} | {
-    "case task"
+    *("task set", "case task", "end of an iteration"),
 }
-AFTER_A_CALL = {"retry", "poll", "sink", "vars", "case", "case task"}
+AFTER_A_CALL = {"retry", "poll", "task set", "sink", "vars", "step set", "case", "case task"} | {
+    *(*ON_THE_SERVER, "end of an iteration"),
+}
 ROUTING = {"case next", "guard", "arc args"}
 VISIBLE = {
     "workload.x | default(0)": ALL,
@@ -82,9 +107,9 @@ VISIBLE = {
     "vars.x | default(0)": ALL - {"workload"},
     "steps.start | default(0)": ALL - {"workload"},
     "args.x | default(0)": ALL - {"workload"},
-    "iter.index": RUNNING | {"vars"},
-    "_attempt": RUNNING | {"vars"},
-    "_prev": RUNNING | {"vars"},
+    "iter.index": RUNNING,
+    "_attempt": RUNNING,
+    "_prev": RUNNING,
     "outcome.status": {"policy", "set_ctx", "later task", *AFTER_A_CALL, *ROUTING},
     "output.status": {"policy", "set_ctx", "later task", *AFTER_A_CALL, *ROUTING},
     "event.name": {"step args", "admission", "collection"} | AFTER_A_CALL | ROUTING,

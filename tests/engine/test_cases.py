@@ -25,12 +25,25 @@ from noetl.model.events import (
     TokenCreated,
     decode,
 )
-from noetl.model.net import encode
+from noetl.model.net import CALL_ENDS, LOOP_ENDS, STEP_ENDS, STEP_STARTS, encode
 from noetl.model.outcome import ok
 from noetl.templates import Scope
 from tests.engine.playing import Play, error, play, program_of
 
 # --- Which rules answer ------------------------------------------------------------------------
+
+
+def both(*happenings: Happening) -> frozenset[str]:
+    return frozenset().union(*(one.every for one in happenings))
+
+
+def test_the_compiler_knows_the_names_of_all_that_happens_to_a_step():
+    exits = [exiting(ok=well, looped=looped) for looped in (False, True) for well in (True, False)]
+
+    assert ENTER.every == STEP_STARTS
+    assert both(called(ok=True, last=True), called(ok=False, last=True)) == CALL_ENDS
+    assert both(*exits[:2]) == STEP_ENDS
+    assert both(*exits[2:]) == LOOP_ENDS
 
 
 def answering(rules: str, happening: Happening, spec: str = "{}", **names: Any) -> list[str]:

@@ -54,7 +54,9 @@ class Where(Enum):
     RETRY = "a retry rule"
     SINK = "a sink"
     AFTER = "a value taken after success"
+    KEPT = "`set` and `vars` of a step"
     CASE = "an event rule"
+    CASE_SERVER = "a rule for this event"
     CASE_TASK = "a task of an event rule"
     CASE_NEXT = "`next` of an event rule"
     ARC = "an arc"
@@ -231,8 +233,8 @@ class Building:
             local=_sorted(local),
             vars=_sorted(variables),
         )
-        assert node is not None
-        self.mark(patch, node.place)
+        assert isinstance(node, nodes.Mapping)
+        self.mark(patch, node.place, **node.keys)
         return patch
 
 

@@ -32,7 +32,8 @@ WARNINGS = (
     *("root-hoisted", "older-form", "hint-ignored", "unused-key", "label-not-kept"),
     *("unknown-schema", "parallel-ctx-write", "condition-is-text", "template-in-code"),
     *("unreachable-step", "shadowed-arc", "endless-cycle", "join-never-completes"),
-    *("guarded-name", "unknown-name", "undefined-key", "error-falls-through"),
+    *("guarded-name", "unknown-name", "undefined-key", "never-equal"),
+    "error-falls-through",
     *("undeclared-keychain", "limit-applied", "wait-never-ends", "not-waiting", "sugar-unbounded"),
     *("time-in-gap", "playbook-is-a-file"),
 )

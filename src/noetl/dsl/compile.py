@@ -15,7 +15,7 @@ from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.playbook import WrittenPlaybook, build
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
-from noetl.dsl.scoping import check_templates
+from noetl.dsl.scoping import check_templates, check_writes
 from noetl.dsl.walk import called_playbooks
 from noetl.errors import PlaybookRejected
 from noetl.model.net import Limits, Net, ResultSchema, digest
@@ -89,6 +89,7 @@ def compile_text(
     for check in CHECKS:
         check(building, net)
     check_templates(building, net)
+    check_writes(building, net)
     if not report.has_errors:
         # Warnings about the flow of an invalid net would only distract.
         for analysis in ANALYSES:

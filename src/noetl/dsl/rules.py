@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Use, Where
+from noetl.dsl.building import Building, Use, Where
 from noetl.dsl.grammar import (
     WHOLE,
     Also,
@@ -62,6 +62,8 @@ from noetl.dsl.routing import (
 )
 from noetl.dsl.tasks import Frame, WrittenTask, nothing, sink_task, task
 from noetl.model.net import (
+    CALL_ENDS,
+    STEP_ENDS,
     AnyAction,
     Call,
     CaseSettings,
@@ -267,7 +269,11 @@ def event_rules(
 
 
 def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) -> EventRule:
-    when = building.condition(written.when, Where.CASE, frame.home)
+    said = nodes.text_of(written.when) if written.when is not None else None
+    events = building.expressions.event_names(said) if said is not None else None
+    where = _scope_of(events, looped=bool(frame.home.iterators))
+    frame = msgspec.structs.replace(frame, where=where)
+    when = building.condition(written.when, where, frame.home)
     chain = written.retry
     restarts = chain is not None and chain.scope == "chain"
     check_scope(building, chain, ("tool", "chain"))
@@ -279,12 +285,22 @@ def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) ->
         label=label,
         when=when,
         actions=_actions(building, written.then, label, frame),
-        events=building.expressions.event_names(when) if isinstance(when, str) else None,
+        events=events,
         priority=written.priority,
         retry=retry(building, chain, frame.home, Where.RETRY) if chain and restarts else None,
     )
     building.mark(rule, written.place)
     return rule
+
+
+def _scope_of(events: tuple[str, ...] | None, *, looped: bool) -> Where:
+    """Rules for calls, and in a loop those for the end of an iteration, are followed where the
+    tasks run; those for other events on the server, which knows no iteration.
+    """
+    if not events:
+        return Where.CASE
+    of_tasks = CALL_ENDS | STEP_ENDS if looped else CALL_ENDS
+    return Where.CASE_SERVER if of_tasks.isdisjoint(events) else Where.CASE
 
 
 def _actions(
@@ -306,7 +322,7 @@ def _action(building: Building, written: WrittenAction, label: str, frame: Frame
             return Call(max_calls=overrides.pop("max_calls", None), overrides=overrides)
         case "retry":
             check_scope(building, content, ("tool",))
-            return retry(building, content, home, Where.CASE)
+            return retry(building, content, home, frame.where)
         case "collect":
             return collect(building, content)
         case "sink":
@@ -314,40 +330,53 @@ def _action(building: Building, written: WrittenAction, label: str, frame: Frame
                 task=sink_task(building, content, f"{label}_sink", home, frame.spec), sink=True
             )
         case "set":
-            return building.patch(content, Where.CASE, home) or Patch()
+            return _written(building, content, frame)
         case "result":
-            return Result(value=_result(building, content, home))
+            return Result(value=_result(building, content, frame))
         case "next":
             return route(building, content, home)
         case "skip":
-            return Skip(reason=_reason(building, content, home))
+            return Skip(reason=_reason(building, content, frame))
         case "fail":
-            return Fail(error=_error(building, content, home))
+            return Fail(error=_error(building, content, frame))
     return Run(task=_named_task(building, written, frame))
 
 
-def _result(building: Building, written: _Result, home: Home) -> object:
+def _written(building: Building, node: Node, frame: Frame) -> Patch:
+    patch = building.patch(node, frame.where, frame.home) or Patch()
+    if patch.iter and frame.where is Where.CASE_SERVER:
+        [name, *_] = patch.iter
+        building.report.add(
+            "bad-value",
+            f"no task runs at this event, so there is no `iter` to write to. Write `{name}` without"
+            " `iter.`: a name that this step's tasks and rules see.",
+            building.at(patch),
+        )
+    return patch
+
+
+def _result(building: Building, written: _Result, frame: Frame) -> object:
     """`from: pages` names a value; it is read as a template."""
     source = written.from_
     if source is None:
-        return building.value(written.value, Where.CASE, home)
+        return building.value(written.value, frame.where, frame.home)
     template = source if has_template(source) else f"{{{{ {source} }}}}"
-    building.uses.append(Use(template, written.place, Where.CASE, home))
+    building.uses.append(Use(template, written.place, frame.where, frame.home))
     return template
 
 
-def _reason(building: Building, written: Node | _Skip | bool, home: Home) -> str | None:
+def _reason(building: Building, written: Node | _Skip | bool, frame: Frame) -> str | None:
     if isinstance(written, bool):
         return None
     node = written.reason if isinstance(written, _Skip) else written
-    return building.value(node, Where.CASE, home) or None
+    return building.value(node, frame.where, frame.home) or None
 
 
-def _error(building: Building, node: Node | None, home: Home) -> object:
+def _error(building: Building, node: Node | None, frame: Frame) -> object:
     """The message, if that is all that is said; else a mapping with `message`."""
     if isinstance(node, nodes.Scalar) and isinstance(node.value, bool):
         return None
-    said = building.value(node, Where.CASE, home)
+    said = building.value(node, frame.where, frame.home)
     key = next((key for key in ("error", "message") if nodes.field(node, key)), None)
     if key is None:
         return said

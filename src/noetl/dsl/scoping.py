@@ -8,17 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
 from noetl.dsl.walk import bodies
 from noetl.model import schemas
-from noetl.model.net import PLAYBOOK, WORKBOOK, Block, Collect, Net, Retry, Step
+from noetl.model.net import (
+    CALL_ENDS,
+    LOOP_ENDS,
+    PLAYBOOK,
+    STEP_ENDS,
+    STEP_STARTS,
+    WORKBOOK,
+    Block,
+    Collect,
+    Net,
+    Patch,
+    Retry,
+    Step,
+)
+from noetl.model.outcome import ErrorKind
 from noetl.model.toolshape import Each, ToolShape, Yielded, yielded_by
 from noetl.templates import Template
-from noetl.templates.analysis import Lookup, path_of
+from noetl.templates.analysis import Lookup, Path, path_of
 from noetl.templates.views import REFERENCE_KEYS
 
 EVERYWHERE = frozenset({"workload", "ctx", "vars", "steps", "execution_id", "job"})
@@ -45,12 +59,19 @@ IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.RETRY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES,
     Where.SINK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
     Where.AFTER: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
+    Where.KEPT: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
     Where.CASE: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
+    Where.CASE_SERVER: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
     Where.CASE_TASK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
     Where.CASE_NEXT: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
     Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
 }
-_NO_ITERATOR = frozenset({Where.CASE_NEXT, Where.ARC, Where.STEP, Where.ADMIT, Where.LOOP})
+_NO_ITERATOR = frozenset(
+    {
+        *(Where.STEP, Where.ADMIT, Where.LOOP),
+        *(Where.KEPT, Where.CASE_SERVER, Where.CASE_NEXT, Where.ARC),
+    }
+)
 """Where a loop's element does not exist."""
 KEYS_SHOWN = 10
 """How many keys a message lists at most."""
@@ -68,7 +89,11 @@ _INSTEAD = {
     "event": "Read `outcome` instead.",
 }
 
-
+_ENDED = {
+    Where.KEPT: "The tasks are over here: write `set` on the task, where it exists.",
+    Where.CASE_SERVER: "No task runs then; a rule for `call.done` sees it.",
+}
+"""Where names of a pipeline no longer exist, and where they do."""
 _OF_A_CALL = {
     "http": "A failed request has its status in `error.status`, an answered one in the result:"
     " `STEP.status_code`.",
@@ -80,6 +105,15 @@ _OF_A_CALL = {
     "meta": 'A rule of the task can keep it: `set_ctx: {took: "{{ outcome.meta.duration }}"}`.',
 }
 """What the outcome of a call has and that of a step has not, and what an arc reads instead."""
+_STATUS = ("ok", "error")
+_KINDS = get_args(ErrorKind)
+_WORDS: dict[Path, tuple[str, ...]] = {
+    **dict.fromkeys((("outcome", "status"), ("output", "status"), ("this", "status")), _STATUS),
+    **{(*root, "error", "kind"): _KINDS for root in ((), ("outcome",), ("output",), ("event",))},
+}
+"""Values that are one of a few words."""
+_OF_STEPS = tuple(sorted(STEP_STARTS | CALL_ENDS | STEP_ENDS | LOOP_ENDS))
+_HAS_WORDS = frozenset({"outcome", "output", "this", "event", "error"})
 _ELSEWHERE = {
     **dict.fromkeys(("null", "NULL", "nil"), "No value is `none` in a template."),
     "undefined": "Write `x is undefined`, or `x | default(…)`.",
@@ -117,6 +151,42 @@ def check_templates(building: Building, net: Net) -> None:
                 _check_secret(building, use, path, known)
         for lookup in sorted(template.lookups, key=repr):
             _check_keys(building, use, lookup, known, template)
+        if not _HAS_WORDS.isdisjoint(path[0] for path in template.reads):
+            _check_words(building, use, known, template)
+
+
+def check_writes(building: Building, net: Net) -> None:
+    """Report what `set` writes and nothing can read: mostly a key that lacks its `ctx.`."""
+    for body in bodies(net):
+        own = body.patch if isinstance(body, Step) else None
+        if own is not None:
+            for name in (*own.local, *(f"iter.{key}" for key in own.iter)):
+                _report_unread(building, own, name, "`set` of a step writes to ctx or vars")
+        named = [one for one in building.parts(body).patches if one.local and one is not own]
+        read = _read_names(building, body) if named else set()
+        for patch in named:
+            for name in patch.local.keys() - read:
+                why = "it is a name of this step alone, and nothing in the step reads it"
+                _report_unread(building, patch, name, why)
+
+
+def _read_names(building: Building, body: Step | Block) -> set[str]:
+    """The first names of what templates of the body read, and of the entries that it may call."""
+    return {
+        path[0]
+        for use in building.uses
+        if use.home.block or use.home.name == body.name
+        if (template := building.expressions.compiled(use.source)) is not None
+        for path in template.reads
+    }
+
+
+def _report_unread(building: Building, patch: Patch, name: str, why: str) -> None:
+    building.report.add(
+        "unused-key",
+        f"`{name}` has no effect: {why}. Write `ctx.{name.removeprefix('iter.')}`.",
+        building.at(patch, name),
+    )
 
 
 # `guarded` and `may_miss` walk the whole template, so they are called only if something is missing.
@@ -148,7 +218,7 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
         building.report.add(
             "not-in-scope",
             f"`{name}` is the loop's element, which does not exist in {use.where.value}."
-            f" {_INSTEAD['iter']}",
+            f" {_ENDED.get(use.where, _INSTEAD['iter'])}",
             use.place,
         )
     elif name not in names and name not in use.home.iterators and name not in guarded(template):
@@ -179,6 +249,8 @@ def _why_not_here(use: Use, name: str) -> str:
             " are resolved at the moment of use and never recorded."
         )
     instead = _INSTEAD.get(name, "")
+    if name in PIPELINE and use.where in _ENDED:
+        instead = _ENDED[use.where]
     if name in ("result", "response") and use.where in _BEFORE_A_CALL:
         instead = (
             "The result of an earlier step goes by that step's name: `{{ fetch.x }}`; that of the"
@@ -236,6 +308,22 @@ def _check_keys(
         hint = building.report.suggest(absent.key, absent.keys) or f" It has {names}."
     what = f"a row of {what}" if absent.in_row else what
     building.report.add("undefined-key", f'{what} has no "{absent.key}".{hint}', use.place)
+
+
+def _check_words(building: Building, use: Use, known: _Known, template: Template) -> None:
+    """Report a comparison with a word that the value never is."""
+    for path, text in template.compared_texts():
+        words = _WORDS.get(path, ())
+        if path == ("event", "name") and known.hears_only_itself(use):
+            words = _OF_STEPS
+        if not words or text in words:
+            continue
+        alike = [one for one in words if one.partition(".")[0] == text.partition(".")[0]]
+        few = alike or (words if len(words) <= KEYS_SHOWN else ())
+        hint = f" It is {' or '.join(few)}." if few else building.report.suggest(text, words)
+        building.report.add(
+            "never-equal", f'`{".".join(path)}` is never "{text[:60]}" here.{hint}', use.place
+        )
 
 
 class _Absent(NamedTuple):
@@ -338,6 +426,14 @@ class _Known:
         if rest and rest[0] is None and isinstance(shape.get("rows"), Each):
             rest = ["rows", *rest]
         return f'the result of step "{root}"', shape, tuple(rest)
+
+    def hears_only_itself(self, use: Use) -> bool:
+        """Whether `event` can be only what happened to the step itself."""
+        if use.where is Where.ARC:
+            return True
+        body = self._bodies.get((use.home.name, use.home.block))
+        of_rules = use.where in (Where.CASE, Where.CASE_SERVER)
+        return of_rules and isinstance(body, Step) and not body.case.wait
 
     def _element(self, home: Home, iterator: str) -> Yielded:
         """What is known of the element, if the loop goes over the rows of a step."""

@@ -180,6 +180,17 @@ class Rule(Record, frozen=True, kw_only=True):
     actions: tuple[AnyAction, ...] = ()
 
 
+CALL_ENDS = frozenset(
+    {"call.done", "call.error", "task.done", "tool.processed", "ToolCompleted", "ToolErrored"}
+)
+STEP_ENDS = frozenset(
+    {"step.done", "step.failed", "step.exit", "step.finished", "StepFinished", "StepFailed"}
+)
+LOOP_ENDS = frozenset({"loop.done", "loop.failed", "loop.finished", "LoopDone", "LoopFinished"})
+STEP_STARTS = frozenset({"step.enter", "step.started", "StepStarted"})
+"""The names of what happens to a step without the world, as rules and guards write them."""
+
+
 class EventRule(Rule, frozen=True, kw_only=True):
     """A rule of `case`: considered when one of its events happens to the step."""
 

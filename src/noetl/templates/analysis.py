@@ -174,6 +174,24 @@ def required_texts(node: nodes.Node, path: Path) -> frozenset[str] | None:
     return None
 
 
+def compared_texts(tree: nodes.Node) -> Iterator[tuple[Path, str]]:
+    """The texts that the tree compares with values at plain paths, wherever it does so."""
+    for node in tree.find_all(nodes.Compare):
+        left = node.expr
+        for operand in node.ops:
+            right = operand.expr
+            pairs: list[tuple[nodes.Expr, nodes.Expr]] = []
+            if operand.op in ("eq", "ne"):
+                pairs = [(left, right), (right, left)]
+            elif operand.op in ("in", "notin") and isinstance(right, nodes.List | nodes.Tuple):
+                pairs = [(left, item) for item in right.items]
+            for value, text in pairs:
+                path = path_of(value)
+                if path and isinstance(text, nodes.Const) and isinstance(text.value, str):
+                    yield path, text.value
+            left = right
+
+
 def _compared_texts(
     left: nodes.Node, sign: str, right: nodes.Node, path: Path
 ) -> frozenset[str] | None:

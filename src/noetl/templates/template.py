@@ -6,6 +6,7 @@ templates in it filled in. All of them are immutable to their users and shared b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from jinja2 import nodes
 
-from noetl.templates.analysis import Lookup, Path, Reads, required_texts
+from noetl.templates.analysis import Lookup, Path, Reads, compared_texts, required_texts
 from noetl.templates.compiler import Code, compile_tree, source_of
 from noetl.templates.errors import (
     BudgetExceeded,
@@ -184,6 +185,10 @@ class Template:
             and node.name in GUARDS
             and isinstance(node.node, nodes.Expr)
         )
+
+    def compared_texts(self) -> Iterator[tuple[Path, str]]:
+        """The texts that it compares with values at plain paths."""
+        return compared_texts(self._tree)
 
 
 def _reaches(guard: str, path: str) -> bool:
