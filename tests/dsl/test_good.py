@@ -245,7 +245,7 @@ workflow:
     next: [a, b]
   - {step: a, tool: {kind: noop, result: 1}}
   - {step: b, tool: {kind: noop, spec: {policy: {rules: [
-      {when: "{{ outcome.status == 'error' and ctx.x }}", then: {do: retry, attempts: 3}},
+      {when: "{{ outcome.status == 'error' and workload.start }}", then: {do: retry, attempts: 3}},
       {when: "{{ outcome.status == 'error' }}", then: {do: fail}},
       {else: {then: {do: continue}}}]}}}}
 """

@@ -88,6 +88,14 @@ workflow:
     case: [{when: "{{ event.name == 'go' }}", then: {next: end}}]
   - {step: end, tool: {kind: noop}}
 """
+FORM_ALONE = """
+workflow:
+  - step: ask
+    spec: {form: [{name: approved, type: boolean}]}
+    next: {arcs: [{step: pay, when: "{{ ask.approved }}"}, {step: refuse}]}
+  - {step: pay, tool: {kind: noop}}
+  - {step: refuse, tool: {kind: noop}}
+"""
 WORKS = """
 workflow:
   - step: start
@@ -192,6 +200,20 @@ def test_a_bad_answer_is_refused_by_its_field_and_nothing_is_lost(answer, says):
     assert snapshot(played.state) == before
     say(played, "approval.received", {"approved": True})
     assert played.steps == ["pay"]
+
+
+@pytest.mark.parametrize(("answer", "then"), [("yes", "pay"), ("no", "refuse")])
+def test_a_form_makes_its_step_wait_and_its_answer_is_what_the_step_yields(answer, then):
+    played = play(FORM_ALONE)
+    assert waits_at(played) == ["ask"]
+
+    say(played, "order.shipped", {"approved": True})
+    assert waits_at(played) == ["ask"]
+    say(played, "approval.received", {"approved": answer})
+
+    [done] = played.events(StepDone)
+    assert (done.step, done.result) == ("ask", {"approved": answer == "yes"})
+    assert [command.step for command in played.open.values()] == [then]
 
 
 def test_an_answer_that_came_too_early_is_held_against_the_form_when_the_step_waits():

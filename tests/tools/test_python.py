@@ -219,6 +219,15 @@ def test_whatever_is_raised_is_an_exception_by_its_name(code, name):
     assert outcome.py == {"exception_type": name}
 
 
+def test_a_name_that_the_code_was_not_given_is_answered_with_how_to_give_it():
+    outcome = ran("python", {"code": "result = folder + '/in'"})
+
+    assert outcome.error.message == (
+        "NameError: name 'folder' is not defined (line 1)."
+        " Code reads what `args` names: `args: {folder: …}`"
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "how"),
     [

@@ -189,15 +189,22 @@ def entry_exists(building: Building, net: Net) -> None:
         )
 
 
+ENDS = frozenset({"end", "done", "stop", "finish", "exit"})
+"""What people call a step that they did not write, to say that a playbook ends."""
+
+
 def tokens_go_somewhere(building: Building, net: Net) -> None:
     names = {step.name for step in net.steps}
     for step in net.steps:
         for way in building.parts(step).ways_out:
             if way.step and way.step not in names and not has_template(way.step):
+                hint = building.report.suggest(way.step, names)
+                if not hint and way.step in ENDS:
+                    hint = " A step where the playbook ends has no `next`."
                 building.report.add(
                     "unknown-step",
                     f'step "{step.name}" sends its token to "{way.step}", which is not a step.'
-                    + building.report.suggest(way.step, names),
+                    + hint,
                     building.at(way, "step"),
                 )
 

@@ -201,10 +201,21 @@ class _Cursor(Placed, title="a cursor"):
     params: Node | None = field(Anything(), "Bound values.")
 
 
+_ELEMENTS = ("as", "var", "variable", "loop_var")
+_COLLECTIONS = ("items", "values", "over", "each")
+_LIMITS = ("parallel", "concurrency", "max_parallel", "workers")
+"""What other languages call `iterator`, `in` and `max_in_flight`."""
+
+
 class WrittenLoop(
     Placed,
     title="a loop",
     older={"policy": _IN_ORDER},
+    removed={
+        **dict.fromkeys(_ELEMENTS, "the name of its element is `iterator`."),
+        **dict.fromkeys(_COLLECTIONS, "what it goes over is `in`."),
+        **dict.fromkeys(_LIMITS, "write `spec: {mode: parallel, max_in_flight: N}`."),
+    },
     record=_LoopShape,
     first=("in", "collection", "cursor", "iterator", "element", "mode"),
     last=("spec",),
@@ -223,7 +234,7 @@ class WrittenLoop(
         """A loop needs something to go over and a name for the element."""
         node, spec, policy = self.node, self.spec.node, self.spec.policy.node
         given = nodes.written(node)
-        if not {"in", "collection", "cursor"} & given:
+        if not {"in", "collection", "cursor", *_COLLECTIONS} & given:
             look.report.add(
                 "loop-incomplete", "a loop needs a collection: `in`, or a `cursor`.", node.place
             )
@@ -255,7 +266,7 @@ class WrittenLoop(
                     " collection; one that is sequential has its order, and a cursor has none.",
                     policy.keys["partition"],
                 )
-        if not {"iterator", "element"} & given:
+        if not {"iterator", "element", *_ELEMENTS} & given:
             look.report.add(
                 "loop-incomplete",
                 "a loop needs `iterator`: the name of the current element.",

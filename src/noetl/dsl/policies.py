@@ -477,10 +477,22 @@ class WrittenPoll(Placed, title="a poll"):
     deadline: Node | None = field(Duration(), "Give up after this time.")
 
 
+_RETRY_FORMS = "a mapping, or a list of {when, then}"
+
+
+class _RetryShape(Either):
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        if isinstance(node, nodes.Scalar) and type(node.value) is int:
+            instead = f" Write `{{max_attempts: {node.value}}}`, which counts all tries."
+            look.wrong_type(node, what, _RETRY_FORMS, instead)
+            return None
+        return super().read(node, what, look)
+
+
 define(
     "retry",
-    Either(
-        "a mapping, or a list of {when, then}",
+    _RetryShape(
+        _RETRY_FORMS,
         (is_mapping, Defined("retry_mapping")),
         (is_list, ListOf(WrittenRetryPolicy.shape, "retry policies", filled=True)),
     ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Use, Where
+from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.grammar import (
     WHOLE,
     Also,
@@ -76,6 +76,7 @@ from noetl.model.net import (
     Task,
 )
 from noetl.model.problems import Place
+from noetl.model.signals import APPROVAL
 
 if TYPE_CHECKING:
     from noetl.dsl.steps import WrittenStepSpec
@@ -255,7 +256,7 @@ def case_settings(spec: WrittenStepSpec, rules: tuple[WrittenRule, ...]) -> Case
         mode=spec.case_mode or "exclusive",
         order=spec.branch_order or "source",
         next_policy=spec.next_policy or "end_step",
-        wait=spec.eval_mode == "on_event",
+        wait=spec.waits,
         independent=bool(rules) and all(rule.then and not rule.then.is_list for rule in rules),
     )
 
@@ -266,6 +267,24 @@ def event_rules(
     return tuple(
         _rule(building, written, f"case_{index}", frame) for index, written in enumerate(case)
     )
+
+
+ANSWER_DATA = "{{ event.data }}"
+
+
+def answer_rule(building: Building, place: Place, home: Home) -> EventRule:
+    """The rule of a form without `case`: the step yields the answer."""
+    when = f"{{{{ event.name == '{APPROVAL}' }}}}"
+    building.uses += [Use(one, place, Where.CASE, home) for one in (when, ANSWER_DATA)]
+    rule = EventRule(
+        label="case_0",
+        when=when,
+        actions=(Result(value=ANSWER_DATA),),
+        events=(APPROVAL,),
+    )
+    building.mark(rule, place)
+    building.mark(rule.actions[0], place)
+    return rule
 
 
 def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) -> EventRule:

@@ -13,6 +13,7 @@ from typing import NamedTuple, get_args
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.expressions import guarded
 from noetl.dsl.grammar import has_template
+from noetl.dsl.rules import ANSWER_DATA
 from noetl.dsl.walk import bodies
 from noetl.model import schemas
 from noetl.model.net import (
@@ -26,6 +27,7 @@ from noetl.model.net import (
     Collect,
     Net,
     Patch,
+    Result,
     Retry,
     Step,
 )
@@ -230,9 +232,12 @@ def _check_root(building: Building, use: Use, name: str, known: _Known, template
 
 
 def _instead(building: Building, use: Use, name: str, names: Collection[str]) -> str:
+    if name in _ELSEWHERE:
+        here = f" Here it is `{use.home.iterators[-1]}`." if use.home.iterators else ""
+        return f" {_ELSEWHERE[name]}{here if name == 'item' else ''}"
     there = [*names, *IN_SCOPE[use.where], *use.home.iterators]
-    said = _ELSEWHERE.get(name, "Declare it under `workload` if it comes with the request.")
-    return building.report.suggest(name, there) or f" {said}"
+    hint = building.report.suggest(name, there)
+    return hint or " Declare it under `workload` if it comes with the request."
 
 
 def _visible(use: Use) -> frozenset[str]:
@@ -286,6 +291,9 @@ def _check_keys(
                 use.place,
             )
         return
+    if lookup[0] == "ctx":
+        _check_ctx(building, use, lookup, known, template)
+        return
     if lookup[0] in ("workload", "args"):
         # A request may bring more than is declared, so only probable misspellings are reported.
         declared = known.workload if lookup[0] == "workload" else known.args(use.home)
@@ -303,6 +311,8 @@ def _check_keys(
         return
     if absent.rows is not None:
         hint = f" It has rows: write `rows[0].{absent.key}`, or loop over them."
+    elif shape is OF_A_LOOP:
+        hint = " A loop yields `results`, one for each iteration, `stats` and `errors`."
     else:
         names = ", ".join(absent.keys[:KEYS_SHOWN])
         hint = building.report.suggest(absent.key, absent.keys) or f" It has {names}."
@@ -324,6 +334,27 @@ def _check_words(building: Building, use: Use, known: _Known, template: Template
         building.report.add(
             "never-equal", f'`{".".join(path)}` is never "{text[:60]}" here.{hint}', use.place
         )
+
+
+def _check_ctx(
+    building: Building, use: Use, lookup: Lookup, known: _Known, template: Template
+) -> None:
+    """Report a key of ctx that nothing writes."""
+    key = lookup[1] if len(lookup) > 1 else None
+    if key is None or key in known.ctx or _may_miss(template, lookup):
+        return
+    if key in use.home.iterators:
+        hint = f" The loop's element is `iter.{key}`."
+    elif isinstance(known.workload, Mapping) and key in known.workload:
+        hint = f" The workload has it: `workload.{key}`."
+    else:
+        hint = (
+            building.report.suggest(key, known.ctx)
+            or f" A step does so by `set: {{ctx.{key}: …}}`."
+        )
+    building.report.add(
+        "undefined-key", f"nothing in this playbook writes `ctx.{key}`.{hint}", use.place
+    )
 
 
 class _Absent(NamedTuple):
@@ -372,9 +403,8 @@ class _Known:
         self._yields = {step.name: _yielded(step, building.tools, called) for step in net.steps}
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
-        self._shared = (
-            {step.name for step in net.steps} | set(unset | net.workload) | _ctx_keys(building, net)
-        )
+        self.ctx = _ctx_keys(building, net)
+        self._shared = {step.name for step in net.steps} | set(unset | net.workload) | self.ctx
         self._arriving = _arriving_args(building, net)
         self._bodies: dict[tuple[str, str], Step | Block] = {
             **{(step.name, ""): step for step in net.steps},
@@ -417,6 +447,8 @@ class _Known:
         elif root in use.home.iterators:
             return f"`{root}`", self._element(use.home, str(root)), tuple(rest)
         shape = self._yields.get(str(root))
+        if shape is OF_A_LOOP and root == use.home.name:
+            return "", None, ()  # in the rules of its task it is what the iteration yielded
         if not isinstance(shape, Mapping):
             return "", None, ()
         # Views read results in the same way: `data` and `result` are the result itself unless it
@@ -478,9 +510,22 @@ class _Known:
             yield from self._callers
 
 
+OF_A_LOOP: Mapping[str, Yielded] = {
+    "results": None,
+    "stats": dict.fromkeys(("total", "success", "failed")),
+    "errors": None,
+}
+
+
 def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Net]) -> Yielded:
-    """What is known of a step's result: what its only task declares."""
-    if len(step.tasks) != 1 or step.loop is not None or step.rules or step.sink is not None:
+    """What is known of a step's result: what its only task, its loop or its form declares."""
+    if step.form and [rule.actions for rule in step.rules] == [(Result(value=ANSWER_DATA),)]:
+        return {one.name: None for one in step.form}
+    if step.rules:
+        return None
+    if step.loop is not None:
+        return OF_A_LOOP
+    if len(step.tasks) != 1 or step.sink is not None:
         return None
     [task] = step.tasks
     schema = task.schema
@@ -499,17 +544,21 @@ def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Ne
 
 
 def _ctx_keys(building: Building, net: Net) -> set[str]:
-    keys: set[str] = set()
+    """The keys of ctx that something in the playbook writes."""
+    found: set[str] = set()
     for body in bodies(net):
-        for patch in building.parts(body).patches:
-            keys.update(key.partition(".")[0] for key in patch.ctx)
+        parts = building.parts(body)
+        for patch in parts.patches:
+            found.update(patch.ctx)
         if body.loop is not None:
-            keys.update(body.loop.reduce)
+            found.update(body.loop.reduce)
+        collected = [action.into for action in parts.actions if isinstance(action, Collect)]
+        found.update(into[4:] for into in collected if into.startswith("ctx."))
     for step in net.steps:
         for arc in step.router.arcs:
             if arc.patch is not None:
-                keys.update(arc.patch.ctx)
-    return keys
+                found.update(arc.patch.ctx)
+    return {key.partition(".")[0] for key in found}
 
 
 def _arriving_args(building: Building, net: Net) -> dict[str, set[str]]:

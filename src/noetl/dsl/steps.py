@@ -67,7 +67,7 @@ from noetl.dsl.policies import (
     retry_rules,
 )
 from noetl.dsl.routing import NEXT, WrittenNextAction, WrittenRouter, WrittenTargets, router
-from noetl.dsl.rules import CASE, case_settings, event_rules, next_actions
+from noetl.dsl.rules import CASE, answer_rule, case_settings, event_rules, next_actions
 from noetl.dsl.schemas import WrittenResult, result_schema
 from noetl.dsl.tasks import Frame, WrittenTask, WrittenTasks, pipeline, sink_task
 from noetl.dsl.walk import all_tasks
@@ -77,6 +77,7 @@ from noetl.model.net import (
     Admit,
     Amount,
     Block,
+    EventRule,
     FailureMode,
     FormField,
     Join,
@@ -214,7 +215,7 @@ class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
     compensate: str | None = field(Text(), "Task or step that undoes this one.")
     case_mode: MatchMode | None = field(one_of(MatchMode), "First rule, or all that hold.")
     eval_mode: str | None = field(
-        OneOf("on_entry", "on_event"), "on_event: wait for external events."
+        OneOf("on_entry", "on_event"), "on_event: wait for external events, as a form does."
     )
     branch_order: RuleOrder | None = field(one_of(RuleOrder), "Order of rules.")
     next_policy: NextPolicy | None = field(one_of(NextPolicy), "What a reached `next` does.")
@@ -228,6 +229,18 @@ class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
         "What a person is asked.",
     )
     match: Node | None = field(When(), "Which external events concern this step.")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the step waits for the world: where it says so, or asks a person."""
+        return self.eval_mode == "on_event" or (self.eval_mode is None and self.form is not None)
+
+
+_WAITS_WITHOUT_FORM: Schema = {
+    "properties": {"eval_mode": {"const": "on_event"}},
+    "required": ["eval_mode"],
+    "not": {"required": ["form"]},
+}
 
 
 class _StepShape(Record):
@@ -250,8 +263,11 @@ class _StepShape(Record):
         return super().schema() | {
             "anyOf": [
                 *({"required": [key]} for key in ("tool", "next", "case")),
+                {"properties": {"spec": {"required": ["form"]}}, "required": ["spec"]},
                 {"properties": {"step": {"const": "end"}}},
-            ]
+            ],
+            "if": {"properties": {"spec": _WAITS_WITHOUT_FORM}, "required": ["spec"]},
+            "then": {"required": ["case"]},
         }
 
 
@@ -308,21 +324,25 @@ class WrittenStep(
 
     def check(self, look: Inspection) -> None:
         keys = self.node.entries.keys()
-        if self.spec.eval_mode == "on_event" and "case" not in keys:
+        if self.spec.waits and self.spec.form is None and "case" not in keys:
             look.report.add(
                 "missing-key",
-                "a step that waits (`eval_mode: on_event`) needs `case` rules to end its wait.",
+                "a step that waits (`eval_mode: on_event`) needs a `form`, whose answer ends its"
+                " wait, or `case` rules.",
                 self.place,
             )
         if "case" not in keys:
             of_case = [one for one in _OF_CASE if getattr(self.spec, one) is not None]
+            if self.spec.form is not None:
+                of_case += ["timers"]
             warn_unused(self.spec.node, of_case, "without `case` rules.", look)
         elif self.spec.branch_order != "priority":
             for rule in [one for one in self.case if one.priority]:
                 why = "without `spec: {branch_order: priority}`: rules are tried as written."
                 warn_unused(rule.node, ("priority",), why, look)
         self._check_next_priorities(look)
-        if "step" in keys and not {"tool", "next", "case"} & keys and self.step != "end":
+        does_something = {"tool", "next", "case"} & keys or self.spec.waits
+        if "step" in keys and not does_something and self.step != "end":
             look.report.add(
                 "empty-step",
                 "a step needs at least one of `tool`, `next`, `case`; this one does nothing."
@@ -382,7 +402,7 @@ def step(
         sink=sink_task(building, written.sink, f"{name}_sink", home, frame.spec)
         if written.sink
         else None,
-        rules=event_rules(building, written.case, of_rules),
+        rules=event_rules(building, written.case, of_rules) or _answered(building, spec, home),
         case=case_settings(spec, written.case),
         timers=tuple(
             Timer(
@@ -503,6 +523,13 @@ def _timeout(
             return default
         return min(default, limit)
     return within(building, asked, limit, "the step's timeout", node.place)
+
+
+def _answered(building: Building, spec: WrittenStepSpec, home: Home) -> tuple[EventRule, ...]:
+    """A form without `case` rules: the wait ends with its answer."""
+    if spec.form is None or not spec.waits:
+        return ()
+    return (answer_rule(building, spec.node.keys["form"], home),)
 
 
 def _questions(building: Building, form: _Form, home: Home) -> tuple[FormField, ...]:

@@ -122,6 +122,7 @@ METHODS: dict[str, tuple[type, Callee]] = {
 INSTEAD = {
     "append": "write `list + [item]`",
     "extend": "write `list + other_list`",
+    "flatten": "lists are joined by `| sum(start=[])`",
     "update": "give the new keys in a set_ctx",
     "format": 'write `"%s" | format(x)`, or join texts with `~`',
     "title": "write `| title`",
@@ -151,7 +152,7 @@ INSTEAD = {
     "env": "declare the variable in the keychain (`kind: env`)",
     "lookup": "declare it in the keychain",
 }
-"""What to write in place of functions and methods that people know from elsewhere."""
+"""What to write in place of functions, methods and filters that people know from elsewhere."""
 
 
 def call_method(run: Evaluation, name: str, value: object, args: tuple[object, ...]) -> object:

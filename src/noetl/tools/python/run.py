@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, within
@@ -65,6 +67,15 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     return ok(await context.files.keep(lines, form="ndjson", preview=f"{count} lines", rows=count))
 
 
+_UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
+
+
+def _remedy(answer: Answer) -> str:
+    """What to do about a name that the code does not know: it sees inputs alone."""
+    unknown = _UNKNOWN.match(answer.message)
+    return f". Code reads what `args` names: `args: {{{unknown[1]}: …}}`" if unknown else ""
+
+
 def _failure(answer: Answer) -> Outcome:
     if answer.problem == "not_plain":
         return failed("schema", answer.message)
@@ -74,7 +85,7 @@ def _failure(answer: Answer) -> Outcome:
     place = f" (line {answer.line})" if answer.line else ""
     error = TaskError(
         kind="parse" if answer.problem == "syntax" else "exception",
-        message=f"{answer.message}{place}",
+        message=f"{answer.message}{place}{_remedy(answer)}",
         details={"traceback": answer.traceback, "line": answer.line},
     )
     return Outcome(status="error", error=error, py={"exception_type": answer.exception_type})
