@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import uuid
 
 import pytest
 
@@ -462,6 +464,26 @@ def test_only_we_say_what_happens_inside(dev):
 
 
 # --- The server itself -------------------------------------------------------------------------
+
+
+def test_each_execution_counts_once_as_started_whatever_started_it(dev):
+    def started() -> int:
+        said = dev.ask("GET", "/metrics").raw.decode()
+        return int(float(re.findall(r"(?m)^noetl_executions_started_total (\S+)$", said)[0]))
+
+    dev.post("/api/catalog/register", {"content": HELLO})
+    before = started()
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    [first] = {
+        dev.post("/api/execute", {"path": "tried/hello"}, headers=key)["execution_id"]
+        for _ in range(3)
+    }
+    dev.ended(first)
+    assert started() == before + 1
+    dev.post("/api/executions/bulk", {"action": "rerun", "ids": [first]})
+    assert started() == before + 2
+    dev.ended(dev.start(CALLING.replace("tried/waits", "tried/hello")))
+    assert started() == before + 4
 
 
 def test_health_metrics_openapi_and_pools_are_there(dev, hello):

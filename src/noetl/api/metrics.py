@@ -44,8 +44,18 @@ class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
 AskNats = Callable[[], NatsFigures]
 
 
-AskStates = Callable[[], tuple[int, int]]
-"""Decisions with the state in memory, and decisions that had to read it."""
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the commit loop has counted."""
+
+    started: int
+    """Executions that it began."""
+    found: int
+    """Decisions with the state in memory."""
+    read: int
+    """Decisions that had to read it."""
+
+
+AskDecisions = Callable[[], Decisions]
 
 
 class Figure:
@@ -117,8 +127,8 @@ class Times:
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, states: AskStates, nats: AskNats | None) -> None:
-        self._states = states
+    def __init__(self, decisions: AskDecisions, nats: AskNats | None) -> None:
+        self._decisions = decisions
         self._nats = nats
         self._requests = _counter(
             "noetl_http_requests", "Requests answered", "method", "route", "status"
@@ -130,7 +140,6 @@ class Metrics:
             "method",
             "route",
         )
-        self.started = _counter("noetl_executions_started", "Executions started here")
         self._finished = _counter(
             "noetl_executions_finished", "Executions that ended here, by status", "status", "path"
         )
@@ -194,10 +203,12 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, for `prometheus_client`."""
-        found = _counter("noetl_states", "Decisions, by where the state was found", "where")
-        memory, store = self._states()
-        found.show({("memory",): memory, ("store",): store})
-        yield found.metric()
+        now = self._decisions()
+        started = _counter("noetl_executions_started", "Executions started here")
+        started.show({(): now.started})
+        states = _counter("noetl_states", "Decisions, by where the state was found", "where")
+        states.show({("memory",): now.found, ("store",): now.read})
+        yield from (started.metric(), states.metric())
         if self._nats is not None:
             yield from _of_nats(self._nats())
         for one in vars(self).values():

@@ -368,11 +368,16 @@ class Services:
 
     @cached_property
     def metrics(self) -> Metrics:
-        from noetl.api.metrics import Metrics
+        from noetl.api.metrics import Decisions, Metrics
 
-        decisions = self.orchestrator.commits
-        made = Metrics(lambda: (decisions.states_found, decisions.states_read), self.nats_figures)
-        decisions.on_ended.append(made.finished)
+        commits = self.orchestrator.commits
+        made = Metrics(
+            lambda: Decisions(
+                started=commits.started, found=commits.states_found, read=commits.states_read
+            ),
+            self.nats_figures,
+        )
+        commits.on_ended.append(made.finished)
         return made
 
     @cached_property

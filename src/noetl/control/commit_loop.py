@@ -253,6 +253,8 @@ class CommitLoop:
         """When the batch that is under way was begun, by the clock of the event loop."""
         self._round_awaited: list[asyncio.Future[None]] = []
         """Done when the batch that is under way is over."""
+        self.started = 0
+        """Executions that began here."""
         self.states_found = 0
         """Decisions whose state was in memory."""
         self.states_read = 0
@@ -580,6 +582,8 @@ class CommitLoop:
             if execution_id in moved or live is None:
                 continue
             live.stored = live.state.seq
+            if not write.seq_before:
+                self.started += 1
             if write.timers:
                 self.timer_changed.set()
             if write.slots:

@@ -201,7 +201,6 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
         actor=caller.actor,
         labels=body.labels,
     )
-    services.metrics.started.inc()
     return await _started(services, execution_id)
 
 
@@ -234,7 +233,6 @@ async def rerun(services: Services, caller: Caller, *, execution_id: str, body: 
     new = await services.executions.rerun(
         execution_id, step=body.step, workload=body.workload, actor=caller.actor
     )
-    services.metrics.started.inc()
     return await _started(services, new)
 
 
@@ -264,7 +262,6 @@ async def fork(
         planned = await services.executions.planned_fork(execution_id, wish)
         return ForkDocument(plan=planned.document)
     new, plan = await services.executions.fork(execution_id, wish, actor=caller.actor)
-    services.metrics.started.inc()
     return documents.of(ForkDocument, await _started(services, new), plan=plan)
 
 
