@@ -36,6 +36,7 @@ def resolved(kind, name="own", sources=None, **config):
         ("secrets", {"key": "token"}, {"token": "t", "value": "t"}),
         ("static", {"value": 5}, {"value": 5}),
         ("static", {"data": {"a": 1}}, {"a": 1}),
+        ("static", {"value": {"a": 1}}, {"a": 1}),
         ("bearer", {"token": "x"}, {"type": "bearer", "token": "x"}),
         ("bearer", {}, {"type": "bearer", "token": "t"}),
         (

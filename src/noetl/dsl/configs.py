@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.grammar import Inspection, has_template, refuse_twice
+from noetl.dsl.grammar import Inspection, has_template, refuse_twice, warn_unused
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.model.net import WORKBOOK
 from noetl.model.problems import Place
@@ -147,7 +147,9 @@ def _in_our_words(message: str) -> str:
 
 
 def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
-    """Report keys of the tool that are missing or written in two spellings."""
+    """Report keys of the tool that are missing, written in two spellings, or without effect beside
+    the others.
+    """
     main = {key: tool.aliases.get(key, key) for key in node.entries}
     written = refuse_twice(node, main, f"kind {tool.kind}", look)
     # A workbook entry may also be named by the task's own name; checks.py looks.
@@ -158,6 +160,27 @@ def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
                 f"kind {tool.kind} needs {' or '.join(f'`{name}`' for name in group)}.",
                 node.place,
             )
+    for group in tool.only_one:
+        # A template may yield nothing, which is as if the key were not there.
+        certain = [
+            key
+            for key, value in node.entries.items()
+            if main[key] in group
+            and not nodes.is_null(value)
+            and not (isinstance(value, Scalar) and _is_template(value))
+        ]
+        if len({main[key] for key in certain}) > 1:
+            first, second, *_ = certain
+            look.report.add(
+                "conflicting-keys",
+                f"`{second}` and `{first}` of kind {tool.kind} exclude each other. Keep one of"
+                " them.",
+                node.keys[second],
+            )
+    for field, other in tool.idle_without.items():
+        if other not in written:
+            idle = [key for key in node.entries if main[key] == field]
+            warn_unused(node, idle, f"without `{other}`.", look)
 
 
 # --- What a field takes, in words -----------------------------------------------------------------

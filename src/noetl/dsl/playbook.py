@@ -138,7 +138,7 @@ class WrittenSecret(
     region: Node | None = field(Anything(), "Region of the secret manager.")
     url: Node | None = field(Anything(), "Address of the secret manager.")
     auth: Node | None = field(Anything(), "Credential to read it with.")
-    value: Node | None = field(Anything(), "static: the value.")
+    value: Node | None = field(Anything(), "static: the value, or several fields.")
     data: Node | None = field(Anything(), "static: several fields.")
     variable: Node | None = field(Anything(), "env: name of the variable.")
     file: Node | None = field(Anything(), "file: where it lies.")

@@ -62,6 +62,10 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     with what it changes, or not at all."""
     needs: tuple[tuple[str, ...], ...] = ()
     """Groups of fields of which at least one must be written, e.g. `(("code", "script"),)`."""
+    only_one: tuple[tuple[str, ...], ...] = ()
+    """Groups of fields of which at most one may have a value, e.g. `(("json", "body"),)`."""
+    idle_without: Mapping[str, str] = {}
+    """Field → the field without which it has no effect, e.g. `{"rows": "table"}`."""
     code_fields: tuple[str, ...] = ()
     """Fields that hold program text, where a template is legal but bound parameters are better."""
     code_check: Callable[[str], CodeProblem | None] | None = None

@@ -168,9 +168,9 @@ async def _stored(entry: KeychainEntry, stored: Stored) -> dict[str, Any]:
 
 
 def _static(entry: KeychainEntry) -> dict[str, Any]:
-    data = entry.config.get("data")
-    if isinstance(data, dict):
-        return dict(data)
+    fields = entry.config.get("data", entry.config.get("value"))
+    if isinstance(fields, dict):
+        return dict(fields)
     if "value" not in entry.config:
         raise NotFound(f'keychain entry "{entry.name}": kind static needs `value` or `data`.')
     return {"value": entry.config["value"]}

@@ -34,6 +34,7 @@ TOOL = Tool(
     ),
     aliases={"endpoint": "url", "payload": "json", "data": "body", "credential": "auth"},
     needs=(("url",),),
+    only_one=(("json", "body", "form"),),
     tells=lambda config: (config.get("method", "GET"), config.get("url", "")),
     view="answer",
     is_client=True,

@@ -239,6 +239,7 @@ TOOL = Tool(
     ),
     aliases={"credential": "auth"},
     needs=(("code", "script"),),
+    only_one=(("code", "script"),),
     code_fields=("code",),
     code_check=check,
     yields=yields,

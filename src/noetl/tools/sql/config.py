@@ -113,6 +113,7 @@ def sql_tool(
         example=example,
         aliases={"query": "command", "credential": "auth"},
         needs=(("command", "commands", "script", "table"), *needs),
+        idle_without=dict.fromkeys(("rows", "mode", "key", "returning", "batch_size"), "table"),
         code_fields=("command", "commands"),
         code_inputs="params",
         view="rows",
