@@ -25,3 +25,21 @@ def test_variables_are_in_scope_in_the_answer_and_in_their_table():
     assert run.result == "a@b"
     assert run.document["vars"] == {"user_id": 7, "user": {"id": 7, "mail": "a@b"}}
     assert {name: json.loads(value) for name, value in kept.items()} == run.document["vars"]
+
+
+def test_a_variable_that_is_removed_leaves_its_table():
+    text = playbook("""
+- step: start
+  spec: { eval_mode: on_event }
+  case: [{ when: "{{ event.name == 'closed' }}", then: { result: { value: 1 } } }]
+""")
+
+    async def work(bench: Bench) -> list[dict[str, bytes]]:
+        execution_id = await bench.start(text)
+        orchestrator, log = bench.system.orchestrator, bench.system.store.log
+        await orchestrator.change_vars(execution_id, {"colour": "red", "size": 7})
+        kept = [await log.variables(execution_id)]
+        await orchestrator.change_vars(execution_id, {}, removed=("colour",))
+        return [*kept, await log.variables(execution_id)]
+
+    assert on_bench(work) == [{"colour": b'"red"', "size": b"7"}, {"size": b"7"}]
