@@ -58,6 +58,33 @@ workflow:
 """
 
 
+def test_a_choice_that_nobody_made_is_not_sent(tab: Tab, stage: Stage):
+    register(stage.server, "shop/choice", CHOICE)
+    page = tab.go("/playbooks/shop/choice")
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    region = dialog.get_by_label("region")
+    expect(region).to_have_value("")
+    dialog.get_by_label("names (JSON").fill("[]")
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    expect(region).to_be_focused()
+    region.select_option("south")
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/executions/*")
+    tab.says('"south"')
+
+
+CHOICE = """
+executor:
+  spec:
+    inputs:
+      region: { type: enum, options: [north, south], required: true }
+      names: { type: list, required: true }
+workflow:
+  - { step: start, tool: { kind: noop, result: "{{ workload.region }}" } }
+"""
+
+
 def test_two_versions_are_compared_as_graphs(tab: Tab, stage: Stage):
     register(stage.server, "ops/grown", EDITED)
     more = EDITED.replace("- { step: keep }", "- { step: ask }").replace(

@@ -13,9 +13,9 @@ from playwright.sync_api import expect
 
 from tests.server.processes import Server, serving
 from tests.stopwatch import PATIENCE
-from tests.ui.conftest import PHONE, Stage, Tab
+from tests.ui.conftest import PHONE, SIZE, Stage, Tab
 from tests.ui.screens import screens
-from tests.ui.seed import CAUSE, NIGHTLY, SHORT, register, start
+from tests.ui.seed import CAUSE, EDITED, NIGHTLY, SHORT, register, start
 
 
 def test_every_screen_shows_its_data(tab: Tab, stage: Stage):
@@ -234,6 +234,24 @@ def test_a_command_is_copied_also_where_pages_have_no_clipboard(browser, stage: 
     expect(page.get_by_role("combobox", name="Query")).to_have_value(stage.ids["done"])
     assert tab.troubles == []
     tab.close()
+
+
+def test_on_paper_a_page_is_whole(tab: Tab, stage: Stage):
+    for number in range(40):
+        register(stage.server, f"paper/one_{number}", EDITED)
+    for path, last in (
+        ("/playbooks", "one_9"),
+        (f"/executions/{stage.ids['failed']}", "more lines"),
+    ):
+        page = tab.go(path)
+        tab.says(last)
+        tab.settle()
+        page.emulate_media(media="print")
+        height = page.get_by_text(last).first.bounding_box()["y"]
+        assert height > SIZE["height"], "this page is longer than the screen"
+        assert page.evaluate("document.documentElement.scrollHeight") > height
+        assert not page.get_by_role("navigation").is_visible()
+        page.emulate_media(media="screen")
 
 
 def test_times_and_theme_are_as_people_like_them_and_stay_so(tab: Tab, stage: Stage):

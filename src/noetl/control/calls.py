@@ -110,11 +110,12 @@ class WrittenTask(NamedTuple):
     def matched(self, held: list[Any], directive: str) -> int | None:
         """The number of the rule that led to a directive, given which conditions held.
 
-        A `retry` whose tries are used up holds no longer, and then no `else` does either.
+        A `retry` whose tries are used up holds no longer, and then no `else` does either: if no
+        other rule holds, it is the one that led to the failure.
         """
-        exhausted = False
+        exhausted: int | None = None
         for number, (rule, holds) in enumerate(zip(self.rules, held, strict=True)):
-            if not holds or (exhausted and rule.when is None):
+            if not holds or (exhausted is not None and rule.when is None):
                 continue
             last = type(rule.actions[-1]).__struct_config__.tag if rule.actions else "continue"
             said = last if last in get_args(DirectiveKind) else "continue"
@@ -122,8 +123,8 @@ class WrittenTask(NamedTuple):
                 return number
             if said != "retry":
                 return None
-            exhausted = True
-        return None
+            exhausted = number if exhausted is None else exhausted
+        return exhausted if directive == "fail" else None
 
 
 async def written_task(

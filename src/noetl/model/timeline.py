@@ -185,7 +185,7 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     """The directive of the task's policy: continue, retry, jump, break or fail."""
     rule: int | None = None
     """The rule of `rules` that decided, found by evaluating them again; None if none did, or if
-    that is unknown.
+    that is unknown. With `fail` it may be a `retry` whose attempts are used up.
     """
     retry_delay: float | None
     """Seconds before the next attempt."""

@@ -46,20 +46,22 @@ export function Field({ question }: { question: Question }) {
     );
   }
   const choices = Array.isArray(options) ? options : null;
+  const isJson = !choices && (type === "object" || type === "list" || type === "json");
   return (
     <label>
       <span>
         {label}
+        {isJson && <span class="quiet"> (JSON, such as {type === "list" ? '["a", "b"]' : '{"a": 1}'})</span>}
         {!required && <span class="quiet"> (optional)</span>}
       </span>
       {choices ? (
         <select name={name} required={required}>
-          {!required && <option value="" />}
+          {(!required || !choices.some((one) => text(one) === text(question.default))) && <option value="" />}
           {choices.map((one) => (
             <option value={text(one)} selected={text(one) === text(question.default)}>{text(one)}</option>
           ))}
         </select>
-      ) : type === "object" || type === "list" || type === "json" || type === "textarea" ? (
+      ) : isJson || type === "textarea" ? (
         <textarea name={name} required={required} rows={4} spellcheck={false}>
           {question.default === undefined || question.default === null ? "" : typeof question.default === "string" ? question.default : JSON.stringify(question.default, null, 2)}
         </textarea>

@@ -348,7 +348,8 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
 
 /** What the policy made of a try, and by which of its rules. */
 function RuleSaid({ attempt, rules }: { attempt: AttemptDocument; rules: unknown[] }) {
-  const rule = typeof attempt.rule === "number" ? (rules[attempt.rule] as { when?: unknown } | undefined) : undefined;
+  const rule = typeof attempt.rule === "number" ? (rules[attempt.rule] as { when?: unknown; actions?: { do: string; attempts?: number }[] } | undefined) : undefined;
+  const spent = attempt.directive === "fail" ? rule?.actions?.find((one) => one.do === "retry") : undefined;
   return (
     <>
       {attempt.directive}
@@ -357,9 +358,10 @@ function RuleSaid({ attempt, rules }: { attempt: AttemptDocument; rules: unknown
         <>
           <span class="quiet">: rule {attempt.rule! + 1} of {rules.length} matched, </span>
           <code>{rule.when === null || rule.when === undefined ? "else" : String(rule.when)}</code>
+          {spent && <span class="quiet">; its {spent.attempts} tries are used up</span>}
         </>
       ) : (
-        rules.length > 0 && attempt.directive === "fail" && <span class="quiet">: no rule matched, or its tries are used up</span>
+        rules.length > 0 && attempt.directive === "fail" && <span class="quiet">: no rule matched</span>
       )}
     </>
   );

@@ -1,6 +1,6 @@
 // What needs somebody: what failed, who is asked, what nobody takes, what was missed; and what runs.
 import type { ComponentChildren } from "preact";
-import { call } from "../api/client";
+import { call, may } from "../api/client";
 import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { Command, Empty, Trouble } from "../parts/notes";
@@ -41,12 +41,15 @@ export function Home() {
     return (
       <main class="page" tabIndex={-1}>
         <h1>Nothing has run here yet</h1>
-        <Empty title="Register a playbook, start it, and watch it here:">
+        {may("author") && (
+          <Empty title="Here: the editor has a small playbook in it. Register it, press Start, and watch it run.">
+            <p class="actions"><a class="button primary" href={href("/editor")}>Open the editor</a></p>
+          </Empty>
+        )}
+        <Empty title="In a terminal: register a file, and start it by its path.">
           <Command>noetl register examples/approval.yaml</Command>
           <Command>noetl execute examples/approval</Command>
-          <p>
-            Or write one in the <a href={href("/editor")}>editor</a>.
-          </p>
+          <p>What is registered stands under <a href={href("/playbooks")}>Playbooks</a>.</p>
         </Empty>
       </main>
     );

@@ -64,6 +64,7 @@ function Branch({ folder, closed }: { folder: Folder; closed: boolean }) {
             {item.kind !== "Playbook" && <span class="kind">{item.kind.toLowerCase()}</span>}
             <span class="quiet cut">{item.description}</span>
             <span class="space" />
+            <span class="quiet wide-only">registered</span>
             <When at={item.created_at} />
           </li>
         ))}

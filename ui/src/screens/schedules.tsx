@@ -123,7 +123,12 @@ function OneSchedule({ name }: { name: string }) {
             <dd>{one.overlap}</dd>
             {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
           </dl>
-          {Object.keys(one.workload).length > 0 && <Json value={one.workload} label="workload" />}
+          {Object.keys(one.workload).length > 0 && (
+            <section>
+              <h3>workload</h3>
+              <Json value={one.workload} label="workload" />
+            </section>
+          )}
           <h2>Two weeks <span class="quiet">in {one.timezone}</span></h2>
           <Calendar one={one} />
           <h2>What became of the last times</h2>
