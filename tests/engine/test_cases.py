@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from noetl.engine.pipeline.actions import winner
-from noetl.engine.pipeline.rules import ENTER, CaseProgram, Happening, called, exiting, outside
+from noetl.engine.pipeline.rules import ENTER, CaseProgram, StepEvent, called, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
 from noetl.model.commands import Ending
 from noetl.model.events import (
@@ -33,7 +33,7 @@ from tests.engine.playing import Play, error, play, program_of
 # --- Which rules answer ------------------------------------------------------------------------
 
 
-def both(*happenings: Happening) -> frozenset[str]:
+def both(*happenings: StepEvent) -> frozenset[str]:
     return frozenset().union(*(one.every for one in happenings))
 
 
@@ -46,7 +46,7 @@ def test_the_compiler_knows_the_names_of_all_that_happens_to_a_step():
     assert both(*exits[2:]) == LOOP_ENDS
 
 
-def answering(rules: str, happening: Happening, spec: str = "{}", **names: Any) -> list[str]:
+def answering(rules: str, happening: StepEvent, spec: str = "{}", **names: Any) -> list[str]:
     """The rules that answer, by name."""
     text = f"""
 workflow:
@@ -135,7 +135,7 @@ def test_mapping_form_rules_of_different_events_do_not_exclude_each_other():
     ],
 )
 def test_rules_that_name_one_event_differently_exclude_each_other(
-    happening: Happening, one: str, other: str, reading_first: bool
+    happening: StepEvent, one: str, other: str, reading_first: bool
 ):
     reads = " and error is defined" if happening.failed else ""
     rules = [

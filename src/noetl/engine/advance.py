@@ -134,8 +134,8 @@ def _command_of(effect: Effect) -> CommandId | None:
 
 def _take_in(turn: Turn, given: Input) -> None:
     match given:
-        case Reported(report=report):
-            absorb_report(turn, report)
+        case Reported():
+            absorb_report(turn, given.report)
         case TimerDue(timer_id=timer_id):
             timer = turn.state.timers.get(timer_id)
             if timer is not None:

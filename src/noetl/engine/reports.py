@@ -12,7 +12,6 @@ possible although a quota is used up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
@@ -65,44 +64,61 @@ DIRECTING = frozenset({IterationDone, IterationFailed, FrameClaimed, IterationsK
 
 def absorb_report(turn: Turn, report: Report) -> None:
     """Fold what the worker says. What is known, or about a run that is over, is no news."""
-    run = run_of(turn.state, report.command_id)
-    if run is None:
+    state = turn.state
+    run_id = state.holders.get(report.command_id)
+    if run_id is None:
         refuse_report(turn, report)
         return
+    run = state.runs[run_id]
     if report.number <= run.reported.get(report.command_id, 0):
         return
     closes = report.closes or report.ending is not None
+    mark: dict[str, Any] = {}
     if closes:
         turn.last_word = report.command_id
-    mark = {} if closes else _mark(report)
-    first = True
-    begins = len(turn.events)
-    astray: TaskError | None = None
-    frame = run.loop.frames if run.loop is not None else {}
-    for said in report.events:
-        event: Any = _numbered(said, report.command_id, frame) if frame else said
-        if _is_news(run, event):
-            if first or event.recorded_at:
-                # One fact tells for all of the report when it came. No worker tells that.
-                event = msgspec.structs.replace(event, recorded_at=turn.at, **mark)
-                first, mark = False, {}
-            turn.record(event)
-            if astray is None and type(event) in DIRECTING:
-                astray = _led_astray(turn, run, event)
-    for told in report.suspensions:
-        loop = run.loop
-        suspension = _numbered(told, report.command_id, frame) if frame else told
-        if loop is None or not loop.has_ended(suspension.iteration or 0) or run.following:
-            _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
-            mark = {}
+    else:
+        mark = _mark(report)  # the first fact that is recorded of it carries this
+    astray = _take_facts(turn, run, report, mark)
+    if report.suspensions:
+        _take_suspensions(turn, run, report, mark)
     if turn.program.is_metered:
-        astray = _meter(turn, run, turn.events[begins:]) or astray
+        astray = _meter(turn, run) or astray
     if astray is not None:
         fail_run(turn, run, astray)
     elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
         _end(turn, run, report.command_id, report.ending)
     else:
         _continue(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
+
+
+def _take_facts(turn: Turn, run: Run, report: Report, mark: dict[str, Any]) -> TaskError | None:
+    """Record what is news. Returns why the loop cannot go where they say, if it cannot."""
+    astray: TaskError | None = None
+    is_first = True
+    frames = run.loop.frames if run.loop is not None else {}
+    for said in report.events:
+        event: Any = _numbered(said, report.command_id, frames) if frames else said
+        if _is_news(run, event):
+            if is_first or event.recorded_at:
+                # One fact tells for all of the report when it came. No worker tells that.
+                event = msgspec.structs.replace(event, recorded_at=turn.at, **mark)
+                mark.clear()
+                is_first = False
+            turn.record(event)
+            if astray is None and type(event) in DIRECTING:
+                astray = _led_astray(turn, run, event)
+    return astray
+
+
+def _take_suspensions(turn: Turn, run: Run, report: Report, mark: dict[str, Any]) -> None:
+    """Let what waits go on later; an iteration that has ended meanwhile waits for nothing."""
+    loop = run.loop
+    frames = loop.frames if loop is not None else {}
+    for told in report.suspensions:
+        suspension = _numbered(told, report.command_id, frames) if frames else told
+        if loop is None or not loop.has_ended(suspension.iteration or 0) or run.following:
+            _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
+            mark.clear()
 
 
 def _led_astray(turn: Turn, run: Run, event: Event) -> TaskError | None:
@@ -323,10 +339,13 @@ NO_ENDING = TaskError(
 # --- Quotas ---------------------------------------------------------------------------------------
 
 
-def _meter(turn: Turn, run: Run, told: Iterable[Event]) -> TaskError | None:
-    """Record what these facts say of calls; why the run must end, if it used too much."""
+def _meter(turn: Turn, run: Run) -> TaskError | None:
+    """Record what the facts of a report say of calls; why the run must end, if it used too much.
+
+    So far the turn has no other facts.
+    """
     calls, size, seconds = 0, 0, 0.0
-    for fact in told:
+    for fact in turn.events:
         if isinstance(fact, TaskStarted | SinkStarted | ChildStarted):
             calls += 1
         elif isinstance(fact, TaskDone | SinkProcessed):

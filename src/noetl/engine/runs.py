@@ -28,8 +28,8 @@ from noetl.engine.listening import is_to_wait, waiting_facts
 from noetl.engine.pipeline.actions import ResultProgram, checked_goals, rendered, suppressed, winner
 from noetl.engine.pipeline.rules import (
     CaseProgram,
-    Happening,
     RuleProgram,
+    StepEvent,
     exiting,
     following,
 )
@@ -207,7 +207,7 @@ class _Notes:
 def hear(
     turn: Turn,
     run: Run,
-    happening: Happening,
+    on: StepEvent,
     *,
     outcome: Outcome | None = None,
     tasks: Values | None = None,
@@ -218,33 +218,31 @@ def hear(
     A chain that is not over (`Chain.is_over`) is being followed by a worker.
     """
     case = turn.program.steps[run.step].case
-    if case is None or run.compensates is not None or not case.answers(happening.kind):
+    if case is None or run.compensates is not None or not case.answers(on.kind):
         return None
     chain = Chain(
-        stage=STAGES[happening.kind],
-        event=happening.name,
+        stage=STAGES[on.kind],
+        event=on.name,
         rules=(),
         epoch=turn.state.seq,
         outcome=outcome,
         tasks=tasks or {},
         data=data,
     )
-    scope = _scope(turn, run, happening, outcome, tasks or {})
+    scope = _scope(turn, run, on, outcome, tasks or {})
     if outcome is None:
         event = event_value(run.step, data)
     else:
         event = event_value(run.step, outcome.result, outcome.error)
     try:
-        rules = case.selected(happening, scope, event)
+        rules = case.selected(on, scope, event)
     except EvaluationFailed as error:
         chain.error = error_from(error)
         return chain
     if not rules:
-        undefined = case.misspelt(happening, scope, event)
+        undefined = case.misspelt(on, scope, event)
         if undefined:
-            turn.record(
-                CaseUnmatched(**turn.of(run), trigger_event=happening.name, undefined=undefined)
-            )
+            turn.record(CaseUnmatched(**turn.of(run), trigger_event=on.name, undefined=undefined))
         return None
     chain.rules = tuple(rule.label for rule in rules)
     if any(rule.needs_worker for rule in rules):
@@ -255,9 +253,7 @@ def hear(
     return chain
 
 
-def _scope(
-    turn: Turn, run: Run, happening: Happening, outcome: Outcome | None, tasks: Values
-) -> Scope:
+def _scope(turn: Turn, run: Run, on: StepEvent, outcome: Outcome | None, tasks: Values) -> Scope:
     names: dict[str, object] = shown_names(turn.program, run, turn.state.seal)
     own = None
     if outcome is not None:
@@ -271,7 +267,7 @@ def _scope(
     return server_scope(
         turn,
         run.step,
-        seed=run.step_run_id + happening.name,
+        seed=run.step_run_id + on.name,
         args=run.args,
         names=names,
         own=own,

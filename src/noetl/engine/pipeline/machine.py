@@ -64,10 +64,10 @@ from noetl.engine.pipeline.rules import (
     SINK,
     CaseProgram,
     Directive,
-    Happening,
     Repeat,
     RuleProgram,
     RunProgram,
+    StepEvent,
     TaskProgram,
     called,
     decide,
@@ -738,8 +738,8 @@ class Pipeline:
         kind = self.tasks[-1].task.kind if self.tasks else ""
         frame.show_outcome(kind, outcome)
         frame.show_own(outcome)
-        happening = exiting(ok=error is None, looped=False)
-        begun = self._begun(case, chain, happening, outcome)
+        on = exiting(ok=error is None, looped=False)
+        begun = self._begun(case, chain, on, outcome)
         if begun is not None and begun.rules:
             self._say(case.evaluated(begun, page=begun.call.page, **self._place))
         return begun
@@ -748,21 +748,21 @@ class Pipeline:
         self,
         case: CaseProgram,
         chain: Chain,
-        happening: Happening,
+        on: StepEvent,
         outcome: Outcome,
         exhausted: Callable[[Repeat], bool] = lambda _: False,
     ) -> Chain | None:
         """The chain with the rules that answer, or with the error that kept them from it."""
         frame = self.frame
-        chain.event = happening.name
+        chain.event = on.name
         event = event_value(self._run.command.step, outcome.result, outcome.error)
         try:
-            rules = case.selected(happening, frame.scope, event, exhausted)
+            rules = case.selected(on, frame.scope, event, exhausted)
         except EvaluationFailed as error:
             chain.error = error_from(error)
             return chain
         if not rules:
-            self._say_misspelt(case.misspelt(happening, frame.scope, event), happening)
+            self._say_misspelt(case.misspelt(on, frame.scope, event), on)
             self._hide()
             return None
         chain.rules = tuple(rule.label for rule in rules)
@@ -1184,9 +1184,9 @@ class Pipeline:
             )
         )
 
-    def _say_misspelt(self, undefined: Undefined, happening: Happening) -> None:
+    def _say_misspelt(self, undefined: Undefined, on: StepEvent) -> None:
         """Once under a command is enough: the next iteration makes the same mistake."""
-        name = happening.name
+        name = on.name
         if undefined and not self._run.has_warned(name):
             self._say(CaseUnmatched(trigger_event=name, undefined=undefined, **self._place))
 

@@ -465,7 +465,7 @@ _MOVES: dict[type[Continue | Break | Jump], DirectiveKind] = {
 # --- The event rules of a step -----------------------------------------------------------------
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
+class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that the rules of a step may answer."""
 
     kind: Kind
@@ -486,40 +486,40 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
 _CALL = {"task.done", "tool.processed"}
 _EXIT = frozenset({"step.exit", "step.finished", "StepFinished"})
 _LOOP = frozenset({"loop.finished", "LoopFinished", "LoopDone"})
-ENTER = Happening(
+ENTER = StepEvent(
     kind="enter", name="step.enter", aliases=frozenset({"step.started", "StepStarted"})
 )
-CALL_DONE = Happening(kind="call", name="call.done", aliases=frozenset({*_CALL, "ToolCompleted"}))
-CALL_ERROR = Happening(
+CALL_DONE = StepEvent(kind="call", name="call.done", aliases=frozenset({*_CALL, "ToolCompleted"}))
+CALL_ERROR = StepEvent(
     kind="call",
     name="call.error",
     aliases=frozenset({*_CALL, "ToolErrored"}),
     general=frozenset({"call.done"}),
     failed=True,
 )
-STEP_DONE = Happening(kind="exit", name="step.done", aliases=_EXIT)
-STEP_FAILED = Happening(
+STEP_DONE = StepEvent(kind="exit", name="step.done", aliases=_EXIT)
+STEP_FAILED = StepEvent(
     kind="exit",
     name="step.failed",
     aliases=frozenset({"StepFailed"}),
     general=_EXIT,
     failed=True,
 )
-LOOP_DONE = Happening(kind="exit", name="loop.done", aliases=_LOOP)
-LOOP_FAILED = Happening(kind="exit", name="loop.failed", general=_LOOP | {"loop.done"}, failed=True)
+LOOP_DONE = StepEvent(kind="exit", name="loop.done", aliases=_LOOP)
+LOOP_FAILED = StepEvent(kind="exit", name="loop.failed", general=_LOOP | {"loop.done"}, failed=True)
 _CALLS = CALL_DONE.every | CALL_ERROR.every
 INNER = (ENTER, CALL_DONE, CALL_ERROR, STEP_DONE, STEP_FAILED, LOOP_DONE, LOOP_FAILED)
 """All that happens to a step without the world."""
 
 
-def called(*, ok: bool, last: bool) -> Happening:
+def called(*, ok: bool, last: bool) -> StepEvent:
     """A call of the step is settled."""
     if not ok:
         return CALL_ERROR
     return CALL_DONE if last else msgspec.structs.replace(CALL_DONE, last=False)
 
 
-def exiting(*, ok: bool, looped: bool) -> Happening:
+def exiting(*, ok: bool, looped: bool) -> StepEvent:
     """The body of the step is through; with `looped`, the whole loop is.
 
     In a looped step `step.exit` is the end of each iteration, and `loop.done` that of the loop.
@@ -529,9 +529,9 @@ def exiting(*, ok: bool, looped: bool) -> Happening:
     return STEP_DONE if ok else STEP_FAILED
 
 
-def outside(name: str) -> Happening:
+def outside(name: str) -> StepEvent:
     """The world said something to a step that waits for it."""
-    return Happening(kind="external", name=name)
+    return StepEvent(kind="external", name=name)
 
 
 _SAME = {
@@ -595,7 +595,7 @@ class CaseProgram:
 
     def selected(
         self,
-        happening: Happening,
+        on: StepEvent,
         scope: Scope,
         event: dict[str, Any],
         exhausted: Callable[[Repeat], bool] = lambda _: False,
@@ -606,9 +606,9 @@ class CaseProgram:
         """
 
         def offered(rule: RuleProgram, found: list[RuleProgram]) -> bool:
-            if not self._considers(rule, happening) or self._excluded(rule, found):
+            if not self._considers(rule, on) or self._excluded(rule, found):
                 return False
-            scope.roots["event"] = _shown(happening, event, rule)
+            scope.roots["event"] = _shown(on, event, rule)
             return True
 
         found = answering(
@@ -618,7 +618,7 @@ class CaseProgram:
             has_tries=lambda rule: rule.when is None or not any(map(exhausted, rule.repeats)),
             first_only=False,
         )
-        scope.roots["event"] = _shown(happening, event, None)
+        scope.roots["event"] = _shown(on, event, None)
         return found
 
     def evaluated(self, chain: Chain, /, **where: Any) -> CaseEvaluated:
@@ -632,14 +632,14 @@ class CaseProgram:
             **where,
         )
 
-    def misspelt(self, happening: Happening, scope: Scope, event: dict[str, Any]) -> Undefined:
+    def misspelt(self, on: StepEvent, scope: Scope, event: dict[str, Any]) -> Undefined:
         """Of rules none of which answered: names that are nearly those that are there."""
         found: Undefined = {}
         for rule in self.rules:
-            if self._considers(rule, happening) and rule.when is not None:
-                scope.roots["event"] = _shown(happening, event, rule)
+            if self._considers(rule, on) and rule.when is not None:
+                scope.roots["event"] = _shown(on, event, rule)
                 found |= near_misses(rule.when.undefined(scope))
-        scope.roots["event"] = _shown(happening, event, None)
+        scope.roots["event"] = _shown(on, event, None)
         return found
 
     def _excluded(self, rule: RuleProgram, found: list[RuleProgram]) -> bool:
@@ -651,33 +651,33 @@ class CaseProgram:
         events = rule.events
         return any(not events or not one.events or events & one.events for one in found)
 
-    def _considers(self, rule: RuleProgram, happening: Happening) -> bool:
+    def _considers(self, rule: RuleProgram, on: StepEvent) -> bool:
         if rule.when is None:
-            return self._falls_through(happening)
+            return self._falls_through(on)
         if rule.names is None:
-            shown = not happening.failed or rule.reads_error or rule.reads_event
-            return shown and self._is_home(happening)
-        return not rule.names.isdisjoint(_names(happening, rule))
+            shown = not on.failed or rule.reads_error or rule.reads_event
+            return shown and self._is_home(on)
+        return not rule.names.isdisjoint(_names(on, rule))
 
-    def _falls_through(self, happening: Happening) -> bool:
+    def _falls_through(self, on: StepEvent) -> bool:
         """`else` answers what rules without a name do; if all rules name other events, those."""
         homeless = all(rule.names is not None for rule in self.rules) and self._named
         if homeless and "call" in self._home and not self._named & _CALLS:
-            return happening.kind != "enter" and not self._named.isdisjoint(happening.every)
-        return self._is_home(happening)
+            return on.kind != "enter" and not self._named.isdisjoint(on.every)
+        return self._is_home(on)
 
-    def _is_home(self, happening: Happening) -> bool:
-        return happening.kind in self._home and happening.last
-
-
-def _names(happening: Happening, rule: RuleProgram | None) -> frozenset[str]:
-    names = happening.aliases | {happening.name}
-    return names | happening.general if rule is None or rule.reads_error else names
+    def _is_home(self, on: StepEvent) -> bool:
+        return on.kind in self._home and on.last
 
 
-def _shown(happening: Happening, event: dict[str, Any], rule: RuleProgram | None) -> EventView:
+def _names(on: StepEvent, rule: RuleProgram | None) -> frozenset[str]:
+    names = on.aliases | {on.name}
+    return names | on.general if rule is None or rule.reads_error else names
+
+
+def _shown(on: StepEvent, event: dict[str, Any], rule: RuleProgram | None) -> EventView:
     """The event as this rule sees it; as the actions of all rules see it, if none is given."""
-    return EventView({**event, "name": happening.name}, _names(happening, rule))
+    return EventView({**event, "name": on.name}, _names(on, rule))
 
 
 # --- Following them ----------------------------------------------------------------------------
