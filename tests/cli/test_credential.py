@@ -206,6 +206,7 @@ def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
     place.run("register", "hello.yaml")
     place.run("run", "hello.yaml")
     place.run("credential", "set", "shop", f"password={SECRET}")
+    place.run("credential", "show", "shop", "--reveal")
     place.run("credential", "delete", "shop")
     place.run("access", "token", "create", "robot", "--role", "admin")
 
@@ -216,6 +217,7 @@ def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
         for one in [
             ("token.created", "robot"),
             ("credential.deleted", "shop"),
+            ("credential.read", "shop"),
             ("credential.put", "shop"),
             ("execution.start", "tests/hello"),
             ("playbook.register", "tests/hello version 1"),

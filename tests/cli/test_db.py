@@ -72,6 +72,7 @@ def test_a_database_is_made_used_checked_and_its_damage_named(url: str, tmp_path
 
     made = noetl(tmp_path, "db", "migrate", "--db", url)
     assert made.returncode == 0, made.stderr
+    assert ("did not exist and was made" in made.stderr) == url.startswith("sqlite")
     ran = noetl(tmp_path, "run", "hello.yaml", "--db", url)
     assert ran.returncode == 0, ran.stderr
     listed = noetl(tmp_path, "executions", "list", "--db", url)

@@ -108,7 +108,7 @@ def test_without_a_database_it_says_what_to_do(place):
     ran = place.run("executions", "list")
 
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "does not exist. Run a playbook first" in ran.stderr
+    assert "does not exist: nothing was run, registered or stored" in ran.stderr
 
 
 def test_the_list_is_newest_first_and_can_be_narrowed(place):

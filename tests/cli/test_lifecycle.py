@@ -70,7 +70,9 @@ def test_a_server_and_a_worker_run_in_the_background_until_they_are_stopped(yard
     assert "has ended" in yard.noetl("worker", "stop")
     assert "has ended" in yard.noetl("server", "stop")
     assert _running(yard, "server", code=1) == _running(yard, "worker", code=1) == []
-    assert "is not running" in yard.noetl("server", "stop")
+    assert "no server was started in the background from this directory" in yard.noetl(
+        "server", "stop"
+    )
     assert yard.pids() == []
 
 

@@ -18,7 +18,8 @@ TIMES = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z
 class Ending:
     """An execution that ends while the second look at it is under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str = "start") -> None:
+        self.step = step
         self.ended = asyncio.get_running_loop().create_future()
         self.looks = 0
 
@@ -27,14 +28,14 @@ class Ending:
         is_done = self.ended.done()
         if self.looks == 2:
             self.ended.set_result(None)
-        step = {"step": "start", "status": "done" if is_done else "running", "error": None}
+        step = {"step": self.step, "status": "done" if is_done else "running", "error": None}
         return {
             "execution_id": execution_id,
             "path": "tests/live",
             "status": "COMPLETED" if is_done else "RUNNING",
             "start_time": TIMES["started_at"],
             "end_time": TIMES["ended_at"] if is_done else None,
-            "steps": [{**step, **TIMES, "runs": 1}],
+            "steps": [{**step, **TIMES, "runs": 1, "loop": {"total": 40, "done": 40, "failed": 0}}],
         }
 
     async def why(self, execution_id: str) -> list:
@@ -50,15 +51,27 @@ class Ending:
             )
 
 
-def test_the_last_frame_shows_how_it_ended():
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+def last_frame(step: str, width: int) -> str:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
 
     async def shown() -> str:
-        api = Ending()
+        api = Ending(step)
         await show_live(api, "1", None, api.ended, console)
         return console.file.getvalue().rpartition("tests/live")[2]
 
-    last = asyncio.run(shown())
+    return asyncio.run(shown())
+
+
+def test_the_last_frame_shows_how_it_ended():
+    last = last_frame("start", 80)
 
     assert "completed" in last
     assert "✓" in last
+
+
+def test_in_a_narrow_window_names_are_cut_and_marks_counts_and_times_stay():
+    [row] = [line for line in last_frame("a" * 80, 60).splitlines() if "aaa" in line]
+
+    assert row.startswith("✓ aaa")
+    assert "…" in row
+    assert row.rstrip().endswith("40/40 1.00 s")

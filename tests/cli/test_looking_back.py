@@ -91,6 +91,33 @@ def test_failed_iterations_are_repeated_and_no_other(tmp_path, noetl):
     assert (no_test.code, "from which it was forked" in no_test.err) == (2, True)
 
 
+def test_a_test_that_cannot_be_made_leaves_no_playbook_behind(tmp_path, noetl):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("register", "chain.yaml")
+    noetl("execute", "tests/chain", "--db", ".noetl/noetl.db")
+    (tmp_path / "chain.yaml").unlink()
+    before = sorted(tmp_path.iterdir())
+
+    made = noetl("test", "--from", "last", "-o", "it.test.yaml")
+
+    assert made.code == 2
+    assert "a test is made of one that has ended by itself" in made.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_moments_are_shown_in_local_time(tmp_path, noetl):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("run", "chain.yaml")
+    noetl("executions", "hold", "last", "--note", "why")
+
+    shown = noetl("executions", "show", "last", TZ="Asia/Tokyo").out.splitlines()
+    [held] = noetl("executions", "holds", TZ="Asia/Tokyo").out.splitlines()
+
+    moments = [line.split()[1] for line in shown if line.startswith(("started", "ended"))]
+    assert [one.rstrip(",")[-6:] for one in moments] == ["+09:00", "+09:00"]
+    assert held.split()[1].endswith("+09:00")
+
+
 def test_a_wrong_use_is_told_what_to_do_next(tmp_path, noetl):
     (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
     (tmp_path / "chain.test.yaml").write_text("mine")

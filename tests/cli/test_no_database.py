@@ -28,6 +28,9 @@ REFUSED = (
     "notifications list",
     "executions cancel 5",
     "executions list",
+    "executions resume-all",
+    "execute shop/orders --db other.db",
+    "run shop/orders",
     "keys rotate",
 )
 

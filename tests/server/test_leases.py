@@ -186,7 +186,7 @@ def test_s04_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
     reads = [
         (row["who"], row["execution_id"]) for row in audit if row["action"] == "credential.read"
     ]
-    assert reads[:2] == [("admin/", None), ("pool-a/w", execution)]
+    assert reads[:2] == [("admin", None), ("pool-a/w", execution)]
     assert SECRET not in str(audit)
 
 

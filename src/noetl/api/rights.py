@@ -124,6 +124,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """
         return chosen if self.is_of_this_machine else f"{self.name}/{chosen}"
 
+    def reader(self, worker: str) -> str:
+        """Who reads a secret: the worker that the request names, or the caller himself."""
+        return self.worker_name(worker) if worker else self.name
+
 
 OPEN = Principal(name="", kind="open")
 """Every caller of a server without users, which only this machine can reach."""

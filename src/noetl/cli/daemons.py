@@ -160,7 +160,7 @@ def stop(daemon: Daemon) -> int:
     """Ask it to end, and wait until it has."""
     pid = daemon.pid()
     if pid is None:
-        say(f"{daemon.name} is not running")
+        say(f"no {daemon.name} was started in the background from this directory")
         daemon.forget()
         return OK
     os.kill(pid, signal.SIGTERM)

@@ -41,8 +41,10 @@ async def migrate_command(settings: Settings) -> None:
     """
     from noetl import wiring
 
+    is_new = wiring.is_missing(settings)
     await (await wiring.open_store(settings.database_url)).close()
-    say("the database has the schema of this version")
+    made = f"{settings.database_url} did not exist and was made; it" if is_new else "the database"
+    say(f"{made} has the schema of this version")
 
 
 @command.command("check")

@@ -56,12 +56,14 @@ async def command(
       noetl execute shop/orders --set days=3
       noetl execute shop/orders --version 2 --wait
     """
+    from noetl import wiring
     from noetl.api.routes.executions import START, StartExecution
     from noetl.cli.follow import to_end
     from noetl.cli.run import point_out_misspelt, registered
     from noetl.errors import BadInputs
 
     given, named = workload(sets, payload), labels_of(labels)
+    wiring.require_database(settings)  # a new one has no playbook to start
     async with acting(settings) as api:
         if given or sys.stdin.isatty():
             chosen = await registered(api, path, version)

@@ -99,6 +99,8 @@ async def command(
         net = found.compiled.unwrap()
         point_out_misspelt(given, net.workload, net.executor.inputs)
     is_here = settings.server_url is None
+    if is_here and found is None:
+        _require_catalog(settings, target)
     if is_here:
         # before an execution is stored that this process could not run
         wiring.check_task_network(settings)
@@ -152,6 +154,20 @@ async def _started(
 def is_file(target: str) -> bool:
     """Names that end like a playbook file are files, whether they exist or not."""
     return target == "-" or target.endswith((".yaml", ".yml")) or Path(target).exists()
+
+
+def _require_catalog(settings: Settings, path: str) -> None:
+    """Raises NotFound if there is no database in which the path could be registered: one must not
+    be made for a misspelt name.
+    """
+    from noetl import wiring
+    from noetl.errors import NotFound
+
+    if wiring.is_missing(settings):
+        raise NotFound(
+            f'there is no file "{path}", and no database here in which a playbook of that path'
+            " could be registered."
+        )
 
 
 def compiled_file(settings: Settings, target: str) -> CompiledFile | None:

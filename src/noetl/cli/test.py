@@ -190,13 +190,13 @@ async def _from_run(
     if playbook is None and first.source is not None and Path(first.source.name).is_file():
         playbook = first.source.name
     if playbook is None and recording.playbook is not None:
-        if not beside.exists():
-            _write(beside, recording.playbook)
-            say(f"the playbook is in {beside}")
         playbook = str(beside)
     if playbook is None:
         raise NotFound("the playbook of this execution is not in the catalog. --playbook names it.")
     test = await trial_of(recording, os.path.relpath(playbook, target.parent))
+    if playbook == str(beside) and not beside.exists() and recording.playbook is not None:
+        _write(beside, recording.playbook)
+        say(f"the playbook is in {beside}")
     _write(target, as_text(test))
     say(f"the test is in {target}")
     return str(target)

@@ -91,7 +91,7 @@ async def show(
         row.name, execution_id=execution_id, parent_execution_id=query.parent_execution_id
     )
     await services.access.note(
-        who.worker_name(worker), "credential.read", row.name, execution_id=execution_id
+        who.reader(worker), "credential.read", row.name, execution_id=execution_id
     )
     return about(row, data)
 

@@ -22,7 +22,7 @@ async def show(services: Services, caller: Caller, *, key: str, query: OfExecuti
     found = await services.tokens.find(key)
     if found is None:
         raise NotFound("there is no such token, or it has expired.")
-    who = caller.principal.worker_name(caller.header(WORKER) or "")
+    who = caller.principal.reader(caller.header(WORKER) or "")
     await services.access.note(who, "token.read", key[:12], execution_id=query.execution_id)
     return CachedToken(token=found.text, expires_in=found.expires_at - services.clock.now())
 

@@ -186,9 +186,11 @@ def resume_all_command(db: str | None) -> None:
 
 
 async def _resume_all(settings: Settings) -> int:
+    from noetl import wiring
     from noetl.api.routes.executions import LIST, Which
     from noetl.cli.follow import follow_quietly, working_here
 
+    wiring.require_database(settings)
     async with holding(settings) as api:
         chosen: list[ExecutionSummary] = []
         active = Which(q="status:active parent:none", limit=PAGE)

@@ -154,7 +154,7 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
 @group.command("show")
 @execution_argument
 @click.option(
-    "--critical", is_flag=True, help="Also show the step runs that determined its duration."
+    "--critical", is_flag=True, help="Show the step runs that determined its duration instead."
 )
 @json_option
 @looks

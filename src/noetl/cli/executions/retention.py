@@ -136,7 +136,7 @@ async def holds_command(api: Api, as_json: bool) -> None:
     print_list(
         "holds",
         (await api.call(SHOW)).holds,
-        lambda one: (one.execution_id, one.at, one.who, one.note),
+        lambda one: (one.execution_id, local_time(one.at), one.who, one.note),
         "nothing is held",
         as_json=as_json,
     )

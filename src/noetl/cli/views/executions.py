@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.cli.output import as_text, cut, one_line
+from noetl.cli.output import as_text, cut, local_time, one_line
 from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
 from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
@@ -113,13 +113,15 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
         named = [f"{name}={one_line(value)}" for name, value in document["labels"].items()]
         yield _fact("labels", ", ".join(named))
     by = f" by {document['actor']['text']}" if document.get("actor") else ""
-    yield _fact("started", f"{document['start_time']}{by}")
+    yield _fact("started", f"{local_time(document['start_time'])}{by}")
     for act in document.get("acts", ()):
         what = ACTIONS.get(act["action"], act["action"])
         why = f": {one_line(act['reason'])}" if act["reason"] else ""
-        yield _fact(what, f"{act['at']} by {act['actor']['text']}{why}")
+        yield _fact(what, f"{local_time(act['at'])} by {act['actor']['text']}{why}")
     if document["end_time"] is not None:
-        yield _fact("ended", f"{document['end_time']}, {length(document['duration_seconds'])}")
+        yield _fact(
+            "ended", f"{local_time(document['end_time'])}, {length(document['duration_seconds'])}"
+        )
     for name in ("workload", "ctx", "vars"):
         if document[name]:
             yield _fact(name, _value(document[name]))

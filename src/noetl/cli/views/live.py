@@ -140,10 +140,12 @@ class _View:
         rows = await self._rows(seen, 0)
         room = STEPS_AT_END if whole else max(3, self._console.height - LINES_KEPT_FREE)
         table = Table.grid(padding=(0, 1))
-        for _ in range(5):
-            table.add_column(overflow="ellipsis", no_wrap=True)
+        for is_text in (False, True, False, False, True):
+            # Only columns that may wrap give way where the window is narrow: names and remarks,
+            # which are cut instead. Marks, bars and times stay whole.
+            table.add_column(no_wrap=not is_text)
         if len(rows) > room:
-            table.add_row("", Text(f"… {len(rows) - room} earlier steps", style="dim"))
+            table.add_row("", _cut_to_fit(f"… {len(rows) - room} earlier steps", "dim"))
         for row in rows[-room:]:
             table.add_row(*row)
         return Group(self._head(seen.document), table, *self._hint(seen.waits))
@@ -198,11 +200,15 @@ class _View:
         remark = _remark(step, wait, retry if is_running else "", error)
         return (
             mark,
-            Text("  " * depth + step["step"]),
+            _cut_to_fit("  " * depth + step["step"]),
             _bar(step["loop"]) if "loop" in step else Text(""),
             Text(step_time(step), style="dim"),
-            Text(remark, style="red" if step["error"] else "yellow" if retry else "dim"),
+            _cut_to_fit(remark, "red" if step["error"] else "yellow" if retry else "dim"),
         )
+
+
+def _cut_to_fit(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _bar(loop: dict[str, Any]) -> RenderableType:

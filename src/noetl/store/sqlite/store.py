@@ -49,7 +49,8 @@ def _make(db: sqlite3.Connection) -> None:
 
 def no_database(path: Path) -> StoreError:
     return StoreError(
-        f"{path} does not exist. Run a playbook first, or name another database with --db."
+        f"{path} does not exist: nothing was run, registered or stored in this directory yet."
+        " Go to where it was, or name another database with --db."
     )
 
 
