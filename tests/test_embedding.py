@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 import noetl
+from noetl.api.openapi import OPENAPI
+from noetl.api.routes import executions, health, hooks, playbooks, results, whatif
 from noetl.api.routes.executions import WHY, WhichWhy
 from noetl.errors import BadSetting, Unreachable
 from noetl.model.retrospect import StepWhyDocument
+from tests.server.processes import serving
 from tests.stopwatch import PATIENCE
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +135,65 @@ def test_why_a_step_ran_is_told_also_of_results_of_a_tool_of_the_program(tmp_pat
     told = asyncio.run(work())
     assert told.outcome == "ran"
     assert [one.verdict for one in told.conditions] == ["fired"]
+
+
+LARGE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: large, path: demo/large}
+workflow:
+  - step: make
+    tool: {kind: python, code: "result = {'text': 'x' * 200_000}"}
+"""
+HOOK = """
+apiVersion: noetl.io/v2
+kind: Hook
+metadata: {name: hook, path: demo/hook}
+spec: {verify: none, target: {playbook: demo/large}}
+"""
+
+
+async def files_and_texts(client: noetl.Client) -> list[object]:
+    """The answers of routes that do not answer with a struct, as a program reads them."""
+    await client.register(LARGE)
+    await client.register(HOOK)
+    started = await client.start("demo/large")
+    execution_id = started.execution_id
+    ended = await client.wait(execution_id)
+    key = ended.result["_ref"]["key"]
+    net = await client.call(playbooks.NET, digest=ended.digest)
+    described = await client.call(OPENAPI)
+    delivered = await client.call(
+        hooks.DELIVER, path="demo/hook", body=b"{}", headers={"Content-Type": "application/json"}
+    )
+    return [
+        (await client.call(executions.EXPORT, execution_id=execution_id))[:2],
+        (await client.call(whatif.TEST_OF, execution_id=execution_id)).splitlines()[0],
+        len((await client.call(results.GET, execution_id=execution_id, key=key))["text"]),
+        (await client.call(health.METRICS)).splitlines()[0],
+        msgspec.json.decode(described)["openapi"],
+        net["path"],
+        delivered.status,
+        "event: playbook.processed"
+        in await client.call(executions.STREAM, execution_id=execution_id),
+    ]
+
+
+def test_files_and_texts_are_the_same_from_this_process_and_from_a_server(tmp_path):
+    async def here() -> list[object]:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db") as client:
+            return await files_and_texts(client)
+
+    async def there(url: str) -> list[object]:
+        async with noetl.Client([url]) as client:
+            return await files_and_texts(client)
+
+    with serving(tmp_path, kind="dev") as server:
+        found = asyncio.run(there(server.url))
+    assert found[0] == b"\x1f\x8b"
+    assert found[2] == 200_000
+    assert found[-2:] == ["started", True]
+    assert asyncio.run(here()) == found
 
 
 def test_a_client_in_this_process_has_no_server_to_ask(tmp_path):

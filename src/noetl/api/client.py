@@ -55,6 +55,19 @@ class Transport(Protocol):
         """Close the transport; no calls follow."""
 
 
+class Whole:
+    """A body that is there from the beginning; see `route.Incoming`."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def read(self) -> bytes:
+        return self._body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+
 class InProcess:
     """Calls handlers directly, in the process that holds the database."""
 
@@ -64,12 +77,21 @@ class InProcess:
 
     async def call(self, route: AnyRoute, call: Call) -> Any:
         """See `Transport`."""
+        body = await self._answer(route, call)
+        if isinstance(body, AsyncIterator):
+            body = b"".join([piece async for piece in body])
+        return route.decoded(body) if isinstance(body, bytes) else body
+
+    async def _answer(self, route: AnyRoute, call: Call) -> Any:
+        """What the handler answers: a value, or what is sent of one."""
         self._principal.require(route.right)
         given: dict[str, Any] = {**call.parameters}
         # Parse it as if it had been sent, so that the same input is refused here and there.
         if route.query is not None:
             given["query"] = route.reader.query(urlencode(call.query).encode())
-        if route.body is not None:
+        if route.streamed:
+            given["body"] = Whole(call.body or b"")
+        elif route.body is not None:
             given["body"] = route.reader.body(call.body or b"")
         headers = {name.lower().encode(): value.encode() for name, value in call.headers.items()}
         caller = Caller(self._principal, headers=headers)
@@ -78,7 +100,7 @@ class InProcess:
 
     async def pieces(self, route: AnyRoute, call: Call) -> AsyncIterator[bytes]:
         """See `Transport`."""
-        body = await self.call(route, call)
+        body = await self._answer(route, call)
         if isinstance(body, bytes):
             yield body
         else:

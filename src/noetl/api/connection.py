@@ -427,14 +427,14 @@ class Servers:
             params=call.query,
             headers=call.headers,
         )
-        return self.decoded(answer, route.answer, f"{route.method} {route.path}")
+        return self.decoded(answer, route.decoded, f"{route.method} {route.path}")
 
-    def decoded(self, answer: bytes, kind: type[T], asked: str) -> T:
+    def decoded(self, answer: bytes, decode: Callable[[bytes], T], asked: str) -> T:
         """The answer of the current server to what was asked, or Unreachable: something else
         answers.
         """
         try:
-            return msgspec.json.decode(answer, type=kind)
+            return decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Unreachable(
                 f"what answers at {self.url} is not a NoETL server, or one of another version:"

@@ -27,6 +27,7 @@ from typing import (
     Generic,
     Literal,
     Protocol,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -242,6 +243,14 @@ class Route(Generic[Q, B, A]):
         found = get_type_hints(self.handler)["return"]
         answer: type[A] = get_args(found)[0] if get_origin(found) is Reply else found
         return answer
+
+    def decoded(self, body: bytes) -> A:
+        """The answer that was sent as these bytes. Raises msgspec.MsgspecError."""
+        found: Any = body
+        if self.answer is not bytes:
+            is_json = self.media == JSON
+            found = msgspec.json.decode(body, type=self.answer) if is_json else body.decode()
+        return cast(A, found)
 
     @property
     def says(self) -> str:

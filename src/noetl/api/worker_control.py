@@ -241,7 +241,8 @@ class HttpControl:
         else than a server answers.
         """
         path, body = "/api/worker/pool/register", msgspec.json.encode(me)
-        self._servers.decoded(await self._persist("POST", path, body=body), WorkerKnown, path)
+        answer = await self._persist("POST", path, body=body)
+        self._servers.decoded(answer, msgspec.json.Decoder(WorkerKnown).decode, path)
 
     async def heartbeat(self, me: Presence) -> bool:
         """Send a heartbeat. Returns whether an operator asked this worker to end."""
