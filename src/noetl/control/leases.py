@@ -562,7 +562,7 @@ class Dispatch:
         """Tell a worker, as soon as it asks here."""
         untold = self._untold_for(worker_id)
         known = untold.commands[order]
-        # Whoever never asks here hears of it when it renews its leases.
+        # A worker that never asks here hears of it when it renews its leases.
         known.update(islice(commands, max(0, STOPS_MAX - len(known))))
         untold.signal.set()
 

@@ -5,9 +5,9 @@ started or continued in them, with all that it calls. What else was left in the 
 is until somebody asks for it.
 
 That is said here and nowhere else. A visitor is handed an `OwnWork` where a server is handed the
-queue and the limits of its store, and there is nothing in it but its own. Whoever leases commands,
-fires timers, notices lost leases and starts what waits does not know the difference, and a server
-pays nothing for it.
+queue and the limits of its store, and there is nothing in it but its own. The code that leases
+commands, fires timers, notices lost leases and starts what waits does not know the difference, and
+a server pays nothing for it.
 
 An execution is the visitor's own if it was taken, or if the one that called it is. Who called it is
 in the store and never changes, so children need not be told of, whichever process starts them.

@@ -114,7 +114,7 @@ class News(msgspec.Struct, omit_defaults=True):
     pools: set[str] = set()
     """Where commands wait for a worker."""
     turns: dict[str, int] = {}
-    """How far the sender has come in serving pools."""
+    """How far the sender has come in serving queues."""
     timers: bool = False
     """Some were set."""
     triggers: bool = False
@@ -187,25 +187,25 @@ class Peers:
             return
         self._untold.add(writes)
         self._has_news.set()
-        for pool in {
+        for queue in {
             new.command.pool for write in writes for new in write.commands if new.worker_id is None
         }:
-            if not self._orchestrator.dispatch.has_workers(pool, self._clock.now()):
-                self._tell_open(pool)
-            elif pool not in self._opened:
-                self._opened.add(pool)
-                asyncio.get_running_loop().call_later(OWN_SECONDS, self._tell_left, pool)
+            if not self._orchestrator.dispatch.has_workers(queue, self._clock.now()):
+                self._tell_open(queue)
+            elif queue not in self._opened:
+                self._opened.add(queue)
+                asyncio.get_running_loop().call_later(OWN_SECONDS, self._tell_left, queue)
 
-    def _tell_left(self, pool: str) -> None:
+    def _tell_left(self, queue: str) -> None:
         """Our own workers have had their time: what they have left is for everybody."""
-        self._opened.discard(pool)
-        if self._orchestrator.dispatch.backlog.get(pool, 0):
-            self._tell_open(pool)
+        self._opened.discard(queue)
+        if self._orchestrator.dispatch.backlog.get(queue, 0):
+            self._tell_open(queue)
 
-    def _tell_open(self, pool: str) -> None:
-        """Commands wait in a pool, and this is the turn that we serve."""
-        self._untold.pools.add(pool)
-        self._untold.turns[pool] = self._orchestrator.dispatch.turns.served(pool)
+    def _tell_open(self, queue: str) -> None:
+        """Commands wait in a queue, and this is the turn that we serve."""
+        self._untold.pools.add(queue)
+        self._untold.turns[queue] = self._orchestrator.dispatch.turns.served(queue)
         self._has_news.set()
 
     def _tell_order(self, worker_id: str, order: Order, command_id: CommandId) -> None:
@@ -279,10 +279,10 @@ class Peers:
             for execution_id, seq in news.executions.items()
             if orchestrator.moved_elsewhere(execution_id, seq)
         }
-        for pool, turn in news.turns.items():
-            orchestrator.dispatch.turns.serve(pool, turn)
-        for pool in news.pools:
-            orchestrator.dispatch.wake(pool)
+        for queue, turn in news.turns.items():
+            orchestrator.dispatch.turns.serve(queue, turn)
+        for queue in news.pools:
+            orchestrator.dispatch.wake(queue)
         if news.timers:
             orchestrator.timer_changed.set()
         if (news.triggers or news.dropped) and self.on_triggers is not None:
@@ -326,10 +326,9 @@ class Peers:
                 self._missed.set()
 
     async def look(self, verified: int | None = VERIFIED_AT_ONCE) -> None:
-        """Find what news should have brought: for those who wait for something here, for workers
-        that run what is closed, and for what is in memory as if work on it went on here.
-
-        Of the latter for so many, or for all.
+        """Find what news should have brought: of executions that somebody waits for here, of
+        commands that our workers run and that are closed, and of executions that are in memory as
+        busy: so many of these are `verified`, or all (None).
         """
         orchestrator, memory = self._orchestrator, self._orchestrator.memory
         awaited = orchestrator.watchers.executions()
@@ -348,7 +347,7 @@ class Peers:
         turns: dict[str, int] = {}
         if waiting or not self._membership.is_alone:
             turns = await self._queue.free_pools()
-        pools = {pool for pool in turns if orchestrator.dispatch.is_awaited(pool)}
+        pools = {queue for queue in turns if orchestrator.dispatch.is_awaited(queue)}
         await self.hear(News(executions=changed, pools=pools, turns=turns))
         await self._stop_closed(orchestrator.dispatch.held)
 

@@ -1,7 +1,6 @@
-"""Executions as they are stored: for looking at them, beside the process that runs them.
+"""Executions as they are stored: the row of one, all rows that match, the events of one in pages.
 
-Whoever looks back reads the store here: the row of one execution, all rows that match, the events
-of one in pages.
+For code that looks back at executions, in any process on the database.
 """
 
 from __future__ import annotations

@@ -83,12 +83,12 @@ class Limits(Admissions):
         ]
 
     async def take_moment(self, key: str, *, apart: float, now: float) -> float:
-        """Take the next free slot of a rate for one caller: slots of one key are at least `apart`
-        seconds apart, for all callers together.
+        """Take the next free moment of a rate for one caller: moments of one key are at least
+        `apart` seconds apart, for all callers together.
         """
         [(after,)] = await self._database.returned("take_moment", key=key, apart=apart, now=now)
         return float(after) - apart
 
     async def forget_moments(self, *, before: float) -> None:
-        """Delete rates whose next free slot has passed by then."""
+        """Delete rates whose next free moment has passed by then."""
         await self._database.change("forget_moments", before=before)

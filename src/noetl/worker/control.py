@@ -48,6 +48,6 @@ class Control(Protocol):
         """Store a token for workers that ask for it with the same key."""
 
     async def next_moment(self, key: str, apart: float) -> float:
-        """How many seconds from now the next free slot of a shared rate limit is. The slot belongs
-        to the caller: slots of one key are at least `apart` seconds apart.
+        """Take the next free moment of a rate that workers share. Returns the seconds until then.
+        Moments of one key are at least `apart` seconds apart.
         """

@@ -1,14 +1,14 @@
 """`spec.rate`: at most a number of calls per time.
 
 `rate: 10/s` applies to everything that one worker runs. Calls are spread evenly: each takes the
-next free slot. Requests to one host share their slots, whichever step they come from; other calls
-share them with their own task only.
+next free moment. Requests to one host share their moments, whichever step they come from; other
+calls share them with their own task only.
 
 `rate: {key: bank, limit: 10/s}` applies to all workers of all servers: the store hands out the
-slots of a key, each to one call. While all calls of a command wait for such a slot, the command
-does not occupy its worker. When its time comes it needs a free place on the worker again; if there
-is none by then, it waits for one, ahead of new commands, and takes another slot: neither the rate
-nor the worker's capacity is ever exceeded. A slot whose worker is gone remains unused.
+moments of a key, each to one call. While all calls of a command wait for such a moment, the command
+needs no slot of its worker. When the moment comes it needs one again. If none is free by then, the
+command waits for one, ahead of new commands, and takes another moment: neither the rate nor the
+worker's capacity is ever exceeded. A moment whose worker is gone remains unused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noetl.worker.control import Control
 from noetl.worker.reporter import Reporter
 
 KEPT_MAX = 1000
-"""How many schedules are kept; those whose last slot has passed are dropped first."""
+"""How many schedules are kept; those whose last moment has passed are dropped first."""
 
 
 class Rates:
@@ -36,27 +36,25 @@ class Rates:
         self._control = control
         self._next: dict[tuple[str, ...], float] = {}
         self._waits: Counter[Reporter] = Counter()
-        """Calls that wait for a slot of a rate, by the reporter of their command."""
+        """Calls that wait for their moment, by the reporter of their command."""
         self._freed = asyncio.Event()
         self.coming = 0
-        """Commands whose time has come, and that wait for a free place on the worker."""
+        """Commands whose moment has come, and that wait for a free slot."""
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether the worker has a free place."""
+        """Whether the worker has a free slot."""
         self.on_idle: Callable[[], None] = lambda: None
-        """Called when a command gives up its place."""
+        """Called when a command gives up its slot."""
 
     @property
     def idle(self) -> int:
-        """Commands of which every call waits for a slot of a rate: they need no place on the
-        worker.
-        """
+        """Commands of which every call waits for its moment: they need no slot."""
         return sum(map(self._is_idle, self._waits))
 
     def _is_idle(self, reporter: Reporter) -> bool:
         return self._waits[reporter] >= reporter.calls
 
     def free(self) -> None:
-        """There may be a free place."""
+        """There may be a free slot."""
         self._freed.set()
 
     async def wait(
@@ -83,8 +81,8 @@ class Rates:
                 await asyncio.sleep(begin - now)
 
     async def _wait_with_all(self, key: str, apart: float, reporter: Reporter) -> None:
-        """Wait for a slot that belongs to this call alone, among all workers, and for a free
-        place.
+        """Wait for a moment that belongs to this call alone, among all workers, and for a free
+        slot.
         """
         delay = await self._control.next_moment(key, apart)
         if delay <= 0:
@@ -96,7 +94,7 @@ class Rates:
         try:
             while True:
                 await asyncio.sleep(delay)
-                # Another call of its command is running: the place is there.
+                # Another call of its command is running: the slot is there.
                 if not self._is_idle(reporter) or self.has_room():
                     return
                 self.coming += 1

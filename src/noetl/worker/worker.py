@@ -109,7 +109,7 @@ class Worker:
 
     async def _take_commands(self, group: asyncio.TaskGroup) -> None:
         while not self._draining:
-            # Commands whose slot of a rate has come go before new ones.
+            # Commands whose moment under a rate has come go before new ones.
             free = self._free() - self._caller.rates.coming
             if free <= 0:
                 self._room.clear()
@@ -127,7 +127,7 @@ class Worker:
                 self._begin(lease, group)
 
     def _free(self) -> int:
-        """Slots without work; a command that waits for a slot of a rate needs none."""
+        """Slots without work; a command that waits for its moment under a rate needs none."""
         return self.slots - len(self._running) + self._caller.rates.idle
 
     def _begin(self, lease: Lease, group: asyncio.TaskGroup) -> None:

@@ -451,7 +451,7 @@ class Frame:
         for path, value in patch.iter.items():
             put(self.iter, path, value)
         if tainted:
-            # A secret may have been written; from here on these are looked at as if.
+            # A secret may have been written: from here on these count as tainted.
             self.scope.tainted |= {"ctx", "iter", *local}
         for name, value in local.items():
             self.local[name] = value

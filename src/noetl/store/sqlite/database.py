@@ -83,7 +83,7 @@ def reading(db: sqlite3.Connection, job: Job[T]) -> T:
     try:
         return job(db)
     except BaseException as error:
-        # Whoever keeps the error keeps the frames it passed, and with them a cursor half-way, which
+        # An error that is kept keeps the frames it passed, and with them a cursor half-way, which
         # would hold this connection at the state of now.
         clear_frames(error.__traceback__)
         raise
