@@ -436,6 +436,7 @@ workflow:
 
 
 def test_a_child_that_could_not_be_started_is_the_reason_that_is_told(place):
+    place.write("found.yaml", HELLO.replace("tests/hello", "tests/nowere"))
     place.write(
         "lost.yaml",
         HEAD
@@ -447,8 +448,14 @@ def test_a_child_that_could_not_be_started_is_the_reason_that_is_told(place):
 
     assert ran.returncode == 1
     [told] = [line for line in ran.stderr.splitlines() if "failed in step start" in line]
-    assert 'no playbook "tests/nowhere" is registered' in told
+    assert 'failed in step start: no playbook "tests/nowhere" is registered' in told
     assert 'no playbook "tests/nowhere" is registered' in shown.stdout
+    # There is no such execution, so nobody is sent to look at it.
+    assert "noetl executions show" not in ran.stderr + shown.stdout
+    unknown = (
+        '"tests/nowhere", which this playbook calls, is neither in this folder nor registered.'
+    )
+    assert f'noetl: {unknown} Did you mean "tests/nowere"?' in ran.stderr
 
 
 def test_another_database_can_be_named(place, tmp_path):

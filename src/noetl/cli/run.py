@@ -5,6 +5,7 @@ server.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -314,7 +315,8 @@ async def _register_neighbours(api: Api, net: Net, file: Path) -> None:
         path = wanted.pop()
         done.add(path)
         if path not in neighbours:
-            continue  # The catalog may have it; if not, the step that calls it reports that.
+            await _point_out_unknown(api, path, neighbours)
+            continue
         name, text = _only_one(path, neighbours[path], file)
         compiled = compile_text(text)
         try:
@@ -329,6 +331,20 @@ async def _register_neighbours(api: Api, net: Net, file: Path) -> None:
         version = await _registered(api, text, compiled)
         if before is not None and before != version:
             say(f"{path} has changed and is registered as version {version}")
+
+
+async def _point_out_unknown(api: Api, path: str, neighbours: Iterable[str]) -> None:
+    """Warn of a playbook that is called and is nowhere. The step may never be reached."""
+    from noetl.errors import NotFound
+    from noetl.model.spelling import did_you_mean
+
+    try:
+        await registered(api, path)
+    except NotFound:
+        say(
+            f'"{path}", which this playbook calls, is neither in this folder nor registered.'
+            f"{did_you_mean(path, neighbours)}"
+        )
 
 
 def _only_one(path: str, found: list[Neighbour], file: Path) -> Neighbour:

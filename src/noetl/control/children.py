@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from noetl.control.programs import Programs, workload_of
+from noetl.engine.evolve import NOT_STARTED
 from noetl.engine.turn import StartChild, TellParent
 from noetl.errors import BadInputs, NotFound, TooLarge, TooMany
 from noetl.model.events import Actor, ChildFinished, ExecutionRequested
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
 from noetl.model.labels import combined
-from noetl.model.outcome import TaskError
+from noetl.model.outcome import ErrorKind, TaskError
 from noetl.model.state import ExecutionState
 from noetl.store.credentials import Credentials
 
@@ -58,11 +59,9 @@ class Children:
             workload = await workload_of(self._credentials, program, request.workload)
             self._limits.refuse(effect)
         except NotFound as error:
-            missing = TaskError(kind="not_found", code="no_playbook", message=str(error))
-            return child_ended(effect.child, TellParent(parent, "FAILED", None, missing), now)
+            return _refused(effect, "not_found", "no_playbook", str(error), now)
         except (TooLarge, TooMany, BadInputs) as error:
-            refused = TaskError(kind="client_error", code=error.code, message=str(error))
-            return child_ended(effect.child, TellParent(parent, "FAILED", None, refused), now)
+            return _refused(effect, "client_error", error.code, str(error), now)
         requested = ExecutionRequested(
             at=now,
             path=entry.path,
@@ -75,6 +74,12 @@ class Children:
             seal=caller.seal,
         )
         return Start(execution_id=effect.child, at=now, request=requested, workload=workload)
+
+
+def _refused(effect: StartChild, kind: ErrorKind, code: str, why: str, now: float) -> ChildEnded:
+    """The end of a child that never began."""
+    error = TaskError(kind=kind, code=code, message=why, details=NOT_STARTED)
+    return child_ended(effect.child, TellParent(effect.parent, "FAILED", None, error), now)
 
 
 def child_ended(child: ExecutionId, effect: TellParent, now: float) -> ChildEnded:

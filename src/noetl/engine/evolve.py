@@ -460,11 +460,17 @@ CHILD_TIMEOUT = "child_timeout"
 """Of a child that its caller's `spec.timeout` has stopped."""
 
 
+NOT_STARTED = {"started": False}
+"""The details of a child that was refused before it began: there is no such execution."""
+
+
 def child_outcome(fact: events.ChildFinished) -> Outcome:
     """What a child's end is to the task that called it."""
     if fact.status == "COMPLETED":
         return Outcome(status="ok", result=fact.result)
     cause = fact.error or TaskError(kind="cancelled", message=f"it was {fact.status}")
+    if cause.details == NOT_STARTED:
+        return Outcome(status="error", error=msgspec.structs.replace(cause, details=None))
     message = cause.message
     # However deep it is, one execution failed by itself: those between only passed it on.
     if not CHILD_FAILED.match(message):
