@@ -33,6 +33,7 @@ WARNINGS = (
     *("unknown-schema", "parallel-ctx-write", "condition-is-text", "template-in-code"),
     *("unreachable-step", "shadowed-arc", "endless-cycle", "join-never-completes"),
     *("guarded-name", "unknown-name", "undefined-key", "never-equal"),
+    "keys-for-items",
     "error-falls-through",
     *("undeclared-keychain", "limit-applied", "wait-never-ends", "not-waiting", "sugar-unbounded"),
     *("time-in-gap", "playbook-is-a-file"),

@@ -155,6 +155,7 @@ def check_templates(building: Building, net: Net) -> None:
             _check_keys(building, use, lookup, known, template)
         if not _HAS_WORDS.isdisjoint(path[0] for path in template.reads):
             _check_words(building, use, known, template)
+        _check_lists(building, use, known, template)
 
 
 def check_writes(building: Building, net: Net) -> None:
@@ -357,6 +358,23 @@ def _check_ctx(
     )
 
 
+def _check_lists(building: Building, use: Use, known: _Known, template: Template) -> None:
+    """Report a result whose keys are gone over, where its rows or the like are meant."""
+    paths = list(template.paths_as_lists())
+    if use.where is Where.LOOP and template.expression is not None:
+        paths += filter(None, [path_of(template.expression)])
+    for path in paths:
+        inner = known.list_in(use, path)
+        if inner:
+            whole = ".".join(path)
+            building.report.add(
+                "keys-for-items",
+                f"`{whole}` is a mapping that has its items in `{inner}`; this goes over its keys."
+                f" Write `{whole}.{inner}`.",
+                use.place,
+            )
+
+
 class _Absent(NamedTuple):
     """A missing key, and the keys that exist in its place."""
 
@@ -401,6 +419,7 @@ class _Known:
         self.workload = yielded_by(unset | net.workload)
         called = building.known.playbooks
         self._yields = {step.name: _yielded(step, building.tools, called) for step in net.steps}
+        self._lists = {step.name: _list_in(step, building.tools) for step in net.steps}
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
         self.ctx = _ctx_keys(building, net)
@@ -458,6 +477,16 @@ class _Known:
         if rest and rest[0] is None and isinstance(shape.get("rows"), Each):
             rest = ["rows", *rest]
         return f'the result of step "{root}"', shape, tuple(rest)
+
+    def list_in(self, use: Use, path: Path) -> str:
+        """The key under which the result that is at the path has its list; empty if there is none,
+        or it is not a whole result."""
+        root, *rest = path[1:] if path[0] == "steps" and len(path) > 1 else path
+        if root in self.hidden(use.home) or root in use.home.iterators:
+            return ""
+        inner = self._lists.get(root, "")
+        is_whole = all(key == "result" or (key == "data" and inner != "data") for key in rest)
+        return inner if is_whole else ""
 
     def hears_only_itself(self, use: Use) -> bool:
         """Whether `event` can be only what happened to the step itself."""
@@ -541,6 +570,18 @@ def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Ne
     if tool is None or tool.yields is None or task.rules or task.select or has_pages:
         return None
     return tool.yields(task.config)
+
+
+def _list_in(step: Step, tools: Mapping[str, ToolShape]) -> str:
+    """The key under which the result of a step has its list, if it certainly is such a mapping."""
+    if step.rules:
+        return ""
+    if step.loop is not None:
+        return "results"
+    if len(step.tasks) != 1 or "result_as" in step.tasks[0].config:
+        return ""
+    tool = tools.get(step.tasks[0].kind)
+    return {"rows": "rows", "answer": "data"}.get(tool.view, "") if tool is not None else ""
 
 
 def _ctx_keys(building: Building, net: Net) -> set[str]:

@@ -174,6 +174,27 @@ def required_texts(node: nodes.Node, path: Path) -> frozenset[str] | None:
     return None
 
 
+LIST_FILTERS = frozenset(
+    {
+        *("batch", "count", "first", "groupby", "join", "last", "length", "list", "map", "max"),
+        *("min", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "sort"),
+        *("sum", "unique"),
+    }
+)
+"""Filters that go over the items of a list, and over the keys of a mapping."""
+
+
+def paths_as_lists(tree: nodes.Node) -> Iterator[Path]:
+    """The plain paths whose items the tree goes over."""
+    for node in tree.find_all((nodes.Filter, nodes.For)):
+        over = node.iter if isinstance(node, nodes.For) else None
+        if isinstance(node, nodes.Filter) and node.name in LIST_FILTERS:
+            over = node.node
+        path = path_of(over) if over is not None else None
+        if path:
+            yield path
+
+
 def compared_texts(tree: nodes.Node) -> Iterator[tuple[Path, str]]:
     """The texts that the tree compares with values at plain paths, wherever it does so."""
     for node in tree.find_all(nodes.Compare):

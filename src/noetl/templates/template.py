@@ -14,7 +14,14 @@ from typing import Final, NamedTuple
 import msgspec
 from jinja2 import nodes
 
-from noetl.templates.analysis import Lookup, Path, Reads, compared_texts, required_texts
+from noetl.templates.analysis import (
+    Lookup,
+    Path,
+    Reads,
+    compared_texts,
+    paths_as_lists,
+    required_texts,
+)
 from noetl.templates.compiler import Code, compile_tree, source_of
 from noetl.templates.errors import (
     BudgetExceeded,
@@ -185,6 +192,10 @@ class Template:
             and node.name in GUARDS
             and isinstance(node.node, nodes.Expr)
         )
+
+    def paths_as_lists(self) -> Iterator[Path]:
+        """The plain paths whose items it goes over, by a filter or a loop."""
+        return paths_as_lists(self._tree)
 
     def compared_texts(self) -> Iterator[tuple[Path, str]]:
         """The texts that it compares with values at plain paths."""
