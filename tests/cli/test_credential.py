@@ -223,6 +223,7 @@ def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
             ("playbook.register", "tests/hello version 1"),
         ]
     ]
+    assert place.json("access", "audit", "--limit", "2")["entries"] == found[:2]
 
 
 def test_people_read_the_audit_log_in_local_time_and_programs_in_utc(noetl):

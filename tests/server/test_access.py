@@ -217,6 +217,25 @@ def test_a_token_that_has_expired_is_worth_nothing(guarded: Guarded):
     assert server.ask("GET", "/api/executions", token=made["token"]).status == 401
 
 
+def test_the_audit_log_can_be_read_to_its_beginning(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    for name in ("p1", "p2", "p3"):
+        server.post("/api/access/tokens", {"name": name, "roles": ["viewer"]}, token=admin)
+    whole = server.get("/api/access/audit", limit=1000, token=admin)
+    found, page = [], {"next_cursor": None, "entries": []}
+    for _ in range(len(whole["entries"])):
+        more = {} if page["next_cursor"] is None else {"cursor": page["next_cursor"]}
+        page = server.get("/api/access/audit", limit=2, token=admin, **more)
+        found += page["entries"]
+        if page["next_cursor"] is None:
+            break
+
+    assert whole["next_cursor"] is None
+    assert found == whole["entries"]
+    assert found[-1]["action"] == "token.created"
+    assert server.ask("GET", "/api/access/audit", cursor="zz", token=admin).status == 400
+
+
 def test_people_sign_in_see_their_sessions_and_sign_out(guarded: Guarded):
     server, admin = guarded.server, guarded.tokens["admin"]
     body = {"name": "ada", "roles": ["operator"], "password": "lovelace1815", "email": "a@b.c"}

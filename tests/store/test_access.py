@@ -6,6 +6,7 @@ import msgspec
 
 from noetl.store.access import AuditEntry, StoredSession, StoredToken, StoredUser
 from noetl.store.credentials import CachedSecret
+from noetl.store.database import columns_of
 
 NOON = 1_800_000_000.0
 HOUR = 3600.0
@@ -100,7 +101,10 @@ async def test_the_audit_log_shows_the_newest_first(store):
     for entry in entries:
         await store.access.put_audit(entry)
 
-    assert await store.access.audit(limit=2) == [entries[2], entries[1]]
+    newest = await store.access.audit(limit=2)
+    older = await store.access.audit(limit=2, before=newest[-1].position)
+    assert [one.details for one in (*newest, *older)] == ["2", "1", "0"]
+    assert columns_of(older[0]).items() > columns_of(entries[0]).items()
 
 
 async def test_a_cached_secret_counts_its_readers_until_it_expires(store):

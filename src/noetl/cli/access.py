@@ -12,6 +12,7 @@ from noetl.cli.output import local_time, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
+    from noetl.model.answers import AuditDocument
     from noetl.settings import Settings
 
 ROLES = ("viewer", "operator", "author", "admin", "worker")
@@ -224,20 +225,26 @@ async def revoke_token(api: Api, name: str) -> None:
 
 
 @command.command("audit")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @json_option
 @looks
-async def audit(api: Api, as_json: bool) -> None:
+async def audit(api: Api, limit: int, as_json: bool) -> None:
     """Print the audit log: who read or changed what, newest first.
 
     \b
     Example:
-      noetl access audit --json
+      noetl access audit --limit 10000 --json
     """
-    from noetl.api.routes.access import AUDIT
+    from noetl.api.routes.access import AUDIT, AuditQuery
 
+    found: list[AuditDocument] = []
+    async for page in api.pages(AUDIT, AuditQuery(limit=min(limit, 1000))):
+        found += page.entries
+        if len(found) >= limit:
+            break
     print_list(
         "entries",
-        (await api.call(AUDIT)).entries,
+        found[:limit],
         lambda one: (
             *(local_time(one.at), one.who or "(open)", one.action),
             one.target + (f"  execution {one.execution_id}" if one.execution_id else ""),

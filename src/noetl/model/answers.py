@@ -629,6 +629,7 @@ class AuditLog(Document, frozen=True, kw_only=True):
     """The audit log, newest first."""
 
     entries: list[AuditDocument]
+    next_cursor: str | None
 
 
 class Account(Document, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from noetl.store.database import Database, Transaction, columns_of
 
 SESSION_SECONDS = 24 * 3600.0
 """How long a session is valid after its last use."""
+POSITION_MAX = 2**62
 NAMELESS = "anybody"
 """The actor's name if the server is open or the account has no name."""
 
@@ -61,6 +62,13 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     execution_id: ExecutionId | None = None
     details: str = ""
+
+
+class AuditRow(AuditEntry, frozen=True, kw_only=True):
+    """An entry as it is stored."""
+
+    position: int
+    """Entries that were written later have greater ones."""
 
 
 class Sessions:
@@ -157,6 +165,7 @@ class Access:
         """Append an entry; entries are never changed or removed."""
         await self._database.change("put_audit", **columns_of(entry))
 
-    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
-        """The newest entries, newest first."""
-        return await self._database.rows("audit", AuditEntry, limit=limit)
+    async def audit(self, *, limit: int = 100, before: int | None = None) -> list[AuditRow]:
+        """The newest entries, or those before that position, newest first."""
+        end = POSITION_MAX if before is None else before
+        return await self._database.rows("audit", AuditRow, limit=limit, before=end)

@@ -80,8 +80,9 @@ INSERT INTO noetl.audit (at, who, action, target, execution_id, details)
 VALUES (:at, :who, :action, :target, :execution_id, :details)
 
 -- audit --
-SELECT at, who, action, target, execution_id, details
+SELECT position, at, who, action, target, execution_id, details
   FROM noetl.audit
+ WHERE position < :before
  ORDER BY position DESC
  LIMIT :limit
 

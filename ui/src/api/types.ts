@@ -103,6 +103,7 @@ export interface AuditDocument {
 
 export interface AuditLog {
   entries: AuditDocument[];
+  next_cursor: string | null;
 }
 
 export interface Backfill {
@@ -2516,7 +2517,7 @@ export interface Calls {
   "DELETE /api/schedules/{path}": { path: { path: string }; query: {}; body: undefined; answer: TriggerDeleted };
   "DELETE /api/vars/{execution_id}/{name}": { path: { execution_id: string; name: string }; query: {}; body: undefined; answer: Deleted };
   "DELETE /api/views/{name}": { path: { name: string }; query: {}; body: undefined; answer: Deleted };
-  "GET /api/access/audit": { query: { limit?: number }; body: undefined; answer: AuditLog };
+  "GET /api/access/audit": { query: { cursor?: number | null; limit?: number }; body: undefined; answer: AuditLog };
   "GET /api/access/tokens": { query: {}; body: undefined; answer: TokenList };
   "GET /api/access/users": { query: {}; body: undefined; answer: UserList };
   "GET /api/archive": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ArchivePage };

@@ -21,6 +21,7 @@ from noetl.model.answers import (
     UserList,
 )
 from noetl.model.secrets import without_values
+from noetl.store.access import POSITION_MAX
 
 Pool = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -50,6 +51,8 @@ class NewToken(Body, frozen=True, kw_only=True):
 class AuditQuery(Query, frozen=True, kw_only=True):
     """How much of the audit log to return."""
 
+    cursor: Annotated[int, msgspec.Meta(ge=1, le=POSITION_MAX)] | None = None
+    """`next_cursor` of the previous page."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
@@ -97,8 +100,12 @@ async def delete_token(services: Services, caller: Caller, *, name: str) -> Dele
 
 async def audit(services: Services, caller: Caller, *, query: AuditQuery) -> AuditLog:
     """The audit log: who read or changed what, newest first."""
-    found = await services.store.access.audit(limit=query.limit)
-    return AuditLog(entries=[documents.of(AuditDocument, row) for row in found])
+    found = await services.store.access.audit(limit=query.limit + 1, before=query.cursor)
+    page = found[: query.limit]
+    return AuditLog(
+        entries=[documents.of(AuditDocument, row) for row in page],
+        next_cursor=str(page[-1].position) if len(found) > query.limit else None,
+    )
 
 
 ALL_USERS, ALL_TOKENS = "/api/access/users", "/api/access/tokens"
