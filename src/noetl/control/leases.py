@@ -27,8 +27,8 @@ The answer may carry the next lease.
 *Lapsed, or given back.* A lease that is not renewed runs out. A worker that ends gives its leases
 back, and so does the server for a worker that asked and went away. The work then continues under a
 **new command**, from what was recorded (`Leases.requeue_lapsed`, `take_over`). A command that is
-lost again and again goes to a worker that runs nothing else; in the end its step run fails with the
-code `poison` (`_lapse` in `engine/advance.py`).
+lost again and again is a *suspect*: it goes to a worker that runs nothing else. In the end its step
+run fails with the code `poison` (`_lapse` in `engine/advance.py`).
 
 A server that is killed between the commit of a lease and its answer leaves a lease that no worker
 knows of. It lapses like any other (30 s). It is not taken back when its worker asks again without
@@ -103,11 +103,11 @@ REMEMBERED_MAX = 20_000
 """Families of executions whose last turn is remembered."""
 STOPS_MAX = 10_000
 WATCHED_SECONDS = 60.0
-"""A worker with a command that may kill it is given nothing else for this long. If it is lost
-later, nobody can tell whether this command alone ended it.
+"""A worker with a suspect, a command that may kill it, is given nothing else for this long. If it
+is lost later, nobody can tell whether this command alone ended it.
 """
 DRAINED_SECONDS = 5.0
-"""A worker that is to run dry for such a command is replaced if it does not ask for this long."""
+"""A worker that is to run dry for a suspect is replaced if it does not ask for this long."""
 PASSED_OVER_SECONDS = 0.05
 """While other commands are open, slots continue with what follows for this long."""
 YIELDING_SLOTS = 8
@@ -261,9 +261,9 @@ class Dispatch:
         """Waiters whose leases are being stored."""
         self._untold: dict[str, Untold] = {}
         self._watched: dict[str, tuple[CommandId, float]] = {}
-        """Workers with a command that may kill them, and since when."""
+        """Workers with a suspect, and since when."""
         self._drained: dict[str, tuple[str, float]] = {}
-        """Queue → the worker that runs dry for such a command, and when it last asked."""
+        """Queue → the worker that runs dry for a suspect, and when it last asked."""
         self.on_order: Callable[[str, Order, CommandId], None] | None = None
         """Tells other servers, because the worker may ask there."""
 
@@ -377,7 +377,7 @@ class Dispatch:
             worker_id, offer = waiter.worker_id, waiter.offer
             if waiter.promised or waiter.given or not self.backlog.get(offer, 0):
                 continue
-            # What may kill its worker comes first, and what asks for labels: `Leases.lease`.
+            # Suspects come first, and what asks for labels: `Leases.lease`.
             if place_of(offer)[1] or self.backlog.get(apart(offer), 1):
                 continue
             if worker_id not in self.away:
@@ -505,15 +505,15 @@ class Dispatch:
                 waiter.wake()
         self._promised.clear()
 
-    # --- Commands that may kill their workers ---
+    # --- Suspects: commands that may kill their workers ---
 
     def is_watched(self, worker_id: str, now: float) -> bool:
-        """Whether it got such a command a short while ago; until that is over it gets no other."""
+        """Whether it got a suspect a short while ago; until that is over it gets nothing else."""
         _, since = self._watched.get(worker_id, ("", -WATCHED_SECONDS))
         return since > now - WATCHED_SECONDS
 
     def watch(self, worker_id: str, lease: Lease, now: float) -> None:
-        """The worker was given such a command."""
+        """The worker was given a suspect."""
         self._watched[worker_id] = (lease.command.command_id, now)
         self._drained.pop(lease.command.pool.removesuffix(apart("")), None)
 
@@ -672,9 +672,8 @@ class Leases:
         return waiter.given
 
     async def _claim_alone(self, worker_id: str, queue: str) -> tuple[list[Lease], bool]:
-        """A command that may kill its worker, if one waits and this worker holds nothing; and
-        whether this worker may take others. A worker that dies of it then dies alone, and the cause
-        is known.
+        """A suspect, if one waits and this worker holds nothing; and whether this worker may take
+        other commands. A worker that dies of it then dies alone, and the cause is known.
         """
         now = self._clock.now()
         if self._dispatch.is_watched(worker_id, now):

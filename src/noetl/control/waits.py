@@ -10,13 +10,14 @@ from noetl.control.documents import moment
 from noetl.control.records import events
 from noetl.engine.concurrency import described
 from noetl.model.answers import WaitDocument
-from noetl.model.commands import Command, lacking, place_of, pool_of, serves
+from noetl.model.commands import lacking, place_of, pool_of, serves
 from noetl.model.events import TaskDone, TaskWaiting, decode
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.state import ExecutionState, Run, Status, TimerState
 from noetl.store.base import Store
 from noetl.store.limits import SlotUse
 from noetl.store.log import Log
+from noetl.store.queue import OpenCommand
 
 SAID_MAX = 300
 """Characters of an error's message that are shown."""
@@ -46,11 +47,11 @@ async def waits_of(
     if state.queued is not None:
         slots = await store.limits.slot_uses(list(state.slots))
     commands = {
-        command.command_id: (command, worker, until)
-        for command, worker, until in await store.queue.open_commands(execution_id)
+        one.command.command_id: one for one in await store.queue.open_commands(execution_id)
     }
     offers: list[str] = []
-    if any(worker is None and place_of(one.pool)[1] for one, worker, _ in commands.values()):
+    waiting = [one.command for one in commands.values() if one.worker_id is None]
+    if any(place_of(command.pool)[1] for command in waiting):
         workers = await store.runtimes.all(kind="worker", since=now - LIVE_SECONDS)
         offers = [row.pool for row in workers]
     calls = await _calls_waiting(store.log, execution_id)
@@ -93,12 +94,12 @@ async def waits_of(
 def _of_command(
     step: str,
     command_id: CommandId,
-    known: tuple[Command, str | None, float | None] | None,
+    known: OpenCommand | None,
     offers: list[str],
 ) -> WaitDocument:
     """A command waits for a worker that takes it, or is leased to one. It may just have ended."""
-    if known is not None and (worker := known[1]) is not None:
-        until = moment(known[2])
+    if known is not None and (worker := known.worker_id) is not None:
+        until = moment(known.expires_at)
         return WaitDocument(
             waits_for="lease",
             text=f'step "{step}" runs on {worker}, whose lease holds until {until}',
@@ -107,7 +108,7 @@ def _of_command(
             owner=worker,
             until=until,
         )
-    queue = known[0].pool if known is not None else ""
+    queue = known.command.pool if known is not None else ""
     text = f'step "{step}" waits for {_worker(queue, offers)}'
     return WaitDocument(waits_for="worker", text=text, step=step, command_id=command_id)
 

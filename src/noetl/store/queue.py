@@ -33,6 +33,14 @@ class Holder(NamedTuple):
     worker_id: str
 
 
+class OpenCommand(NamedTuple):
+    """A command that is not closed; if it is leased, with its worker and until when."""
+
+    command: Command
+    worker_id: str | None
+    expires_at: float | None
+
+
 class Claim(msgspec.Struct):
     """Free commands that a worker takes, perhaps along with a commit."""
 
@@ -174,11 +182,9 @@ class Queue(Work):
         rows = await self._database.tuples("queue_sizes")
         return {pool: (free, leased) for pool, free, leased in rows}
 
-    async def open_commands(
-        self, execution_id: ExecutionId | None = None
-    ) -> list[tuple[Command, str | None, float | None]]:
-        """Open commands, with worker and expiry if leased: of one execution, where a damaged one
-        is an error, or of all, where it is left out.
+    async def open_commands(self, execution_id: ExecutionId | None = None) -> list[OpenCommand]:
+        """Open commands: of one execution, where a damaged one is an error, or of all, where it is
+        left out.
         """
         query = "open_commands" if execution_id is None else "open_commands_of"
         rows = await self._database.tuples(query, execution_id=execution_id)
@@ -186,7 +192,7 @@ class Queue(Work):
         for command_id, body, checksum, is_corrupted, worker_id, expires_at, *_ in rows:
             command = None if is_corrupted else verified_command(body, checksum)
             if command is not None:
-                found.append((command, worker_id, expires_at))
+                found.append(OpenCommand(command, worker_id, expires_at))
             elif execution_id is not None:
                 raise damaged_command(command_id, execution_id)
         return found
