@@ -86,6 +86,18 @@ def test_a_variable_of_ours_is_no_table():
     assert "Table with name rows does not exist" in message
 
 
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_rows_for_a_table_that_is_not_there_are_answered_with_how_to_make_it(tmp_path, kind):
+    write = {"database": str(tmp_path / "new.db"), "table": "t", "rows": [{"i": 1}]}
+
+    outcome = ran(kind, write)
+    made = ran(kind, {**write, "command": "CREATE TABLE IF NOT EXISTS t (i INT)"})
+
+    assert failure(outcome)[0] == "client_error"
+    assert 'There is no table "t". Make it in the same task' in failure(outcome)[1]
+    assert made.result["row_count"] == 1
+
+
 def test_limits_and_settings_hold():
     command = "SELECT current_setting('threads') AS t, current_setting('memory_limit') AS m"
     [row] = good({"command": command, "threads": 1, "memory_limit": "100MB"})["rows"]

@@ -191,6 +191,10 @@ def test_bytes_can_be_written_in_hex_and_what_are_no_bytes_is_refused(postgres):
 
     [row] = good(postgres, {"command": "SELECT b FROM t"})["rows"]
     assert base64.b64decode(row["b"]) == b"\xde\xad\xbe\xef"
+    none = bad(postgres, {"table": "nowhere", "rows": [{"b": "x"}]}).error
+    assert (none.kind, none.code) == ("client_error", "42P01")
+    assert 'There is no table "nowhere". Make it in the same task' in none.message
+
     kind, message = failure(bad(postgres, {"table": "t", "rows": [{"b": "no bytes!"}]}))[:2]
     assert kind == "schema"
     assert '"b"' in message

@@ -81,9 +81,9 @@ async def add_user(settings: Settings, name: str, roles: tuple[str, ...], email:
     say(f'user "{name}" may sign in as {", ".join(roles)}')
     if settings.server_url is not None and settings.token is None:
         say(
-            "the server is no longer open: commands need an API token from now on. Sign in"
-            " for one (POST /api/auth/login), or create one on its database while it is stopped:"
-            " `noetl access token create NAME --role admin`."
+            "the server is no longer open: commands and workers need an API token from now on, in"
+            " NOETL_TOKEN. In the directory of its database `noetl access token create NAME --role"
+            " admin` makes one (`--role worker` for workers); or sign in (POST /api/auth/login)."
         )
 
 

@@ -38,7 +38,7 @@ from noetl.tools.sql.duckdb import (
     may_load,
     sharing,
 )
-from noetl.tools.sql.rows import Batch, Write, insert, quoted
+from noetl.tools.sql.rows import Batch, Write, insert, no_table, quoted
 from noetl.tools.sql.tasks import (
     NOTHING,
     Database,
@@ -237,7 +237,10 @@ class Task(Database, kw_only=True):
         return described(path, form, rows)
 
     def columns(self, table: str) -> dict[str, bool]:
-        self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        try:
+            self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        except duckdb.CatalogException:
+            raise no_table(table) from None
         described = self.connection.description or []
         self.connection.fetchall()
         return {column[0]: str(column[1]) == "BLOB" for column in described}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.errors import Diagnostic
+from psycopg.errors import Diagnostic, UndefinedTable
 
 from noetl.model.outcome import Outcome, ok
 from noetl.model.secrets import without_values
@@ -22,7 +22,7 @@ from noetl.tools.postgres.connections import Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.postgres.values import document, fitted, parameters
 from noetl.tools.sql.postgres import BadCredential, failure, login_of
-from noetl.tools.sql.rows import Write, batches, insert, quoted, quoted_table
+from noetl.tools.sql.rows import Write, batches, insert, no_table, quoted, quoted_table
 from noetl.tools.sql.tasks import (
     NOTHING,
     Done,
@@ -236,7 +236,10 @@ class Task(msgspec.Struct):
     # --- Rows and files ---
 
     async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
-        cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
+        try:
+            cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
+        except UndefinedTable as error:
+            raise no_table(write.table, error.sqlstate) from None
         known = {column.name: column.type_code for column in cursor.description or []}
         bulk = self.config.bulk
         plainly = write.mode == "insert" and write.returning is False

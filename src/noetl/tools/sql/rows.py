@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from noetl.tools.failures import Foreseen
+from noetl.tools.failures import Failed, Foreseen
 from noetl.tools.sql.config import WriteMode
 from noetl.tools.sql.text import BadSql
 
@@ -19,6 +19,14 @@ NO_KEY = (
     " table: create one with CREATE UNIQUE INDEX, or name the columns of the one that it has."
 )
 """The remedy for a database that cannot tell whether a row is there already."""
+
+
+def no_table(table: str, code: str | None = None) -> Failed:
+    """The failure of a task that writes rows to a table that is not there."""
+    said = f"There is no table {table}. Make it in the same task, where statements run before rows"
+    return Failed(
+        "client_error", f"{said} are written: `command: CREATE TABLE IF NOT EXISTS …`.", code=code
+    )
 
 
 class JsonText(str):

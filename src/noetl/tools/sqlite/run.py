@@ -17,7 +17,7 @@ from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
 from noetl.tools.limits import size_in_bytes
 from noetl.tools.plain_data import plain
-from noetl.tools.sql.rows import Batch, Write, insert, names_in, quoted
+from noetl.tools.sql.rows import Batch, Write, insert, names_in, no_table, quoted
 from noetl.tools.sql.sqlite import connection_to, failure, no_other_files
 from noetl.tools.sql.tasks import (
     NOTHING,
@@ -115,7 +115,12 @@ class Task(Database, kw_only=True):
         )
 
     def columns(self, table: str) -> dict[str, bool]:
-        cursor = self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        try:
+            cursor = self.connection.execute(f"SELECT * FROM {table} LIMIT 0")  # noqa: S608 - quoted
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            raise no_table(table, error.sqlite_errorname) from None
         names = names_in(table)
         schema = names[-2] if len(names) > 1 else None
         declared = self.connection.execute(
