@@ -171,7 +171,7 @@ async def test_readers_do_not_write(tmp_path: Path):
 
 
 async def test_reading_what_does_not_exist_says_so_and_creates_nothing(tmp_path: Path):
-    with pytest.raises(StoreError, match=r"does not exist\. Run a playbook first"):
+    with pytest.raises(StoreError, match="does not exist: nothing was run, registered or stored"):
         await SqliteStore.open(str(tmp_path / "noetl.db"), read_only=True)
 
     assert list(tmp_path.iterdir()) == []
