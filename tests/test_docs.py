@@ -223,13 +223,13 @@ def test_every_older_form_is_on_the_page_about_migrating():
 
 
 MUST = "A task must write "
-PAGES = {page.stem: page.read_text() for page in (ROOT / "docs" / "tools").glob("*.md")}
+KIND_PAGES = {page.stem: page.read_text() for page in (ROOT / "docs" / "tools").glob("*.md")}
 # The name of a task may stand in the place of `task`.
-NEEDY = sorted(kind for kind, text in PAGES.items() if MUST in text and kind != "workbook")
+NEEDY = sorted(kind for kind, text in KIND_PAGES.items() if MUST in text and kind != "workbook")
 
 
 @pytest.mark.parametrize("kind", NEEDY)
 def test_the_page_of_a_kind_says_what_a_task_must_write(kind):
     groups = [" or ".join(f"`{name}`" for name in group) for group in TOOLS[kind].needs]
 
-    assert f"{MUST}{', and '.join(groups)}.\n" in PAGES[kind]
+    assert f"{MUST}{', and '.join(groups)}.\n" in KIND_PAGES[kind]
