@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
+import sys
 import time
 from email.utils import formatdate
+from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from noetl.tools.egress import EgressPolicy
 from noetl.tools.rules import Rules
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import KEY, failure, kept, on_bench, ran
+from tests.tools.services import answering
 
 CANARY = "canary-secret"
 
@@ -29,6 +34,37 @@ def answered(web, body: bytes, media: str, **config):
     """The outcome of a request whose answer has this body."""
     data = {"hex": body.hex(), "type": media}
     return ran("http", {"url": f"{web.url}/body", "method": "POST", "json": data, **config})
+
+
+def keepalive_seconds(request: web.Request) -> float:
+    """How soon the caller's system will ask whether we are there; 0 if it will not."""
+    assert request.transport is not None
+    ends = (request.transport.get_extra_info(name)[1] for name in ("peername", "sockname"))
+    caller = "".join(f"{port:04X} " for port in ends)
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if "".join(f"{end.partition(':')[2]} " for end in fields[1:3]) == caller:
+            timer, ticks = fields[5].split(":")
+            return int(ticks, 16) / os.sysconf("SC_CLK_TCK") if timer == "02" else 0.0
+    return 0.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel where Linux tells")
+def test_a_machine_that_vanishes_while_a_call_waits_is_missed():
+    found: list[float] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        async with asyncio.timeout(PATIENCE):
+            # The request is on its way until it is acknowledged; then the timer begins.
+            while not (seconds := keepalive_seconds(request)):
+                await asyncio.sleep(0.02)
+        found.append(seconds)
+        return web.json_response({})
+
+    with answering(("GET", "/", answer)) as url:
+        assert ran("http", {"url": url}).is_ok
+
+    assert 0 < found[0] <= 60
 
 
 # --- The request -------------------------------------------------------------------------------

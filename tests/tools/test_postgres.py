@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import resource
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from noetl.tools.postgres.connections import Connections
 from noetl.tools.rules import Rules
+from tests.faults.silence import proxy_to
+from tests.stopwatch import PATIENCE
 from tests.tools.running import failure, on_bench, ran
 
 CANARY = "canary-password"
@@ -491,3 +494,22 @@ def test_what_a_query_yields_is_the_same_however_it_is_read(postgres):
     assert third["rows"] == [{"column1": 1, "column2": 2}]
     made = good(postgres, {"commands": ["SELECT 7 AS n INTO TEMP made", "SELECT n FROM made"]})
     assert made["rows"] == [{"n": 7}]
+
+
+def test_a_kept_connection_whose_other_end_vanished_is_replaced(postgres, postgres_server):
+    """A task that takes it has done nothing yet, so it begins again on a new one."""
+    with proxy_to(Path(postgres_server.pgdata) / ".s.PGSQL.5432") as proxy:
+        auth = postgres | {"host": "127.0.0.1", "port": str(proxy.port)}
+        config = {"auth": auth, "command": "SELECT pg_backend_pid() AS pid"}
+
+        async def two(bench):
+            first = await bench.run("postgres", config)
+            proxy.go_silent()
+            proxy.let_through()
+            async with asyncio.timeout(PATIENCE):
+                return first, await bench.run("postgres", config)
+
+        first, second = on_bench(two)
+
+    assert [first.status, second.status] == ["ok", "ok"]
+    assert first.result["rows"] != second.result["rows"]

@@ -6,6 +6,7 @@ Python's types would lose something: infinite dates, months of an interval.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
@@ -17,9 +18,12 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from noetl.tools.sql.postgres import CONNECT_SECONDS, NOT_LENT
+from noetl.tools.sql.postgres import CONNECT_SECONDS, KEEPALIVES, NOT_LENT
 
 IDLE_SECONDS = 60.0
+ALIVE_SECONDS = 10.0
+"""A kept connection whose other end is there answers within this. It may have vanished without a
+word: then it never does."""
 IDLE_MAX = 8
 _ZONE = re.compile(r"([+-]\d\d)(:\d\d)?(:\d\d)?$")
 
@@ -67,7 +71,7 @@ class Connections:
                 return connection
         limit = {"connect_timeout": str(max(2, int(seconds or CONNECT_SECONDS)))}
         connection = await psycopg.AsyncConnection.connect(
-            **{"application_name": "noetl", **NOT_LENT, **limit, **parameters},  # type: ignore[arg-type]
+            **{"application_name": "noetl", **KEEPALIVES, **NOT_LENT, **limit, **parameters},  # type: ignore[arg-type]
             autocommit=True,
             prepare_threshold=None,
         )
@@ -81,8 +85,9 @@ class Connections:
     ) -> None:
         """Reset the connection and keep it for the next task."""
         try:
-            await connection.execute("DISCARD ALL")
-        except psycopg.Error:
+            async with asyncio.timeout(ALIVE_SECONDS):
+                await connection.execute("DISCARD ALL")
+        except (psycopg.Error, TimeoutError):
             # It broke after the task had committed; the next task gets another one.
             await connection.close()
             return

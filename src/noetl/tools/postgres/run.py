@@ -18,7 +18,7 @@ from noetl.tools.failures import guarded
 from noetl.tools.files.objects import is_object, store_and_key, stored
 from noetl.tools.limits import Gathering, part, shortest, to_thread
 from noetl.tools.postgres import Postgres
-from noetl.tools.postgres.connections import Connections
+from noetl.tools.postgres.connections import ALIVE_SECONDS, Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
 from noetl.tools.postgres.values import document, fitted, parameters
 from noetl.tools.sql.postgres import BadCredential, failure, login_of
@@ -174,7 +174,10 @@ class Task(msgspec.Struct):
     async def _first(self, sql: str, fresh: bool) -> psycopg.AsyncCursor[Any]:
         """The first statement on a connection shows whether a kept one is still alive."""
         try:
-            return await self.connection.execute(sql.encode())
+            async with asyncio.timeout(None if fresh else ALIVE_SECONDS):
+                return await self.connection.execute(sql.encode())
+        except TimeoutError as error:
+            raise Stale from error
         except psycopg.OperationalError as error:
             if fresh or not self.connection.broken:
                 raise

@@ -42,6 +42,8 @@ ERROR_BODY = 2000
 """How much of an error's body goes into the outcome."""
 TOKENS_TRIED = 3
 HOSTS_KEPT = 1000
+KEEPALIVES = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""A machine that vanished while a call waits for its answer is missed within two minutes."""
 
 
 class AddressRefused(Exception):
@@ -95,7 +97,12 @@ class Session:
         family, kind, protocol, _, target = address
         if refusal := self._policy.refusal(target[0]):
             raise AddressRefused(refusal)
-        return socket.socket(family=family, type=kind, proto=protocol)
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVES.items():
+            if hasattr(socket, name):  # Not every system lets us choose.
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        return made
 
     def tls(self, config: Request, certificate: ClientCertificate | None) -> ssl.SSLContext:
         """How to check the server's certificate, and which of ours to present."""
