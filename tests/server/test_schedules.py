@@ -126,11 +126,14 @@ def test_each_right_is_asked_for_and_each_act_is_in_the_audit_log(guarded: Guard
 def test_what_makes_no_sense_is_said(dev: Server):
     register(dev, PLAYBOOK)
     register(dev, SCHEDULE.replace("web/s", "web/sense").replace("1s", "1h"))
+    daily = 'cron: ["0 3 * * *"], timezone: Europe/Berlin'
+    register(dev, SCHEDULE.replace("web/s", "web/daily").replace("every: 1s", daily))
     for body, message in (
         ({"path": "web/sens", "from": "2026-01-01", "to": "2026-01-02"}, "web/sense"),
         ({"path": "web/sense", "from": "soon", "to": "2026-01-02"}, "`from` is a moment"),
         ({"path": "web/sense", "from": "2026-01-02", "to": "2026-01-01"}, "before `from`"),
         ({"path": "web/sense", "from": "1990-01-01", "to": "2026-01-01"}, "more than 10,000"),
+        ({"path": "web/daily", "from": "0001-01-01", "to": "9999-12-31"}, "more than 10,000"),
     ):
         refused = dev.ask("POST", "/api/schedules/backfill", body)
         assert refused.status in (400, 404)

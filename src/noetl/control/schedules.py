@@ -59,6 +59,8 @@ RECHECK_SECONDS = 30.0
 MISSED_MAX = 1000
 """More missed times in a row than this are one row."""
 BACKFILL_MAX = 10_000
+FIRST_MOMENT = datetime(2, 1, 1, tzinfo=UTC).timestamp()
+"""Before it, some zones have no local time."""
 
 
 class ScheduleState(TriggerState, frozen=True, kw_only=True, omit_defaults=True):
@@ -412,7 +414,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         horizon = state.since if state.status == "active" else self._clock.now()
         zone, last = _zone(schedule), min(last, horizon)
         wanted = []
-        for time in calendar.times_after(schedule, zone, first - 1e-3):
+        for time in calendar.times_after(schedule, zone, max(first - 1e-3, FIRST_MOMENT)):
             if time > last:
                 break
             wanted.append(time)
