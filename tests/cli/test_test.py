@@ -554,7 +554,12 @@ def test_a_playbook_is_compared_with_recorded_executions(tmp_path, noetl):
     same = noetl("test", "recorded.yaml", "--against", "tests/recorded")
     other = noetl("test", "edited.yaml", "--against", "last", "--json")
     nothing = noetl("test", "edited.yaml", "--against", "status:failed")
+    (tmp_path / "else.yaml").write_text(RECORDED.replace("tests/recorded", "tests/else"))
+    noetl("run", "else.yaml")
+    ended = noetl("test", "recorded.yaml", "--against", "status:ended", "--json")
+    renamed = noetl("test", "recorded.yaml", "--against", "path:tests/*", "--json")
 
+    assert [json.loads(one.out)["same"] for one in (ended, renamed)] == [1, 2]
     assert same.code == 0, same.err
     assert "it goes the same way" in same.out
     assert (other.code, json.loads(other.out)["different"]) == (1, 1)

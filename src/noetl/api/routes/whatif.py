@@ -34,8 +34,8 @@ class WhatIf(Body, frozen=True, kw_only=True):
     executions: list[str] | None = None
     """Ids."""
     query: str | None = None
-    """Executions that match this query; without it and without ids, those of the playbook's
-    path.
+    """Executions that match this query, of the playbook's path unless the query has a path or an
+    id.
     """
     last: Annotated[int, msgspec.Meta(ge=1, le=EXECUTIONS_MAX)] = 20
     """At most this many, the newest."""
@@ -123,7 +123,10 @@ async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
             raise BadRequest(f"at most {EXECUTIONS_MAX} executions are compared at once.")
         return body.executions
     now = services.clock.now()
-    wanted = exactly(path=path) if body.query is None else parse(body.query, now)
+    wanted = parse(body.query or "", now)
+    asked = {condition.field for term in wanted for condition in term.conditions}
+    if asked.isdisjoint(("path", "path_like", "id", "exact_id")):
+        wanted += exactly(path=path)
     rows = await services.store.records.summaries(wanted, now=now, limit=body.last)
     return [row.execution_id for row in rows]
 
