@@ -262,3 +262,49 @@ each:
     assert run.result["stats"]["success"] == 3
     attempts = [fact.attempt for fact in run.of(TaskStarted) if fact.kind == "noop"]
     assert attempts == [1, 2, 1, 2, 1, 2]
+
+
+def written_by_passes(loop: str, written: str = "{{ iter.n }}", tasks: str = "") -> Run:
+    return with_child(
+        playbook(
+            """
+- {step: start, tool: {kind: workbook, name: each}, next: end}
+- {step: end, tool: {kind: noop, result: "{{ ctx.total }}"}}
+""",
+            workbook=f"""
+each:
+  loop: {{in: [3, 1, 2], iterator: n, spec: {loop}}}
+  tool:
+  - {{name: write, kind: noop, set: {{ctx.total: "{written}"}}}}
+{tasks}
+""",
+        )
+    )
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+@pytest.mark.parametrize(
+    ("reducer", "total"), [("sum", 6), ("append", [3, 1, 2]), ("last", 2), ("max", 3)]
+)
+@pytest.mark.parametrize(
+    "tasks", ["", '  - {name: ask, kind: playbook, path: child, args: {n: "{{ iter.n }}"}}']
+)
+def test_reducers_of_a_looped_entry_fold_what_its_passes_write(mode, reducer, total, tasks):
+    run = written_by_passes(
+        f"{{mode: {mode}, policy: {{reduce: {{total: {reducer}}}}}}}", tasks=tasks
+    )
+
+    assert run.result == total
+
+
+def test_parallel_passes_that_write_the_same_key_without_a_reducer_fail_their_task():
+    error = written_by_passes("{mode: parallel}").error
+
+    assert error["code"] == "ctx_conflict"
+    assert "iterations 0 and 1 both wrote ctx.total" in error["message"]
+
+
+def test_passes_in_order_see_what_those_before_them_wrote():
+    run = written_by_passes("{}", written="{{ (ctx.total | default(0)) + iter.n }}")
+
+    assert run.result == 6

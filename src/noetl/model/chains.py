@@ -165,3 +165,5 @@ class Inner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     passes: dict[int, Progress]
     ended: dict[int, Outcome] = {}
     """Completed passes; large results as references."""
+    writes: dict[int, Values] = {}
+    """What completed passes wrote to ctx, where reducers are to fold it."""

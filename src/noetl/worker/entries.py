@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.engine.elements import elements_of, numbers_of, whole_number
+from noetl.engine.evolve import put
+from noetl.engine.loops import ReducerConflict, reduced
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.calls import overridden, timeout_of, total_seconds, unmet
 from noetl.engine.pipeline.frame import Frame, recorded
@@ -82,7 +84,8 @@ async def run_entry(
     inputs = {**written, **given, **computed}
     if block.loop is None:
         start = inner.passes[0] if inner is not None else None
-        ended = await _pass(driver, block, frame, inputs, cause, start)
+        ended, inside = await _pass(driver, block, frame, inputs, cause, start)
+        frame.ctx_writes.update(inside.ctx_writes)
         if isinstance(ended, Suspension):
             raise _interruption(ended, Inner(waits=0, passes={0: ended.progress}))
         return ended
@@ -130,11 +133,26 @@ class Passes(msgspec.Struct):
     """The positions of those that had begun before an interruption."""
     ended: dict[int, Outcome] = {}
     waits: dict[int, Suspension] = {}
+    writes: dict[int, Values] = {}
+    """What each wrote to ctx, for the reducers."""
+    ctx: Values = {}
+    """What passes in order see of ctx, and write to, where reducers fold their writes."""
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether writes to ctx wait for the reducers, as in the loop of a step."""
+        return self.loop.mode == "parallel" or bool(self.loop.reduce)
 
     async def run(self, inner: Inner | None) -> Outcome:
         """Run all of them, continuing where they were. Returns their combined outcome."""
+        self.ctx = dict(self.frame.ctx)
         if inner is not None:
             self.begun = dict(inner.passes)
+            self.writes = dict(inner.writes)
+            if self.loop.mode == "sequential":
+                for index in sorted(self.writes):
+                    for path, value in self.writes[index].items():
+                        put(self.ctx, path, value)
             for index, one in inner.ended.items():
                 value = await self.driver.bodies.real(one.result)
                 self.ended[index] = msgspec.structs.replace(one, result=value)
@@ -149,9 +167,22 @@ class Passes(msgspec.Struct):
             ended = {index: await self._recorded(index) for index in sorted(self.ended)}
             raise _interruption(
                 self.waits[first],
-                Inner(waits=first, passes={**self.begun, **begun}, ended=ended),
+                Inner(waits=first, passes={**self.begun, **begun}, ended=ended, writes=self.writes),
             )
-        return self._outcome()
+        conflict = self._reduce()
+        outcome = self._outcome()
+        return conflict if conflict is not None and outcome.is_ok else outcome
+
+    def _reduce(self) -> Outcome | None:
+        """Write to ctx what all passes wrote, in their order; why that cannot be, if it cannot."""
+        try:
+            values = reduced(self.loop.reduce, self.writes, self.frame.ctx)
+        except ReducerConflict as conflict:
+            return failed("client_error", str(conflict), code="ctx_conflict")
+        for path, value in values.items():
+            put(self.frame.ctx, path, value)
+            self.frame.ctx_writes[path] = value
+        return None
 
     def _is_over(self) -> bool:
         """Whether a failure ends the loop."""
@@ -162,16 +193,28 @@ class Passes(msgspec.Struct):
             index = next(todo, None)
             if index is None:
                 return
-            ended = await _pass(
+            ctx = None
+            if self.is_reduced:
+                # Parallel passes do not see each other's writes.
+                ctx = dict(self.ctx) if self.loop.mode == "parallel" else self.ctx
+            ended, frame = await _pass(
                 self.driver,
                 self.block,
                 self.frame,
                 self.inputs,
                 derive(self.cause, index),
                 self.begun.pop(index, None),
+                ctx=ctx,
                 own={self.loop.iterator: self.element(index), "index": index},
                 position={"index": index, "length": self.count},
             )
+            if not self.is_reduced:
+                self.frame.ctx_writes.update(frame.ctx_writes)
+            elif isinstance(ended, Suspension):
+                progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
+                ended = msgspec.structs.replace(ended, progress=progress)
+            elif frame.ctx_writes:
+                self.writes[index] = frame.ctx_writes
             if isinstance(ended, Suspension):
                 self.waits[index] = ended
             else:
@@ -210,14 +253,18 @@ async def _pass(
     cause: str,
     start: Progress | None = None,
     *,
+    ctx: Values | None = None,
     own: Values | None = None,
     position: Values | None = None,
-) -> Outcome | Suspension:
-    """One pass through the entry's pipeline, in a frame of its own."""
+) -> tuple[Outcome | Suspension, Frame]:
+    """One pass through the entry's pipeline, and the frame in which it ran.
+
+    It writes to the caller's ctx, or to `ctx`.
+    """
     frame = Frame(
         outer.program,
         outer.command,
-        outer.ctx,
+        outer.ctx if ctx is None else ctx,
         iteration=outer.iteration,
         iter_values={**(own or {}), "parent": outer.iter},
         loop=position,
@@ -234,12 +281,11 @@ async def _pass(
         iterator = block.loop.loop.iterator
         frame.names[iterator] = own[iterator]
     ended = await driver.drive(block.tasks, frame, inside=True)
-    outer.ctx_writes.update(frame.ctx_writes)
     outer.vars_writes.update(frame.vars_writes)
     if isinstance(ended, Suspension):
-        return ended
+        return ended, frame
     if ended.error is not None:
         message = f"{block.name}: {ended.error.message}"
         error = msgspec.structs.replace(ended.error, message=message, details=None)
-        return Outcome(status="error", error=error)
-    return ok(frame.previous)
+        return Outcome(status="error", error=error), frame
+    return ok(frame.previous), frame
