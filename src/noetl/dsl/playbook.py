@@ -18,6 +18,7 @@ from noetl.dsl.grammar import (
     Anything,
     AsWritten,
     Flag,
+    Inspection,
     ListOf,
     MapOf,
     OneOf,
@@ -27,6 +28,7 @@ from noetl.dsl.grammar import (
     Text,
     field,
     one_of,
+    warn_unused,
 )
 from noetl.dsl.layers import (
     VALUES,
@@ -107,6 +109,17 @@ class WrittenMetadata(
     owner: str | None = field(Text(), "Whom to ask.")
 
 
+_OF_ONE_KIND = {
+    "static": ("value", "data"),
+    "env": ("variable",),
+    "file": ("file",),
+    "bearer": ("token",),
+    "basic": ("username", "password"),
+    "oauth2": ("token_url", "client_id", "client_secret", "scopes", "audience"),
+}
+"""Keys of a keychain entry that only one of its kinds reads."""
+
+
 class WrittenSecret(
     Placed,
     title="a keychain entry",
@@ -152,6 +165,12 @@ class WrittenSecret(
     audience: Node | None = field(Anything(), "oauth2: for whom.")
     ttl: Node | None = field(Anything(), "How long a resolved value is kept.")
     scope: Node | None = field(Anything(), "Shared by `global` or kept per `execution`.")
+
+    def check(self, look: Inspection) -> None:
+        for kind, keys in _OF_ONE_KIND.items():
+            if self.kind is not None and self.kind != kind:
+                why = f"in an entry of kind {self.kind}: it belongs to kind {kind}."
+                warn_unused(self.node, keys, why, look)
 
 
 class _Defaults(Placed, title="executor defaults"):

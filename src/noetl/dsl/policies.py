@@ -191,6 +191,9 @@ class _ValuesByKey(Record):
         return given
 
 
+_CONDITIONS = ("expr", "if", "condition")
+
+
 class RuleShape(Shape):
     """`{when, then}`, or the closing `{else}`; the same form in every rule list."""
 
@@ -204,7 +207,11 @@ class RuleShape(Shape):
         self._record = _ValuesByKey(
             title,
             {**fields, "else": Field(Anything(), "Closes the list: when no rule held.")},
-            removed={"expr": "write the condition as `when`.", "eval": "write `when` and `then`."},
+            removed={
+                **dict.fromkeys(_CONDITIONS, "write the condition as `when`."),
+                "eval": "write `when` and `then`.",
+                "do": "what is to be done stands under `then`: `then: {do: …}`.",
+            },
         )
         self._else = _ValuesByKey(f"the `else` of {title}", {"then": Field(then), **(extra or {})})
 
@@ -222,9 +229,9 @@ class RuleShape(Shape):
                     node.keys["else"],
                 )
             given = self._of_else(node.entries["else"], look)
-        elif "then" not in node.entries:
+        elif not {"then", "do"} & node.entries.keys():
             look.report.add("bad-rule", "this rule has no `then`: say what to do.", node.place)
-        if not {"when", "expr", "else"} & node.entries.keys():
+        if not {"when", "else", *_CONDITIONS} & node.entries.keys():
             look.report.add(
                 "bad-rule",
                 "this rule has neither `when` nor `else`: say when it holds.",

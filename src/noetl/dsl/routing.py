@@ -150,7 +150,8 @@ class WrittenArc(
         "then": "an arc names its `step` directly.",
         "else": "leave out `when` on the last arc.",
         "with": _ARGS,
-        "expr": "write the guard as `when`.",
+        **dict.fromkeys(("expr", "if", "condition"), "write the guard as `when`."),
+        **dict.fromkeys(("to", "target", "next", "goto"), "the step that it leads to is `step`."),
     },
 ):
     """A way out of a step."""

@@ -108,13 +108,37 @@ _ELSEWHERE = {
     **dict.fromkeys(("bash", "sh", "command", "cmd", "exec", "run"), _SHELL),
     "script": " Code runs with `kind: python`, commands with `kind: shell`.",
     "event_log": " As a sink it is a `noop` whose args are recorded.",
-    **dict.fromkeys(("rest", "api", "request"), " Web services are asked with `kind: http`."),
+    **dict.fromkeys(
+        ("rest", "api", "request", "requests", "webhook"),
+        " Web services are asked with `kind: http`.",
+    ),
     **dict.fromkeys(("sleep", "wait"), " A wait is `spec: {delay: …}` of an arc."),
-    **dict.fromkeys(("subflow", "workflow"), " Playbooks are called with `kind: playbook`."),
+    **dict.fromkeys(
+        ("subflow", "subworkflow", "workflow"), " Playbooks are called with `kind: playbook`."
+    ),
     **dict.fromkeys(("gcs", "s3", "object_store"), " Objects are kept with `kind: store`."),
+    **dict.fromkeys(("docker", "kubernetes", "pod"), " Images run with `kind: container`."),
     **dict.fromkeys(("pg", "postgresql"), ' Did you mean "postgres"?'),
 }
 """Kinds that other tools have, and what does the same here."""
+_FIELDS_ELSEWHERE = {
+    "sql": "command",
+    "query": "params",
+    "cmd": "command",
+    "environment": "env",
+    **dict.fromkeys(("working_dir", "workdir", "working_directory"), "cwd"),
+    "volumes": "mounts",
+    **dict.fromkeys(("data", "content", "message"), "value"),
+    "server": "url",
+    "from": "source",
+    "to": "target",
+    **dict.fromkeys(("workload", "inputs"), "payload"),
+    **dict.fromkeys(
+        ("host", "user", "username", "password", "dbname", "dsn", "connection", "basic_auth"),
+        "auth",
+    ),
+}
+"""Fields that other tools have, and ours for the same; for the kinds that take it."""
 
 
 class TaskShape(Record):
@@ -159,6 +183,11 @@ class TaskShape(Record):
         known = [*tool.config.__struct_fields__, *tool.aliases, *today]
         if key in Knobs.declared:
             return f" It belongs in `spec`: `spec: {{{key}: …}}`."
+        ours = _FIELDS_ELSEWHERE.get(key, "")
+        if ours and tool.takes(ours):
+            if ours == "auth":
+                return " It belongs under `auth`, or into the credential that `auth` names."
+            return f" kind {tool.kind} calls it `{ours}`."
         return (
             look.report.suggest(key, known)
             or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."
