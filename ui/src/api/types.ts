@@ -935,6 +935,7 @@ export interface Inner {
   waits: number;
   passes: Record<string, Progress>;
   ended?: Record<string, Outcome>;
+  writes?: Record<string, Record<string, unknown>>;
 }
 
 export interface InputDocument {
