@@ -177,8 +177,9 @@ def test_whoever_closes_an_open_server_is_told_how_to_come_in_again(yard: Yard):
     )
 
     assert made.returncode == 0, made.stderr
-    assert "commands need an API token from now on" in made.stderr
+    assert "commands and workers need an API token from now on" in made.stderr
     assert "a token" in yard.noetl("executions", "list", "--server", url, code=1)
+    assert "noetl_t_" in yard.noetl("access", "token", "create", "ci", "--role", "admin")
     yard.noetl("server", "stop")
 
 

@@ -23,7 +23,7 @@ workflow:
     next:
       spec: {mode: exclusive}
       arcs:
-        - {step: fetch, when: "{{ workload.enabled and workload.shop != 'two' and not ctx.done }}"}
+        - {step: fetch, when: "{{ workload.enabled and workload.shop != 'two' and not workload.done }}"}
         - {step: end}
   - step: fetch
     loop:
@@ -52,7 +52,10 @@ def test_the_picture_is_plain_ascii_without_a_terminal(noetl, orders):
 
     assert ran.code == 0
     assert ran.out.isascii()
-    assert "+- if workload.enabled and workload.shop != 'two' and not ctx.done -> fetch" in ran.out
+    assert (
+        "+- if workload.enabled and workload.shop != 'two' and not workload.done -> fetch"
+        in ran.out
+    )
     assert "for each id in workload.ids  (parallel, 8 in flight)" in ran.out
     assert "unreachable, no token can get here:\no  lost" in ran.out
     assert "pg  postgres_credential  used by fetch" in ran.out
@@ -69,7 +72,7 @@ def test_a_terminal_gets_colours_and_no_line_wider_than_itself(
     assert "\x1b[" in shown
     assert "●  start" in shown.replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[2m", "")
     assert max(map(cell_len, lines)) <= columns
-    assert "'two' and not ctx.done" in " ".join(line.lstrip("│ ") for line in lines)
+    assert "'two' and not workload.done" in " ".join(line.lstrip("│ ") for line in lines)
 
 
 def test_no_color_makes_the_terminal_plain(on_terminal, noetl, orders):
