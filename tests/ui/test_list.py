@@ -195,9 +195,9 @@ def test_a_query_with_a_mistake_has_no_table(tab: Tab):
 def test_a_view_is_kept_on_the_server(tab: Tab):
     page = tab.go("/executions?q=status:failed path:shop/*")
     page.get_by_label("Saved views").select_option("+")
-    page.get_by_label("Name").fill("on-call")
+    page.get_by_label("Name").fill("team/on-call")
     page.get_by_role("button", name="Keep").click()
-    page.get_by_role("option", name="on-call", exact=True).wait_for(state="attached")
+    page.get_by_role("option", name="team/on-call", exact=True).wait_for(state="attached")
     tab.load("/executions")
-    page.get_by_label("Saved views").select_option("on-call")
+    page.get_by_label("Saved views").select_option("team/on-call")
     page.wait_for_url("**q=status%3Afailed**")

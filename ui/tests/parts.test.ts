@@ -107,7 +107,8 @@ test("a stream is read whole however it is cut", async () => {
 
 test("an address carries what is not empty, and no name can leave its place", () => {
   expect(address("/api/catalog/{path}", { path: "a/b c?d" }, { version: 2, q: "", more: null, type: ["x", "y"] })).toMatch(/api\/catalog\/a\/b%20c%3Fd\?version=2&type=x&type=y$/);
-  expect(new URL(address("/api/executions/{id}", { id: "../auth" }), "http://x/").pathname).toMatch(/api\/executions\/.+\/auth$/);
+  expect(new URL(address("/api/catalog/{path}", { path: "../auth" }), "http://x/").pathname).toMatch(/api\/catalog\/.+\/auth$/);
+  expect(new URL(address("/api/views/{name}", { name: "../a/b" }), "http://x/").pathname).toMatch(/api\/views\/..%2Fa%2Fb$/);
 });
 
 test("words of a query complete, also behind a minus, and a term takes the place of its like", () => {

@@ -45,15 +45,19 @@ export async function call<N extends Name>(name: N, given: Given<N>): Promise<Ca
   return (response.status === 204 ? undefined : await response.json()) as Calls[N]["answer"];
 }
 
+/** Parameters that hold slashes as paths do: they stay as they are, since some proxies refuse escaped ones. */
+const DEEP = ["path", "key"];
+
 /** A name as a part of a path. Browsers go up at `..`, however it is written, and nothing has that name. */
 function segment(name: string): string {
   return /^\.\.?$/.test(name) ? encodeURIComponent(`${name}…`) : encodeURIComponent(name);
 }
 
 export function address(template: string, path: Record<string, string> = {}, query: object = {}): string {
-  const filled = template.replace(/\{(\w+)\}/g, (_, key: string) =>
-    (path[key] ?? "").split("/").map(segment).join("/"),
-  );
+  const filled = template.replace(/\{(\w+)\}/g, (_, key: string) => {
+    const name = path[key] ?? "";
+    return DEEP.includes(key) ? name.split("/").map(segment).join("/") : segment(name);
+  });
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
     if (value === undefined || value === null || value === "") continue;
