@@ -23,7 +23,8 @@ workflow:
     next:
       spec: {mode: exclusive}
       arcs:
-        - {step: fetch, when: "{{ workload.enabled and workload.shop != 'two' and not workload.done }}"}
+        - step: fetch
+          when: "{{ workload.enabled and workload.shop != 'two' and not workload.done }}"
         - {step: end}
   - step: fetch
     loop:
