@@ -106,7 +106,7 @@ def test_a_wrong_playbook_is_not_drawn(noetl, tmp_path, form):
     ran = noetl("plan", *form, "bad.yaml")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "bad.yaml:21:" in ran.err
+    assert "bad.yaml:22:" in ran.err
     assert "[unknown-step]" in ran.err
 
 
