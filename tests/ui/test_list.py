@@ -149,6 +149,18 @@ def test_rows_that_somebody_reads_stay_where_they_are_when_others_come(tab: Tab,
     assert row.bounding_box()["y"] == before["y"]
 
 
+def test_rows_are_not_pushed_away_by_pictures_that_come_later(tab: Tab, stage: Stage):
+    held: list[Any] = []
+    tab.page.route("**/api/executions/histogram?*", lambda route: held.append(route))
+    page = tab.load("/executions?q=path:shop/orders")
+    row = page.locator(".execution-row", has_text=f"…{stage.ids['failed'][-6:]}")
+    before = row.bounding_box()
+    until(page, lambda: held)
+    page.unroute("**/api/executions/histogram?*")  # What was held goes on.
+    tab.says("by time, failed on top")
+    assert row.bounding_box() == before
+
+
 def test_a_click_anywhere_in_a_row_opens_it_but_beside_its_box(tab: Tab, stage: Stage):
     page = tab.go(f"/executions?q={stage.ids['failed']}")
     row = page.locator(".rows-shown .execution-row")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.server.processes import Server
 from tests.ui.conftest import SECONDS, Stage, Tab, until
@@ -274,6 +275,45 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
 
     says(page, "done")
     page.locator(".timeline .line", has_text="pay").wait_for()
+
+
+def test_iterations_that_somebody_scrolled_to_stay_while_the_loop_runs(
+    own_tab: Tab, stage: Stage, tmp_path
+):
+    register(stage.server, "shop/gated", GATED)
+    gated = start(stage.server, "shop/gated", folder=str(tmp_path))
+    page = own_tab.go(f"/executions/{gated}?step=start")
+    page.get_by_role("heading", name="300 done").wait_for()
+    rows = page.get_by_role("table", name="Iterations")
+    expect(rows).to_have_attribute("aria-rowcount", "200")
+    rows.evaluate("(one) => (one.scrollTop = one.scrollHeight)")
+    expect(rows).to_have_attribute("aria-rowcount", re.compile("3.."))
+    rows.evaluate("(one) => (one.scrollTop = 7200)")
+    before = rows.evaluate("(one) => one.scrollTop")
+    (tmp_path / "300").touch()
+    page.get_by_role("heading", name="301 done").wait_for()
+    own_tab.settle()
+    assert rows.evaluate("(one) => one.scrollTop") == before
+    stage.server.post(f"/api/executions/{gated}/cancel")
+
+
+GATED = """
+workload: { folder: "" }
+workflow:
+  - step: start
+    loop:
+      in: "{{ range(310) | list }}"
+      iterator: n
+      spec: { mode: parallel, max_in_flight: 4 }
+    tool:
+      kind: python
+      code: |
+        import os, time
+        while n >= 300 and not os.path.exists(f"{folder}/{n}"):
+            time.sleep(0.05)
+      args: { n: "{{ iter.n }}", folder: "{{ workload.folder }}" }
+"""
+"""From iteration 300 on each waits for a file of its number."""
 
 
 def test_a_form_that_is_answered_while_forms_are_counted_is_not_counted(own_tab: Tab, stage: Stage):

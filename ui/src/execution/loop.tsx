@@ -1,7 +1,7 @@
 // A loop: how far it has come, where in it iterations failed and why, and each of them in a table.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { ExecutionDocument, IterationDocument, RunLine } from "../api/types";
+import type { ExecutionDocument, RunLine } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
 import { tellProblem, Trouble } from "../parts/notes";
@@ -11,29 +11,23 @@ import { count, took } from "../time";
 import { forkDialog } from "./fork";
 
 const PAGE = 200;
-const KEPT_MAX = 2000;
+const SHOWN_MAX = 1000;
 
 export function LoopPanel({ execution, run }: { execution: ExecutionDocument; run: RunLine }) {
   const loop = run.loop!;
   const [only, setOnly] = useState<"" | "failed" | "done" | "running">(loop.failed > 0 ? "failed" : "");
   const [from, setFrom] = useState(-1);
   const [at, setAt] = useState(-1);
-  const [more, setMore] = useState<IterationDocument[]>([]);
-  const asking = useRef(false);
+  const [shown, setShown] = useState(PAGE);
   const which = { execution_id: execution.execution_id, step_run_id: run.step_run_id };
-  const ask = (after: number, limit = PAGE, status: typeof only = only) =>
+  const ask = (after: number, limit = shown, status: typeof only = only) =>
     call("GET /api/executions/{execution_id}/loops/{step_run_id}/iterations", { path: which, query: { status: status || null, after, limit } });
-  const key = `${run.step_run_id} ${only} ${from} ${loop.done} ${loop.failed}`;
-  const page = useLoaded(key, () => ask(from));
-  useEffect(() => setMore([]), [key]);
-  const iterations = [...(page.value?.iterations ?? []), ...more];
+  // While it runs all that is shown is asked for again: nothing that somebody scrolled to goes away.
+  const page = useLoaded(`${run.step_run_id} ${only} ${from} ${shown} ${loop.done} ${loop.failed}`, () => ask(from));
+  useEffect(() => setShown(PAGE), [only, from]);
+  const iterations = page.value?.iterations ?? [];
   const next = () => {
-    const last = iterations.at(-1);
-    if (asking.current || !last || iterations.length >= KEPT_MAX || (!more.length && !page.value?.more)) return;
-    asking.current = true;
-    ask(last.iteration)
-      .then((found) => setMore((old) => [...old, ...found.iterations]), tellProblem)
-      .finally(() => (asking.current = false));
+    if (page.isOwn && page.value!.more) setShown(Math.min(SHOWN_MAX, iterations.length + PAGE));
   };
   const nextFailed = () => {
     const here = iterations[at]?.iteration ?? from;

@@ -76,7 +76,9 @@ function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
         .map((one) => ({ at: Date.parse(one.start_time!), seconds: one.duration_seconds!, status: one.status, id: one.execution_id })),
     [rows],
   );
-  if (!value?.start || !value.end || value.total < 2) return null;
+  // Their place is kept: rows that are there first would be pushed away.
+  if (!value) return <div class="charts" aria-hidden="true" />;
+  if (!value.start || !value.end || value.total < 2) return null;
   const bucket = value.bucket_seconds * 1000;
   const end = Math.max(Date.parse(value.end), Date.parse(value.start) + bucket);
   // A few seconds are a few bars, and not as many blocks.
