@@ -85,6 +85,7 @@ def test_what_starts_a_playbook_that_is_not_there_says_so_and_comes_after_playbo
     assert alone.code == 0
     assert 'a.yaml: no playbook "web/p" is registered.' in alone.err
     assert "starts nothing until there is one" in alone.err
+    assert noetl("catalog", "list").out == "web/s  schedule version 1  often\n"
 
     (tmp_path / "b.yaml").write_text(PLAYBOOK)
     both = noetl("register", ".")

@@ -12,6 +12,7 @@ from noetl.cli.output import one_line, print_json, print_list, print_text
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
+    from noetl.model.answers import CatalogItem
 
 
 @click.group()
@@ -30,7 +31,7 @@ def command() -> None:
 @json_option
 @looks
 async def list_command(api: Api, prefix: str, as_json: bool) -> None:
-    """List the newest version of every playbook.
+    """List the newest version of every playbook and trigger.
 
     \b
     Example:
@@ -42,10 +43,15 @@ async def list_command(api: Api, prefix: str, as_json: bool) -> None:
     print_list(
         "entries",
         found,
-        lambda entry: (entry.path, f"version {entry.version}", one_line(entry.description)),
+        lambda entry: (entry.path, _version(entry), one_line(entry.description)),
         "no playbook is registered; `noetl register FILE` registers one",
         as_json=as_json,
     )
+
+
+def _version(entry: CatalogItem) -> str:
+    kind = "" if entry.kind == "Playbook" else f"{entry.kind.lower()} "
+    return f"{kind}version {entry.version}"
 
 
 @command.command("show")
