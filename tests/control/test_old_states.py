@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import math
 
+import msgspec
 import psycopg
+import pytest
 
 from noetl.api.services import Services
 from noetl.control import peers
 from noetl.control.timers import fire_timers
 from noetl.engine.signals import received
+from noetl.errors import LeaseLost
+from noetl.model.chains import Progress
+from noetl.model.commands import ChildRequest, Suspension
 from noetl.model.execution_query import exactly
 from noetl.store.log import Write
 from tests.control.servers import (
@@ -141,6 +146,27 @@ def test_a_parent_hears_of_its_child_from_a_server_with_an_old_state(database_ur
                 state = await first.orchestrator.wait_for_end(execution_id)
 
             assert state.status == "COMPLETED"
+
+    run(story)
+
+
+def test_a_child_that_an_old_state_would_start_is_not_started(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second), deaf(database_url, 2):
+            await first.catalog.register(CHILD)
+            execution_id = await started(first, CALLS)
+            await run_step(first)
+            [lease] = await leased(first, "w")
+            await second.executions.cancel(execution_id)
+
+            # The first server decides to start the child, and to suspend a run that is over.
+            asked = Suspension(progress=Progress(), child=ChildRequest(path="tests/child"))
+            report = msgspec.structs.replace(done(lease, "w"), ending=None, suspensions=(asked,))
+            with pytest.raises(LeaseLost):
+                await first.orchestrator.report(report)
+
+            assert (await second.orchestrator.state(execution_id)).status == "CANCELLED"
+            assert await second.store.records.summaries(exactly(parent=execution_id)) == []
 
     run(story)
 
