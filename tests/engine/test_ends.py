@@ -240,6 +240,19 @@ def test_a_person_who_cancels_again_stops_the_undoing() -> None:
     assert (played.status, played.open) == ("CANCELLED", {})
 
 
+def test_a_cancellation_that_is_decided_again_does_not_stop_the_undoing() -> None:
+    """Its commit was stored, the answer lost: it is sent again, and finds that the log moved."""
+    played = play(ON_CANCEL + SAGA)
+    played.done("book")
+    for _ in range(2):
+        played.cancel(actor=Actor(kind="user", name="ada"))
+
+    assert (played.status, played.steps) == ("RUNNING", ["unbook"])
+    played.at += 1
+    played.cancel(actor=Actor(kind="user", name="ada"))
+    assert (played.status, played.open) == ("CANCELLED", {})
+
+
 def test_nothing_done_is_nothing_to_undo_and_the_end_decides_who_undoes() -> None:
     early = play(ON_CANCEL + SAGA)
     early.cancel()

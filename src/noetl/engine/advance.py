@@ -471,10 +471,15 @@ def _waits(run: Run, iteration: int | None) -> bool:
 
 
 def _cancel(turn: Turn, given: Cancelled) -> None:
-    """Stop it. If it undoes what is done first, a person who cancels again stops that, too."""
+    """Stop it. If it undoes what is done first, a person who cancels again stops that, too.
+
+    A commit whose answer is lost is sent again, and refused; then the input that it stored is
+    decided again. It is the same cancellation, and changes nothing.
+    """
     state = turn.state
     is_person = given.actor is not None and given.actor.kind != "playbook"
-    if state.cancelling and not is_person:
+    is_repeat = any((act.at, act.actor) == (given.at, given.actor) for act in state.acts)
+    if state.cancelling and (is_repeat or not is_person):
         return
     reason = given.reason or "cancelled"
     error = TaskError(kind="cancelled", message=reason)
