@@ -52,12 +52,14 @@ class TestPython(Searched):
     tool = python.TOOL
 
     @pytest.fixture
-    def trials(self, silent):
+    def trials(self, silent, tmp_path):
+        broken = tmp_path / "broken.py"
+        broken.write_text("break")
         return Trials(
             good=Trial({"code": "result = 1"}),
             failing=(
                 Trial({"code": "1 / 0"}, fails="exception"),
-                Trial({"code": "break"}, fails="parse"),
+                Trial({"script": str(broken)}, fails="parse"),
                 Trial({"code": "result = {1}"}, fails="schema"),
                 Trial({"script": "/no/such.py"}, fails="not_found"),
                 Trial({"script": "/"}, fails="auth"),
@@ -216,7 +218,7 @@ class TestNats(Searched):
                 task(published, f"{CANARY}-wrong", "auth"),
                 task({"op": "kv_get", "bucket": "gone", "key": "k"}, fails="not_found"),
                 task({"op": "request", "subject": "nobody"}, fails="connection"),
-                task({"op": "kv_get"}, fails="client_error"),
+                task({"op": "kv_get", "bucket": "texts", "key": "a b"}, fails="client_error"),
                 task({**greeting, "decode": "json"}, fails="parse"),
             ),
             endless=task({"op": "request", "subject": "deaf", "timeout": "1h"}),
@@ -237,7 +239,7 @@ class TestStore(Searched):
 
     @pytest.fixture
     def trials(self, server, silent):
-        def task(op: str, key: str | None, endpoint: str, fails: Any = None, **more: str) -> Trial:
+        def task(op: str, key: str, endpoint: str, fails: Any = None, **more: Any) -> Trial:
             fields = {"access_key_id": "AK", "secret_access_key": CANARY, "region": "eu-west-1"}
             config = {"op": op, "url": "s3://trial", "auth": "s3", "key": key, "value": "x", **more}
             credentials = {"s3": {**fields, "endpoint": endpoint}}
@@ -249,7 +251,7 @@ class TestStore(Searched):
                 task("get", "gone", server, "not_found"),
                 task("get", "../a", server, "auth"),
                 task("get", "a", f"{silent}/403", "auth"),
-                task("get", None, server, "client_error"),
+                task("put", "text", server, "client_error", overwrite=False),
                 task("get", "text", server, "parse", decode="json"),
                 task("get", "a", f"{silent}/429", "rate_limit"),
                 task("get", "a", f"{silent}/503", "server_error"),
@@ -272,7 +274,10 @@ class TestQuantum(Searched):
             good=Trial({"op": "run", "circuit": [["x", 0]], "shots": 1}),
             failing=(
                 Trial({"op": "run", "circuit": [["warp", 0]]}, fails="parse"),
-                Trial({"op": "run", "job_id": "x"}, fails="client_error"),
+                Trial(
+                    {"op": "run", "circuit": [["x", 0]], "parameters": {"t": 1}},
+                    fails="client_error",
+                ),
                 Trial({"op": "status", "job_id": "x"}, fails="not_found"),
             ),
             endless=Trial({"op": "run", "circuit": hard}),

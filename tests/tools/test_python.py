@@ -228,6 +228,37 @@ def test_a_name_that_the_code_was_not_given_is_answered_with_how_to_give_it():
     )
 
 
+@pytest.mark.parametrize("head", ["def main(a, *, b)", "async def main(a, *, b)"])
+def test_a_parameter_without_a_value_is_answered_with_what_the_task_gives(head):
+    outcome = ran("python", {"code": f"{head}:\n    return a"}, inputs={"b": 1, "c": 2})
+
+    assert outcome.error.message == (
+        "TypeError: main() missing 1 required positional argument: 'a'. The task gives it `b`,"
+        " `c`; `main` takes `a`, `b`. Add what is missing to `args` of the task, or give the"
+        " parameter a default"
+    )
+
+
+def test_a_call_inside_main_that_misses_an_argument_speaks_for_itself():
+    code = "def main():\n    return add(1)\ndef add(a, b):\n    return a + b"
+
+    outcome = ran("python", {"code": code})
+
+    assert outcome.error.message == (
+        "TypeError: add() missing 1 required positional argument: 'b' (line 2)"
+    )
+
+
+def test_code_that_is_nested_too_deeply_for_the_compiler_ends_no_process():
+    outcome = ran("python", {"code": f"result = {'1 if 1 else ' * 2_500}1"})
+
+    # How deep is too deep differs between versions of Python.
+    assert (
+        outcome.is_ok
+        or outcome.error.message == "SyntaxError: the code is nested too deeply (line 1)"
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "how"),
     [

@@ -209,7 +209,7 @@ def test_the_forms_of_a_value_are_accepted(kind, config):
             "`mode` of kind postgres: it cannot be 'upsrt'. Write insert, upsert or ignore.",
         ),
         (
-            "{kind: nats, op: kv_get, timeout: soon}",
+            "{kind: nats, op: publish, subject: a, timeout: soon}",
             "`timeout` of kind nats: it is not written as it must be. Write it like 30s.",
         ),
         (

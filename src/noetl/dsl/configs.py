@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import abc
 from collections.abc import Iterator, Sequence
 from functools import cache
 from types import UnionType
@@ -181,6 +182,40 @@ def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
         if other not in written:
             idle = [key for key in node.entries if main[key] == field]
             warn_unused(node, idle, f"without `{other}`.", look)
+    for field, needed in tool.needs_when.items():
+        if tool.idle_without.get(field) in (None, *written):
+            _check_needed(node, field, needed, tool, look)
+
+
+def _check_needed(
+    node: Mapping,
+    field: str,
+    needed: abc.Mapping[str, tuple[tuple[str, ...], ...]],
+    tool: ToolShape,
+    look: Inspection,
+) -> None:
+    """Report what the value of a field needs beside it and does not have."""
+    *above, last = field.split(".")
+    for part in above:
+        below = node.entries.get(part)
+        if not isinstance(below, Mapping):
+            return
+        node = below
+    aliases = {} if above else tool.aliases
+    given = {aliases.get(key, key): key for key in nodes.written(node)}
+    if last in given:
+        place = node.keys[given[last]]
+        value = nodes.text_of(node.entries[given[last]])
+        says, remedy = f"`{field}: {value}` of kind {tool.kind}", f"Write it beside `{last}`."
+    else:
+        place = node.place
+        value = None if above else tool.default(last)
+        says = f"`{last}: {value}`, the default of kind {tool.kind},"
+        remedy = f"Write it, or another `{last}`."
+    for group in needed.get(value or "", ()):
+        if not given.keys() & set(group):
+            names = " or ".join(f"`{name}`" for name in group)
+            look.report.add("missing-key", f"{says} needs {names}. {remedy}", place)
 
 
 # --- What a field takes, in words -----------------------------------------------------------------

@@ -101,6 +101,15 @@ def _kind_schema(tool: ToolShape, config: str) -> Schema:
         "additionalProperties": False,
     }
     needs = [_one_of_group(group, tool) for group in tool.needs if tool.kind != WORKBOOK]
+    needs += [
+        {
+            "if": {"anyOf": _ways_to_say(field, value, tool)},
+            "then": {"allOf": [_one_of_group(group, tool) for group in groups]},
+        }
+        for field, needed in tool.needs_when.items()
+        if "." not in field
+        for value, groups in needed.items()
+    ]
     return found | {"allOf": needs} if needs else found
 
 
@@ -125,6 +134,18 @@ def _spec(tool: ToolShape) -> Schema:
 
 def _property(definition: str, key: str) -> Schema:
     return {"$ref": f"#/$defs/{definition}/properties/{key}"}
+
+
+def _ways_to_say(field: str, value: str, tool: ToolShape) -> list[Schema]:
+    """The ways in which a task has that value of the field: written, or as its default."""
+    spellings = [field, *(alias for alias, main in tool.aliases.items() if main == field)]
+    ways: list[Schema] = [
+        {"required": [key], "properties": {key: {"const": value}}} for key in spellings
+    ]
+    if tool.default(field) == value:
+        elsewhere = [{"required": [key]} for key in (*spellings, "spec")]
+        ways.append({"not": {"anyOf": elsewhere}})
+    return ways
 
 
 def _one_of_group(group: tuple[str, ...], tool: ToolShape) -> Schema:

@@ -117,7 +117,9 @@ _WORDS: dict[Path, tuple[str, ...]] = {
 _OF_STEPS = tuple(sorted(STEP_STARTS | CALL_ENDS | STEP_ENDS | LOOP_ENDS))
 _HAS_WORDS = frozenset({"outcome", "output", "this", "event", "error"})
 _ELSEWHERE = {
-    **dict.fromkeys(("null", "NULL", "nil"), "No value is `none` in a template."),
+    **dict.fromkeys(("null", "Null", "NULL", "nil", "NONE"), "Write `none`: it is no value."),
+    "TRUE": "Write `true`.",
+    "FALSE": "Write `false`.",
     "undefined": "Write `x is undefined`, or `x | default(…)`.",
     **dict.fromkeys(
         ("inputs", "params", "parameters"), "What a run is given is read as `workload.NAME`."

@@ -66,6 +66,9 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of fields of which at most one may have a value, e.g. `(("json", "body"),)`."""
     idle_without: Mapping[str, str] = {}
     """Field → the field without which it has no effect, e.g. `{"rows": "table"}`."""
+    needs_when: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {}
+    """Field → value of it → groups of fields beside it of which one must then have a value, e.g.
+    `{"op": {"put": (("key",), ("value", "file"))}}`; `target.mode` is a field below `target`."""
     code_fields: tuple[str, ...] = ()
     """Fields that hold program text, where a template is legal but bound parameters are better."""
     code_check: Callable[[str], CodeProblem | None] | None = None
@@ -91,6 +94,11 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
 
     older_shapes: Mapping[str, dict[str, Any]] = {}
     """JSON Schema of older ways to write the value of a key that is still there."""
+
+    def default(self, field: str) -> Any:
+        """The value of a field that is not written."""
+        [found] = [one for one in msgspec.structs.fields(self.config) if one.name == field]
+        return found.default
 
     def takes(self, key: str) -> bool:
         """Whether a task of this kind may write this key; a kind's own field wins over one that

@@ -5,7 +5,7 @@ A kind raises `Failed` wherever it notices a failure; `base.run_of` makes the ou
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -68,6 +68,17 @@ def need(extra: str, *modules: str) -> None:
             f'`pip install "noetl[{extra}]"`.',
             code="missing_extra",
         )
+
+
+def require(config: object, field: str, needed: Mapping[str, tuple[tuple[str, ...], ...]]) -> None:
+    """Raise Failed for what the value of a field needs and templates left out; `noetl validate`
+    has told the rest (`needs_when` of the kind).
+    """
+    value = getattr(config, field)
+    for group in needed.get(value, ()):
+        if all(getattr(config, name) is None for name in group):
+            names = " or ".join(f"`{name}`" for name in group)
+            raise Failed("client_error", f"`{field}: {value}` needs {names}.")
 
 
 @asynccontextmanager

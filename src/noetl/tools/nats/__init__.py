@@ -58,6 +58,19 @@ class Nats(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration, about("How long to wait for the answer.")] = 5
 
 
+NEEDS = {
+    "kv_get": (("bucket",), ("key",)),
+    "kv_put": (("bucket",), ("key",), ("value",)),
+    "kv_delete": (("bucket",), ("key",)),
+    "kv_list": (("bucket",),),
+    "publish": (("subject",),),
+    "request": (("subject",),),
+    "object_get": (("bucket",), ("key",)),
+    "object_put": (("bucket",), ("key",), ("value",)),
+    "object_delete": (("bucket",), ("key",)),
+    "object_list": (("bucket",),),
+}
+
 EXAMPLE = """\
 - step: open_session
   tool:
@@ -80,4 +93,5 @@ TOOL = Tool(
     extra="nats",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),
+    needs_when={"op": NEEDS},
 )

@@ -23,10 +23,10 @@ from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
-from noetl.tools.failures import Failed, within
+from noetl.tools.failures import Failed, require, within
 from noetl.tools.files.formats import form_of
 from noetl.tools.limits import shortest, to_thread
-from noetl.tools.nats import Nats
+from noetl.tools.nats import NEEDS, Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
 
 LISTED_AT_ONCE = 500
@@ -89,10 +89,7 @@ async def _unheard(error: Exception) -> None:
 
 async def run(config: Nats, context: ToolContext) -> Outcome:
     assert config.op is not None
-    operation, needs = OPERATIONS[config.op]
-    missing = [name for name in needs if getattr(config, name) is None]
-    if missing:
-        raise Failed("client_error", f"`op: {config.op}` needs `{'` and `'.join(missing)}`.")
+    require(config, "op", NEEDS)
     if config.decode == "reference" and config.op != "object_get":
         raise Failed("client_error", "`decode: reference` is for `op: object_get`.")
     limit = shortest(config.timeout, context.timeout)
@@ -101,7 +98,7 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
             async with within(limit, "The NATS server did not answer within", who="nats"):
                 client = await _client(config, context)
                 names = (config.bucket or "", config.key or "", config.subject or "")
-                return ok(await operation(Call(client, config, context, *names)))
+                return ok(await OPERATIONS[config.op](Call(client, config, context, *names)))
     except (msgspec.DecodeError, UnicodeDecodeError, NotPlain) as error:
         said = f"What came back is not what `decode: {config.decode}` says: {error}."
         raise Failed("parse", said) from None
@@ -347,19 +344,18 @@ async def _object_list(call: Call) -> Any:
     return {"objects": sorted(shown, key=lambda one: one["key"])}
 
 
-OPERATIONS: dict[str, tuple[Callable[[Call], Awaitable[Any]], tuple[str, ...]]] = {
-    "kv_get": (_kv_get, ("bucket", "key")),
-    "kv_put": (_kv_put, ("bucket", "key", "value")),
-    "kv_delete": (_kv_delete, ("bucket", "key")),
-    "kv_list": (_kv_list, ("bucket",)),
-    "publish": (_publish, ("subject",)),
-    "request": (_request, ("subject",)),
-    "object_get": (_object_get, ("bucket", "key")),
-    "object_put": (_object_put, ("bucket", "key", "value")),
-    "object_delete": (_object_delete, ("bucket", "key")),
-    "object_list": (_object_list, ("bucket",)),
+OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
+    "kv_get": _kv_get,
+    "kv_put": _kv_put,
+    "kv_delete": _kv_delete,
+    "kv_list": _kv_list,
+    "publish": _publish,
+    "request": _request,
+    "object_get": _object_get,
+    "object_put": _object_put,
+    "object_delete": _object_delete,
+    "object_list": _object_list,
 }
-"""How each is done, and the fields that it needs."""
 
 
 # --- Failures ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.processes.code import END, FELL_THROUGH, Program, arguments_of, compiled
+from noetl.tools.processes.code import END, FELL_THROUGH, Program, arguments_of, compiled, mismatch
 
 SIZE = struct.Struct(">I")
 READY = b"ready"
@@ -184,7 +184,14 @@ def _value(program: Program, call: Call, variables: dict[str, Any]) -> Any:
     if not callable(main):
         return None
     positional, named = arguments_of(main, inputs, call.context)
-    value = main(*positional, **named)
+    try:
+        value = main(*positional, **named)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None or "missing" not in str(error):
+            raise
+        # It was not entered: a parameter has no value.
+        raise TypeError(f"{error}. {mismatch(main, inputs)}") from None
     return value if call.lines else _finished(value)
 
 

@@ -27,11 +27,14 @@ class Program(NamedTuple):
 def compiled(code: str, name: str) -> Program:
     """Raises SyntaxError, also for text that Python cannot decode."""
     try:
-        tree = ast.parse(code, name)
+        return _compiled(ast.parse(code, name), name)
     except ValueError as error:
         raise SyntaxError(str(error), (name, 1, 1, "")) from None
     except (RecursionError, MemoryError):
         raise SyntaxError("the code is nested too deeply", (name, 1, 1, "")) from None
+
+
+def _compiled(tree: ast.Module, name: str) -> Program:
     defines_main = any("main" in _bound_by(statement) for statement in tree.body)
     if not any(_returns(statement) for statement in tree.body):
         return Program(compile(tree, name, "exec"), "", defines_main)
@@ -127,6 +130,17 @@ def arguments_of(
     if takes_all:
         rest.update((name, value) for name, value in inputs.items() if name not in positional)
     return first, rest
+
+
+def mismatch(main: Callable[..., Any], inputs: Mapping[str, Any]) -> str:
+    """What the task gives and what `main` takes, for people to compare."""
+    positional, named, _ = _parameters(main)
+    given = ", ".join(f"`{name}`" for name in inputs) or "nothing"
+    taken = ", ".join(f"`{name}`" for name in (*positional, *named))
+    return (
+        f"The task gives it {given}; `main` takes {taken}. Add what is missing to `args` of the"
+        " task, or give the parameter a default"
+    )
 
 
 def _parameters(main: Any) -> tuple[tuple[str, ...], tuple[str, ...], bool]:

@@ -24,6 +24,7 @@ from noetl.tools.base import (
     older_script,
     run_of,
 )
+from noetl.tools.processes.code import compiled
 
 
 class Import(Options, frozen=True, kw_only=True):
@@ -73,15 +74,20 @@ def check(code: str) -> CodeProblem | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(code)
+            compiled(code, "<code>")
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
-        return CodeProblem(message=error.msg, line=line, column=column)
-    except ValueError as error:
-        return CodeProblem(message=str(error))
-    except (RecursionError, MemoryError):
-        return CodeProblem(message="the code is nested too deeply")
+        return CodeProblem(message=_with_remedy(error.msg), line=line, column=column)
     return None
+
+
+def _with_remedy(message: str) -> str:
+    """What to write, where `return` at top level lets expect that more is allowed there."""
+    if message == "'yield' outside function":
+        return f"{message}. Put it into `def main():`; what it yields is the result, a list"
+    if message.startswith(("'await' outside", "'async ", "asynchronous comprehension outside")):
+        return f"{message}. Put it into `async def main():`"
+    return message
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -41,6 +41,13 @@ class Quantum(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long `run` waits for the results.")] = None
 
 
+NEEDS = {
+    "submit": (("circuit",),),
+    "run": (("circuit",),),
+    "status": (("job_id",),),
+    "results": (("job_id",),),
+}
+
 EXAMPLE = """\
 - step: submit_bell
   tool:
@@ -67,5 +74,5 @@ TOOL = Tool(
     errors=("not_found", "parse", "client_error", "server_error", "timeout"),
     extra="quantum",
     aliases={"credential": "auth"},
-    needs=(("circuit", "job_id"),),
+    needs_when={"op": NEEDS},
 )

@@ -21,11 +21,11 @@ import msgspec
 
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, need
+from noetl.tools.failures import Failed, need, require
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.processes.child import Answer
 from noetl.tools.processes.sandbox import Crashed, SandboxPool
-from noetl.tools.quantum import Quantum
+from noetl.tools.quantum import NEEDS, Quantum
 
 LOCAL = ("aer", "local")
 
@@ -38,9 +38,7 @@ async def run(config: Quantum, context: ToolContext) -> Outcome:
             "`provider: aer` is the simulator; others come as tool kinds of plug-ins.",
         )
     need("quantum", "qiskit", "qiskit_aer")
-    needs = "circuit" if config.op in ("submit", "run") else "job_id"
-    if getattr(config, needs) is None:
-        raise Failed("client_error", f"`op: {config.op}` needs `{needs}`.")
+    require(config, "op", NEEDS)
     own_id = job_id_of(context.execution_id, context.action_id)
     job_id = own_id if config.op == "run" else config.job_id or own_id
     circuit = {

@@ -114,6 +114,7 @@ def sql_tool(
         aliases={"query": "command", "credential": "auth"},
         needs=(("command", "commands", "script", "table"), *needs),
         idle_without=dict.fromkeys(("rows", "mode", "key", "returning", "batch_size"), "table"),
+        needs_when={"mode": {"upsert": (("key",),)}},
         code_fields=("command", "commands"),
         code_inputs="params",
         view="rows",

@@ -39,6 +39,13 @@ class Store(ToolConfig, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, about("How long the operation may take.")] = None
 
 
+NEEDS = {
+    "put": (("key",), ("value", "file")),
+    "get": (("key",),),
+    "delete": (("key",),),
+    "presign": (("key",),),
+}
+
 EXAMPLE = """\
 - step: keep_report
   tool:
@@ -64,4 +71,5 @@ TOOL = Tool(
     extra="store",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),
+    needs_when={"op": NEEDS},
 )

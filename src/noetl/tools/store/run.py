@@ -18,14 +18,13 @@ from noetl.errors import NoetlError
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, within
+from noetl.tools.failures import Failed, require, within
 from noetl.tools.files.formats import Unreadable, decoded
 from noetl.tools.files.objects import Place, explained, opened, saved
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.plain_data import NotPlain, plain
-from noetl.tools.store import Store
+from noetl.tools.store import NEEDS, Store
 
-NEEDS_KEY = ("put", "get", "delete", "presign")
 FORMS = {
     "json": "json",
     "ndjson": "ndjson",
@@ -43,15 +42,14 @@ SAYS_NOTHING = ("application/octet-stream", "binary/octet-stream")
 
 async def run(config: Store, context: ToolContext) -> Outcome:
     assert config.op is not None
-    if config.op in NEEDS_KEY and config.key is None:
-        raise Failed("client_error", f"`op: {config.op}` needs `key`.")
+    require(config, "op", NEEDS)
     limit = shortest(config.timeout, context.timeout)
     what = f"{config.op} {config.key or config.prefix}".strip()
     try:
         with explained(what):
             async with within(limit, f"{what} took longer than", who=what):
                 place = await opened(config.url, config.auth, context, create=config.op == "put")
-                key = place.checked(config.key) if config.key and config.op in NEEDS_KEY else ""
+                key = place.checked(config.key) if config.key and config.op in NEEDS else ""
                 return ok(await OPERATIONS[config.op](place, key, config, context))
     except (Unreadable, NotPlain) as error:
         raise Failed("parse", f"{what}: the content cannot be read: {error}.") from None
@@ -89,8 +87,6 @@ async def _content(config: Store, context: ToolContext) -> Path | bytes:
             raise Failed("not_found", told)
         return path
     value = config.value
-    if value is None:
-        raise Failed("client_error", "`op: put` needs `value` or `file`.")
     file = context.files.find(value)
     if file is not None:
         return await context.files.local(file)

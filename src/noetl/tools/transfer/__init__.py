@@ -226,6 +226,15 @@ TOOL = Tool(
         *("db_timeout", "parse", "schema"),
     ),
     needs=(("source",), ("target",)),
+    needs_when={
+        "source.kind": {
+            "postgres": (("auth",), ("command", "table")),
+            "duckdb": (("command", "table"),),
+            "sqlite": (("command", "table"),),
+        },
+        "target.kind": {"postgres": (("auth",),)},
+        "target.mode": {"upsert": (("key",),)},
+    },
     tells=lambda config: (_place(config.get("source")), "to", _place(config.get("target"))),
     older=_older,
     older_shapes={
