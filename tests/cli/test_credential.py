@@ -41,6 +41,38 @@ def test_a_credential_is_stored_listed_shown_and_deleted(place):
         assert SECRET not in said
 
 
+def test_only_what_reveals_a_credential_is_audited_as_a_read(place):
+    place.run("credential", "set", "db", "host=db.example.com", f"password={SECRET}")
+
+    shown = place.json("credential", "show", "db")
+    before = [one["action"] for one in place.json("access", "audit")["entries"]]
+    place.run("credential", "show", "db", "--reveal")
+    after = [one["action"] for one in place.json("access", "audit")["entries"]]
+
+    assert shown["data"] == {"host": "db.example.com", "password": "********"}
+    assert "credential.read" not in before
+    assert after.count("credential.read") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "warned"),
+    [
+        ("postgress", 'the type "postgress"; it is kept as one of your own. Did you mean "postgre'),
+        ("acme", 'the type "acme"; it is kept as one of your own.\n'),
+        ("postgres", ""),
+        ("httpBearerAuth", ""),
+        ("generic", ""),
+    ],
+)
+def test_a_type_that_no_tool_knows_is_kept_with_a_word(place, kind, warned):
+    ran = place.run("credential", "set", "db", "--type", kind, "password=1234")
+
+    assert ran.returncode == 0
+    assert [one["type"] for one in place.json("credential", "list")["credentials"]] == [kind]
+    assert warned in ran.stderr
+    assert ("warning" in ran.stderr) == bool(warned)
+
+
 def test_the_database_and_its_folder_hold_no_secret_in_the_clear(place, tmp_path):
     place.run("credential", "set", "db", f"password={SECRET}")
 

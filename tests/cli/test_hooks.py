@@ -30,8 +30,10 @@ def test_an_event_goes_to_those_that_match(noetl, tmp_path: Path):
     for usage in ((), ("last", "--match", "{{ true }}"), ("--match", "x", "--step", "start")):
         assert noetl("signal", *usage).code == 2
     heard = noetl("signal", "--match", "{{ workload.order == 'A' }}", "--name", "order.shipped")
-    assert (heard.code, heard.out) == (0, "")
-    assert "no execution" in heard.err or "0 executions" in heard.err
+    assert (heard.code, heard.out) == (1, "")
+    assert "nobody received order.shipped: no execution that waits for it at the mo" in heard.err
+    for others in (("--path", "hooks/waits"), ("--label", "team=sales")):
+        assert noetl("signal", *others, "--name", "order.shipped").code == 1
     wrong = noetl("signal", "--match", "{{ broken", "--name", "order.shipped")
     assert wrong.code != 0
     assert "`match` cannot be read" in wrong.err

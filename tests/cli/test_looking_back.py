@@ -118,6 +118,17 @@ def test_moments_are_shown_in_local_time(tmp_path, noetl):
     assert held.split()[1].endswith("+09:00")
 
 
+def test_an_execution_held_again_without_a_note_keeps_its_note(tmp_path, noetl):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("run", "chain.yaml")
+    noetl("executions", "hold", "last", "--note", "evidence")
+    again = noetl("executions", "hold", "last")
+
+    [held] = json.loads(noetl("executions", "holds", "--json").out)["holds"]
+
+    assert (again.code, held["note"]) == (0, "evidence")
+
+
 def test_a_wrong_use_is_told_what_to_do_next(tmp_path, noetl):
     (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
     (tmp_path / "chain.test.yaml").write_text("mine")

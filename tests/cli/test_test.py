@@ -558,11 +558,14 @@ def test_a_playbook_is_compared_with_recorded_executions(tmp_path, noetl):
     noetl("run", "else.yaml")
     ended = noetl("test", "recorded.yaml", "--against", "status:ended", "--json")
     renamed = noetl("test", "recorded.yaml", "--against", "path:tests/*", "--json")
+    another = noetl("test", "recorded.yaml", "--against", "last")
 
     assert [json.loads(one.out)["same"] for one in (ended, renamed)] == [1, 2]
     assert same.code == 0, same.err
     assert "it goes the same way" in same.out
     assert (other.code, json.loads(other.out)["different"]) == (1, 1)
     assert nothing.code == 2
+    assert (another.code, another.out) == (2, "")
+    assert "is of tests/else, and this playbook is tests/recorded" in another.err
     assert noetl("test", "--from", "last", "recorded.yaml").code == 2
     assert noetl("test").code == 2

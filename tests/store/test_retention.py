@@ -177,6 +177,8 @@ async def test_a_hold_is_listed_replaced_and_released_once(store: Store):
         Hold(ONE, "c", "zoe", NOON + 2),
         Hold(TWO, "b", "bob", NOON + 1),
     ]
+    await store.retention.hold(Hold(TWO, "", "zoe", NOON + 3))
+    assert (await store.retention.holds())[0] == Hold(TWO, "b", "zoe", NOON + 3)
     assert not await store.retention.hold(Hold("nobody", "", "", NOON))
     assert await store.retention.release(ONE)
     assert not await store.retention.release(ONE)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
     from noetl.settings import Settings
 
-HIDDEN = "********"
+GENERIC = "generic"
+"""The type of a credential that names none."""
 
 
 @click.group()
@@ -79,7 +80,7 @@ async def set_command(
     data = {**data, **_fields(fields)}
     if not data:
         raise click.UsageError(f"name the fields, e.g. noetl credential set {name} password")
-    found_kind = kind or str(document.get("type") or "generic")
+    found_kind = kind or str(document.get("type") or GENERIC)
     about = description or str(document.get("description") or "")
     new = NewCredential(
         name=name, type=found_kind, data=data, description=about, playbooks=playbooks or None
@@ -88,6 +89,19 @@ async def set_command(
         known = {one.name for one in (await api.call(LIST)).credentials}
         await api.call(PUT, body=new)
     say(f'credential "{name}" is {"replaced" if name in known else "stored"}')
+    _tell_if_own(found_kind)
+
+
+def _tell_if_own(kind: str) -> None:
+    """Say that no tool knows this type: it may be misspelt."""
+    from noetl.model.spelling import did_you_mean, is_slip
+    from noetl.tools.registry import tools
+    from noetl.tools.web.auth import KINDS, kind_named
+
+    types = {*tools(), *KINDS, GENERIC}
+    if kind not in types and not kind_named(kind):
+        hint = did_you_mean(kind, types) if is_slip(kind, types) else ""
+        say(f'warning: no tool knows the type "{kind}"; it is kept as one of your own.{hint}')
 
 
 def _fields(written: tuple[str, ...]) -> dict[str, str]:
@@ -159,24 +173,15 @@ async def show_command(api: Api, name: str, reveal: bool, as_json: bool) -> None
     from noetl.api.routes.credentials import GET, HowMuch
     from noetl.control.documents import plain
 
-    found = await api.call(GET, name=name, query=HowMuch(include_data=True))
+    how_much = HowMuch(include_data=reveal, include_fields=not reveal)
+    found = await api.call(GET, name=name, query=how_much)
     row = plain(found)
-    fields = row.pop("data")
-    shown = fields if reveal else {key: _hidden(key, value) for key, value in fields.items()}
     if as_json:
-        print_json({**row, "data": shown})
+        print_json(row)
         return
     print_line(printable(f"{row['name']}  {row['type']}  {row['description']}".rstrip()))
-    for key, value in shown.items():
+    for key, value in row["data"].items():
         print_line(printable(f"  {key}: {value}"))
-
-
-def _hidden(key: str, value: Any) -> Any:
-    """Hosts and names are shown; secrets are not."""
-    from noetl.secrets.masking import OPEN_FIELDS
-
-    is_open = key in OPEN_FIELDS and not (isinstance(value, str) and "@" in value)
-    return value if is_open and isinstance(value, str | int) else HIDDEN
 
 
 @command.command("delete")

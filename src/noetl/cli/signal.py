@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.cli import FAILED, OK
 from noetl.cli.calls import acts
 from noetl.cli.options import executions_beginning_with, json_text, labels_of, pairs_option
 from noetl.cli.output import counted, print_line, say
@@ -38,14 +39,15 @@ async def command(
     data: str | None,
     step: str | None,
     signal_id: str | None,
-) -> None:
+) -> int:
     """Send an event to a waiting execution.
 
     Steps with `eval_mode: on_event` wait for such events. An event that arrives before its step
     waits is kept until it does. `noetl executions why` shows what an execution waits for.
 
     Without an ID the event goes to every execution that waits for it at the moment and matches
-    --match (a condition on its workload, ctx and labels), --path and --label.
+    --match (a condition on its workload, ctx and labels), --path and --label. If there is none,
+    the command says so and exits with 1.
 
     \b
     Examples:
@@ -70,14 +72,22 @@ async def command(
             event_id=signal_id,
         )
         heard = (await api.call(SEND_MATCHING, body=whom)).execution_ids
+        if not heard:
+            say(
+                f"nobody received {name}: no execution that waits for it at the moment matches."
+                " `noetl executions list status:waiting` lists those that wait, and"
+                " `noetl executions why ID` says for what."
+            )
+            return FAILED
         for execution_id in heard:
             print_line(execution_id)
         say(f"{counted(len(heard), 'execution')} received {name}")
-        return
+        return OK
     execution_id = await api.find(execution)
     await deliver(api, execution_id, name, given, step=step, signal_id=signal_id)
     say(f"execution {execution_id} received {name}{await api.left_to_do(execution_id)}")
     await _tell_if_kept(api, execution_id, name)
+    return OK
 
 
 async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:

@@ -204,11 +204,12 @@ class Retention:
         return gone
 
     async def hold(self, execution_id: ExecutionId, note: str, who: str) -> Hold:
-        """Keep it until it is released, whatever its age."""
+        """Keep it until it is released, whatever its age. Without a note, one that it has stays."""
         wanted = Hold(execution_id, note, who, self._clock.now())
         if not await self._store.retention.hold(wanted):
             raise NotFound(f"there is no execution {execution_id}.")
-        return wanted
+        held = await self._store.retention.holds()
+        return next((one for one in held if one.execution_id == execution_id), wanted)
 
     async def release(self, execution_id: ExecutionId) -> None:
         if not await self._store.retention.release(execution_id):

@@ -48,11 +48,22 @@ OPEN_FIELDS = frozenset(
     ]
 )
 """Fields of a credential with an address or a name, which are no secrets."""
+HIDDEN = "********"
 TEXT_FORMS = frozenset(["ndjson", "json", "csv", "text", "xml"])
 VALUE_FORMS = frozenset(["ndjson", "json", "csv"])
 """Files in which a value has a beginning and an end."""
 PIECE = 1024 * 1024
 LINE_BYTES_MAX = 64 * 1024 * 1024
+
+
+def without_secrets(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a credential for people: hosts and names are shown, secrets are not."""
+    return {key: value if _is_open(key, value) else HIDDEN for key, value in fields.items()}
+
+
+def _is_open(key: str, value: Any) -> bool:
+    """An address with an `@` may hold a password."""
+    return key in OPEN_FIELDS and isinstance(value, str | int) and "@" not in str(value)
 
 
 class _Search:

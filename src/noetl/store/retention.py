@@ -146,7 +146,9 @@ class Retention:
         await self._database.change("reuse", execution_id=execution_id, source=source)
 
     async def hold(self, hold: Hold) -> bool:
-        """Hold an execution until it is released. Returns False if there is no such execution."""
+        """Hold an execution until it is released; without a note the one it has stays. Returns
+        False if there is no such execution.
+        """
         return await self._database.change("hold", **hold._asdict()) > 0
 
     async def release(self, execution_id: ExecutionId) -> bool:

@@ -36,12 +36,12 @@ INSERT INTO noetl.reuse (execution_id, source) VALUES (:execution_id, :source)
     ON CONFLICT DO NOTHING
 
 -- hold --
-INSERT INTO noetl.hold (execution_id, note, who, at)
+INSERT INTO noetl.hold AS held (execution_id, note, who, at)
 SELECT execution_id, :note, :who, :at
   FROM noetl.execution
  WHERE execution_id = :execution_id
-    ON CONFLICT (execution_id) DO UPDATE SET note = excluded.note, who = excluded.who,
-       at = excluded.at
+    ON CONFLICT (execution_id) DO UPDATE SET who = excluded.who, at = excluded.at,
+       note = coalesce(nullif(excluded.note, ''), held.note)
 
 -- release --
 DELETE FROM noetl.hold WHERE execution_id = :execution_id

@@ -2530,7 +2530,7 @@ export interface Calls {
   "GET /api/consumers": { query: { prefix?: string; after?: string; limit?: number }; body: undefined; answer: ConsumerList };
   "GET /api/consumers/{path}": { path: { path: string }; query: { messages?: number }; body: undefined; answer: ConsumerDocument };
   "GET /api/credentials": { query: { type?: string | null }; body: undefined; answer: CredentialList };
-  "GET /api/credentials/{name}": { path: { name: string }; query: { include_data?: boolean; execution_id?: string | null; parent_execution_id?: string | null }; body: undefined; answer: CredentialDocument };
+  "GET /api/credentials/{name}": { path: { name: string }; query: { include_fields?: boolean; include_data?: boolean; execution_id?: string | null; parent_execution_id?: string | null }; body: undefined; answer: CredentialDocument };
   "GET /api/executions": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string; cursor?: string | null; limit?: number; workload?: string[] }; body: undefined; answer: ExecutionPage };
   "GET /api/executions/count": { query: { q?: string; status?: string | null; path?: string | null; parent?: string | null; since?: string | null; "label.*"?: string }; body: undefined; answer: ExecutionCount };
   "GET /api/executions/diff": { query: { a: string; b: string }; body: undefined; answer: DiffDocument };

@@ -13,6 +13,7 @@ from noetl.control.documents import credential_id
 from noetl.control.grants import no_credential, require_credential
 from noetl.errors import BadRequest
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
+from noetl.secrets.masking import without_secrets
 from noetl.store.credentials import StoredCredential
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
@@ -40,8 +41,10 @@ class OfType(Query, frozen=True, kw_only=True):
 
 
 class HowMuch(Query, frozen=True, kw_only=True):
-    """Whether to include the secrets, and for which execution."""
+    """Whether to include the fields or the secrets, and for which execution."""
 
+    include_fields: bool = False
+    """Its fields, with `********` for each secret: no read of the credential."""
     include_data: bool = False
     execution_id: str | None = None
     parent_execution_id: str | None = None
@@ -69,7 +72,9 @@ async def listing(services: Services, caller: Caller, *, query: OfType) -> Crede
 async def show(
     services: Services, caller: Caller, *, name: str, query: HowMuch
 ) -> CredentialDocument:
-    """One credential; with `include_data` its secrets, if the caller may read them."""
+    """One credential; with `include_fields` its fields without secrets, with `include_data` its
+    secrets, if the caller may read them.
+    """
     who, worker, execution_id = caller.principal, caller.header(WORKER) or "", query.execution_id
     path = None
     if who.is_bound_to_leases:
@@ -79,14 +84,15 @@ async def show(
             )
         await services.holders.require_execution(who, worker, execution_id, family=False)
         path = (await services.orchestrator.memory.get(execution_id)).state.path
-    elif query.include_data:
+    elif query.include_data or query.include_fields:
         who.require("secrets.read")
     row = await _named(services, name, path)
     if who.is_bound_to_leases and execution_id is not None:
         parts = services.orchestrator, services.store.credentials
         await require_credential(*parts, row.name, execution_id)
     if not query.include_data:
-        return about(row)
+        fields = await services.keys.credential(row.name) if query.include_fields else None
+        return about(row, None if fields is None else without_secrets(fields))
     data = await services.keys.hand_out(
         row.name, execution_id=execution_id, parent_execution_id=query.parent_execution_id
     )

@@ -32,7 +32,7 @@ class WhatIf(Body, frozen=True, kw_only=True):
     path: str | None = None
     version: Version = None
     executions: list[str] | None = None
-    """Ids."""
+    """Ids, of the playbook's path."""
     query: str | None = None
     """Executions that match this query, of the playbook's path unless the query has a path or an
     id.
@@ -121,6 +121,13 @@ async def _chosen(services: Services, body: WhatIf, path: str) -> list[str]:
             raise BadRequest("give either `executions` or a `query`.")
         if len(body.executions) > EXECUTIONS_MAX:
             raise BadRequest(f"at most {EXECUTIONS_MAX} executions are compared at once.")
+        for execution_id in body.executions:
+            other = (await request_of(services.store.log, execution_id)).path
+            if other != path:
+                raise BadRequest(
+                    f"execution {execution_id} is of {other}, and this playbook is {path}. If it"
+                    f" was renamed, ask with the query `id:{execution_id}`."
+                )
         return body.executions
     now = services.clock.now()
     wanted = parse(body.query or "", now)

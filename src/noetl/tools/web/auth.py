@@ -31,6 +31,8 @@ class Proof(NamedTuple):
         return without_values(self)
 
 
+KINDS = ("bearer", "basic", "api_key", "oauth2")
+"""How a caller proves who it is; a credential's type names one, alone or in a longer word."""
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 """Posts a form to a URL. Returns status and body."""
 
@@ -47,12 +49,16 @@ async def proof_of(auth: str | AnyAuth, context: ToolContext, fetch: Fetch) -> P
     return await _proof(kind, {**stored, **written}, fetch, context)
 
 
+def kind_named(type_name: str) -> str:
+    """The one of `KINDS` that a credential's type names; empty if it names none."""
+    said = type_name.lower().replace("-", "_")
+    return next((one for one in KINDS if one in said or one.replace("_", "") in said), "")
+
+
 def _kind_of(fields: Mapping[str, Any]) -> str:
     """How a credential is used: by its type, otherwise by its fields."""
-    said = str(fields.get("type", "")).lower().replace("-", "_")
-    for kind in ("bearer", "basic", "api_key", "oauth2"):
-        if kind in said or kind.replace("_", "") in said:
-            return kind
+    if kind := kind_named(str(fields.get("type", ""))):
+        return kind
     if "token_url" in fields:
         return "oauth2"
     if any(name in fields for name in ("token", "access_token", "bearer")):
