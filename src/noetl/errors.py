@@ -41,6 +41,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from noetl.model.problems import Problem
 
+RETRY_SECONDS = 10
+"""How long a refused caller waits before another attempt, where nothing says otherwise."""
+
 
 class NoetlError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -237,6 +240,11 @@ class TooMany(NotAllowed):
     """Too many attempts in a short time; wait a little."""
 
     code = "too_many"
+
+    def __init__(self, message: str, seconds: int = RETRY_SECONDS) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """How long to wait before the next attempt."""
 
 
 class Unreachable(NoetlError):

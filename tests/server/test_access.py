@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from noetl.api.access import FAILURES_SECONDS
 from noetl.api.edge import COOKIE
 from noetl.api.rights import ROLES
 from noetl.api.route import Route
@@ -327,14 +328,17 @@ def test_guessing_passwords_is_stopped_and_remembered(guarded: Guarded):
     body = {"name": "grace", "roles": ["viewer"], "password": "hopper-1906"}
     server.post("/api/access/users", body, token=admin)
 
-    tries = [
-        server.ask("POST", "/api/auth/login", {"user": "grace", "password": "no"}, token="").status
+    asked = [
+        server.ask("POST", "/api/auth/login", {"user": "grace", "password": "no"}, token="")
         for _ in range(6)
     ]
+    tries = [one.status for one in asked]
     right = server.ask("POST", "/api/auth/login", {"user": "grace", "password": "hopper-1906"})
 
     assert tries == [401] * 5 + [429]
     assert right.status == 429
+    assert 1 <= int(asked[-1].headers["retry-after"]) <= FAILURES_SECONDS
+    assert f"in {asked[-1].headers['retry-after']} seconds" in asked[-1].raw.decode()
     audit = server.get("/api/access/audit", token=admin)["entries"]
     assert sum(row["action"] == "login.refused" and row["target"] == "grace" for row in audit) == 5
 

@@ -193,6 +193,24 @@ def test_bodies_that_are_no_json_arrive_as_text_and_forms_as_forms(hooks: Server
     assert hooks.ended(sent.json["execution_id"])["result"] == "two words"
 
 
+@pytest.mark.parametrize(
+    ("media", "body", "is_refused"),
+    [
+        ("application/json", b'{"action": "opened", "a": ["x\\u0000"]}', True),
+        ("application/json", b'{"action": "opened", "a": "\\\\u0000 %00"}', False),
+        ("text/plain", b"x\0y", True),
+        ("text/plain", b"\\u0000 %00", False),
+        ("application/x-www-form-urlencoded", b"a=x%00", True),
+        ("application/x-www-form-urlencoded", b"a=x%2500", False),
+    ],
+)
+def test_a_delivery_that_holds_nul_does_not_fit(
+    hooks: Server, media: str, body: bytes, is_refused: bool
+):
+    answer = call(hooks, "anybody", body, {"Content-Type": media})
+    assert answer.status == (422 if is_refused else 202)
+
+
 def test_json_that_curl_calls_a_form_is_json(hooks: Server):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert call(hooks, "filtered", b'{"action": "closed"}', form).json["status"] == "ignored"
@@ -268,6 +286,7 @@ def test_our_own_fault_is_a_503_that_says_no_more(hooks: Server):
     answer = call(hooks, "lost", {})
 
     assert (answer.status, answer.code) == (503, "hook_failed")
+    assert answer.headers["retry-after"] == "10"
     assert "nowhere" not in answer.raw.decode()
 
 

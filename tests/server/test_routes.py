@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import uuid
+from typing import Any
 
 import pytest
 
@@ -401,6 +402,42 @@ def test_a_large_result_is_read_by_its_reference(dev):
     body = dev.ask("GET", f"/api/results/{reference['execution_id']}/{reference['key']}")
     assert body.json == "x" * 100_000
     assert dev.ask("GET", f"/api/results/{reference['execution_id']}/nothing").status == 404
+
+
+LONG_LISTS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: lists, path: tests/lists}
+workflow:
+  - step: start
+    tool: {kind: python, code: "return [{'n': i, 'text': 'x' * 2000} for i in range(250)]"}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ start }}", iterator: one}
+    tool:
+      kind: python
+      args: {one: "{{ one }}"}
+      code: "return [one['n'], one['text']] if one['n'] < 150 else 1 / 0"
+"""
+
+
+def test_a_list_in_segments_is_read_whole_by_its_reference(dev):
+    execution_id = dev.start(LONG_LISTS)
+    dev.ended(execution_id)
+
+    def payload(name: str) -> dict[str, Any]:
+        [event] = dev.get(f"/api/executions/{execution_id}/events?type={name}")["events"]
+        return event["payload"]
+
+    elements = payload("loop.started")["items"]["_ref"]
+    results = payload("step.failed")["result"]["results"]["_ref"]
+
+    def whole(reference: dict[str, Any]) -> list[object]:
+        return dev.get(f"/api/results/{reference['execution_id']}/{reference['key']}")
+
+    assert results["segments"] == {"length": 250, "width": 100, "kept": [[0, 2]]}
+    assert whole(results) == [[n, "x" * 2000] if n < 150 else None for n in range(250)]
+    assert whole(elements) == [{"n": n, "text": "x" * 2000} for n in range(250)]
 
 
 # --- Events from outside -----------------------------------------------------------------------

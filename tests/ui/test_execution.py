@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from playwright.sync_api import expect
 
 from tests.server.processes import Process
@@ -231,6 +233,9 @@ def test_a_large_result_is_read_where_it_stands(tab: Tab, stage: Stage):
     page.get_by_text("elements 0 to 99 of 1\u2009000").wait_for()
     result.get_by_role("button", name="next", exact=True).click()
     page.locator(".json-line", has_text='100: "100 north').wait_for()
+    with page.expect_download() as downloading:
+        result.get_by_role("link", name="download").click()
+    assert len(json.loads(downloading.value.path().read_bytes())) == 1000
 
 
 LARGE = """

@@ -7,6 +7,7 @@ A server without users and tokens is open to every caller, and listens on this m
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 from collections import deque
@@ -357,7 +358,8 @@ class _Guesses:
         if len(self._tries) > NAMES_WATCHED_MAX:
             self._tries.pop(next(iter(self._tries)))
         if len(recent) >= FAILURES_MAX:
-            raise TooMany(f"too many wrong passwords; try again in {FAILURES_SECONDS:.0f} seconds.")
+            seconds = max(1, math.ceil(recent[0] + FAILURES_SECONDS - now))
+            raise TooMany(f"too many wrong passwords; try again in {seconds} seconds.", seconds)
         recent.append(now)
 
     def forget(self, name: str) -> None:

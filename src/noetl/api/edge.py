@@ -41,7 +41,15 @@ from noetl.api.routes.commands import REPORT, Next
 from noetl.api.services import Services
 from noetl.api.sessions import COOKIE
 from noetl.api.table import TABLE
-from noetl.errors import BadText, NoetlError, NotAllowed, NotFound, Unauthenticated
+from noetl.errors import (
+    RETRY_SECONDS,
+    BadText,
+    NoetlError,
+    NotAllowed,
+    NotFound,
+    TooMany,
+    Unauthenticated,
+)
 from noetl.ui import Page, Pages, is_known
 
 if TYPE_CHECKING:
@@ -559,6 +567,9 @@ def _problem(error: Exception, request_id: str) -> Response:
     headers = AS_JSON if status != 401 else UNKNOWN
     if isinstance(error, WrongMethod):
         headers = (*headers, (b"allow", error.allow))
+    if status in (429, 503):
+        seconds = error.seconds if isinstance(error, TooMany) else RETRY_SECONDS
+        headers = (*headers, (b"retry-after", b"%d" % seconds))
     return Response(status, headers, _encode(problem))
 
 

@@ -36,7 +36,7 @@ import httptools
 import msgspec
 
 from noetl.api.local_socket import account_of
-from noetl.errors import BadRequest, TooLarge
+from noetl.errors import RETRY_SECONDS, BadRequest, TooLarge
 from noetl.model.answers import Error, ErrorAnswer
 
 logger = logging.getLogger(__name__)
@@ -789,7 +789,7 @@ class Connection(asyncio.Protocol):
         body = msgspec.json.encode(ErrorAnswer(error=Error(code=code, message=message)))
         head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-            head += b"retry-after: 10\r\n"
+            head += b"retry-after: %d\r\n" % RETRY_SECONDS
         end = b"connection: close\r\n\r\n"
         self.transport.write(b"%b%b%b%b" % (_STATUS_LINES[status.value], head, end, body))
         if owed is not None:

@@ -389,7 +389,7 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
 def view(hook: Hook, delivery: Delivery, now: float) -> dict[str, Any]:
     """A delivery as templates read it. What proves that it is genuine is not shown."""
     headers, verify = delivery.headers, hook.verify
-    text = delivery.body.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+    text = delivery.body.decode("utf-8", errors="replace")
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     body: Any = text
     # `curl -d` calls every body a form, also an object or a list.

@@ -80,7 +80,7 @@ function Stored({ name, reference, preview, depth }: { name?: string; reference:
             <button type="button" class="link" disabled={last === list.length - 1} onClick={() => setFrom(from + list.width)}>next</button>
           </>
         )}{" "}
-        {!list && <a href={address("/api/results/{execution_id}/{key}", { execution_id: owner, key })} download={`${key}.json`}>download</a>}
+        <a href={address("/api/results/{execution_id}/{key}", { execution_id: owner, key })} download={`${key}.json`}>download</a>
       </div>
       {read.error && <Trouble problem={read.error} />}
       {read.value !== undefined && <Node key={from} value={read.value} depth={depth} isOpen first={list ? from! : 0} />}

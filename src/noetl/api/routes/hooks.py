@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services
+from noetl.api.route import Caller, Incoming, Query, Reply, Route, Services, refuse_nul
 from noetl.api.routes.trigger_documents import Documents, target_words
 from noetl.control import documents
-from noetl.control.hooks import Delivery, Known, Taken, broken_json
+from noetl.control.hooks import Delivery, Known, Taken, broken_json, view
 from noetl.control.trigger_documents import TriggerState
 from noetl.errors import (
+    RETRY_SECONDS,
     BadRequest,
     EvaluationFailed,
     NoetlError,
@@ -37,6 +38,8 @@ from noetl.model.triggers import WAIT_SECONDS_MAX, Hook, SignalTarget
 logger = logging.getLogger(__name__)
 
 BODY_MAX = 8 * 1024 * 1024
+NUL = (b"\0", b"\\u0000", b"%00")
+"""How texts, JSON and forms spell the character; a body may hold these and mean something else."""
 
 
 async def deliver(
@@ -65,6 +68,9 @@ async def deliver(
     if (challenge := _challenge(known, delivery)) is not None:
         return Reply(challenge)  # type: ignore[arg-type]
     try:
+        if any(spelling in delivery.body for spelling in NUL):
+            shown = view(known.hook, delivery, services.clock.now())
+            refuse_nul(msgspec.json.encode([shown["text"], shown["body"], shown["form"]]))
         taken = await hooks.take(known, delivery)
     except StoreError:
         raise
@@ -94,7 +100,10 @@ def _failed(
     fits = not isinstance(error, BadRequest | EvaluationFailed)
     message = "this delivery cannot be accepted now." if fits else "this delivery does not fit."
     said = ErrorAnswer(error=Error(code="hook_failed", message=message))
-    return Reply(said, status=503 if fits else 422)  # type: ignore[arg-type]
+    if not fits:
+        return Reply(said, status=422)  # type: ignore[arg-type]
+    again = (("Retry-After", str(RETRY_SECONDS)),)
+    return Reply(said, status=503, headers=again)  # type: ignore[arg-type]
 
 
 def _challenge(known: Known, delivery: Delivery) -> dict[str, str] | None:

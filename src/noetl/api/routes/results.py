@@ -8,6 +8,7 @@ from typing import Any
 
 from noetl.api.route import Caller, Header, Incoming, Reply, Route, Services
 from noetl.api.routes.tokens import WORKER, require_lease
+from noetl.control import segments
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
@@ -19,12 +20,18 @@ CONTENT_DIGEST = Header("Content-Digest", "The sha256 of the body (RFC 9530), to
 
 
 async def show(services: Services, caller: Caller, *, execution_id: str, key: str) -> Reply[Any]:
-    """A result, verified against its checksum."""
+    """A result, verified against its checksum. A long list of a loop, which is kept in segments, is
+    sent whole.
+    """
     await require_lease(services, caller, execution_id)
-    found = await services.store.bodies.get_pieces(execution_id, key)
-    if found is None:
-        raise NotFound(f"execution {execution_id} has no result {key}.")
+    store = services.store
+    found = await store.bodies.get_pieces(execution_id, key)
     tag = derive(execution_id, key)  # A body never changes under its key.
+    if found is None:
+        what = await segments.find(store.log, execution_id, key)
+        if what is None:
+            raise NotFound(f"execution {execution_id} has no result {key}.")
+        return Reply(segments.pieces(store.bodies, execution_id, what), tag=tag)
     if found.size <= WHOLE_MAX:
         return Reply(b"".join([piece async for piece in found.pieces]), tag=tag)
     return Reply(found.pieces, tag=tag, size=found.size)
