@@ -12,6 +12,7 @@ import pytest
 
 from noetl.model.events import (
     CtxPatched,
+    NextSelected,
     NextUnmatched,
     PolicyUnmatched,
     RetryStarted,
@@ -565,12 +566,50 @@ def test_a_misspelt_guard_that_ends_the_run_is_a_warning_of_the_execution():
     assert "did you mean `total`?" in strict.error["message"]
 
 
-def test_guards_that_read_what_is_there_warn_of_nothing():
+@pytest.mark.parametrize("mode", ["exclusive", "inclusive"])
+def test_a_misspelt_guard_is_a_warning_also_where_another_arc_is_taken(mode: str):
     flow = """
 - step: start
-  tool: { kind: noop, result: { total: 7 } }
-  next: { arcs: [{ step: end, when: "{{ start.total > 10 }}" }] }
+  tool: { kind: python, code: "result = {'total': 7}" }
+  next:
+    spec: { mode: MODE }
+    arcs:
+      - { step: big, when: "{{ start.totl > 2 }}" }
+      - { step: end }
+- { step: big, tool: { kind: noop } }
 - { step: end, tool: { kind: noop } }
+"""
+    done = ran(playbook(flow.replace("MODE", mode)))
+
+    assert [fact.undefined for fact in done.of(NextSelected)] == [{"start.totl": "total"}]
+    [warning] = done.document["warnings"]
+    expected = "an arc of start did not hold: `start.totl` (did you mean `total`?) is undefined."
+    assert (warning["step"], warning["message"]) == ("start", expected)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "start.total > 10",
+        "start.unlike_any_other",
+        "start.totl is defined",
+        "ctx.counts > 2",
+        "vars.counts > 2",
+        "end2.ok",
+        "steps.end2.ok",
+    ],
+)
+def test_guards_that_read_what_is_there_or_may_still_come_warn_of_nothing(guard: str):
+    flow = f"""
+- step: start
+  tool: {{ kind: noop, result: {{ total: 7 }} }}
+  set: {{ ctx.count: 1, vars.count: 1 }}
+  next: end1
+- step: end1
+  tool: {{ kind: noop }}
+  next: {{ arcs: [{{ step: end2, when: "{{{{ {guard} }}}}" }}, {{ step: end }}] }}
+- {{ step: end2, tool: {{ kind: noop }}, next: end }}
+- {{ step: end, tool: {{ kind: noop }} }}
 """
     assert ran(playbook(flow)).document["warnings"] == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from playwright.sync_api import expect
 
@@ -263,6 +264,30 @@ def test_why_a_step_of_it_was_not_reached_is_said_at_the_top(tab: Tab, stage: St
     expect(told).to_contain_text("none of start's arcs held: start.totl")
     expect(told.locator("code").first).to_have_text("start.totl")
 
+
+def test_a_loop_that_went_on_without_an_iteration_says_so_at_the_top(tab: Tab, stage: Stage):
+    register(stage.server, "shop/tolerant", TOLERANT)
+    tolerant = start(stage.server, "shop/tolerant")
+    assert stage.server.ended(tolerant)["status"] == "COMPLETED"
+    page = tab.go(f"/executions/{tolerant}")
+    told = page.locator(".headline", has_text="1 of 12 iterations failed")
+    expect(told).to_contain_text("seven is odd")
+    told.get_by_role("button", name="start").click()
+    expect(page).to_have_url(re.compile("step=start"))
+
+
+TOLERANT = """
+workflow:
+  - step: start
+    loop: { in: "{{ range(12) | list }}", iterator: n, spec: { on_error: continue } }
+    tool:
+      kind: python
+      args: { n: "{{ iter.n }}" }
+      code: |
+        if n == 7:
+            raise ValueError("seven is odd")
+        result = n
+"""
 
 MISREAD = """
 workflow:

@@ -177,6 +177,7 @@ def _actor(actor: Actor | None) -> ActorDocument | None:
 
 _NONE_HELD = {
     "arcs": "none of {step}'s arcs held",
+    "guard": "an arc of {step} did not hold",
     "admission": "none of {step}'s admission rules held, so it was skipped",
     "rules": "none of {step}'s rules held",
     "policy": "none of the policy rules of a task of {step} held",

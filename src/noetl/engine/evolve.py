@@ -221,6 +221,12 @@ def _step_started(state: ExecutionState, fact: events.StepStarted) -> None:
     state.runs[fact.step_run_id].started = True
 
 
+def _next_selected(state: ExecutionState, fact: events.NextSelected) -> None:
+    """The tokens of the arcs have facts of their own."""
+    if fact.undefined:
+        state.warn("guard", fact.step, fact.undefined)
+
+
 def _step_skipped(state: ExecutionState, fact: events.StepSkipped) -> None:
     """It was not admitted, and there is no run; or a rule ended the run so."""
     summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
@@ -944,7 +950,7 @@ FOLDS: dict[type[Event], Fold | None] = {
     events.IterationFailed: _iteration_failed,
     events.ResultsKept: _results_kept,
     events.LoopDone: _loop_done,
-    events.NextSelected: None,
+    events.NextSelected: _next_selected,
     events.NextUnmatched: lambda state, fact: state.warn("arcs", fact.step, fact.undefined),
     events.CommandIssued: _command_issued,
     events.CommandLeased: None,

@@ -32,7 +32,7 @@ from noetl.model.events import (
     TokenCreated,
     WorkflowFailing,
 )
-from noetl.model.facts import Undefined, sentence
+from noetl.model.facts import Undefined, near_misses, sentence
 from noetl.model.ids import derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError, error_from, error_value
@@ -58,6 +58,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
     error = ended.error if isinstance(ended, StepFailed) else None
     unhandled = error if program.step.on_error != "ignore" else None
     scope = EMPTY_SCOPE
+    undefined: Undefined = {}
     run = turn.ended[ended.step_run_id]
     decided = run.next
     try:
@@ -71,8 +72,10 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         else:
             if not program.routes_plainly:
                 scope = ending_scope(turn, ended, error)
-            arcs = judged(program, scope, failed=unhandled is not None)
+            arcs = list(judged(program, scope, failed=unhandled is not None))
             chosen = [arc for arc, verdict in arcs if verdict == "fired"]
+            if len(chosen) < len(arcs):
+                undefined = _misspelt(turn, arcs, scope)
             sendings = [arc.sending or _sending(turn, ended, arc, scope) for arc in chosen]
             if program.routes_plainly and unhandled is None:
                 program.sendings = sendings
@@ -89,7 +92,11 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         targets = tuple([sending.target for sending in sendings])
         turn.record(
             NextSelected(
-                at=turn.at, step_run_id=ended.step_run_id, step=ended.step, targets=targets
+                at=turn.at,
+                step_run_id=ended.step_run_id,
+                step=ended.step,
+                targets=targets,
+                undefined=undefined,
             )
         )
     elif unhandled is not None:
@@ -101,6 +108,21 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
 def _fail(turn: Turn, ended: StepDone | StepFailed, error: TaskError) -> None:
     stop = turn.program.steps[ended.step].step.failure_mode == "fail_fast"
     turn.record(WorkflowFailing(at=turn.at, error=error, step=ended.step, stop=stop))
+
+
+def _misspelt(turn: Turn, arcs: list[tuple[ArcProgram, Verdict]], scope: Scope) -> Undefined:
+    """What guards looked for in vain, though something else is called nearly so. What may still
+    come does not count: a key of `ctx` or `vars`, the result of a step that has not run.
+    """
+    found: Undefined = {}
+    for arc, verdict in arcs:
+        if verdict == "false" and arc.guard is not None:
+            found |= near_misses(arc.guard.undefined(scope))
+    return {
+        path: meant
+        for path, meant in found.items()
+        if not path.startswith(("ctx.", "vars.", "steps.")) and path not in turn.program.steps
+    }
 
 
 def _unmatched(

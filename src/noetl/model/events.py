@@ -452,6 +452,9 @@ class LoopDone(StepFact, frozen=True, kw_only=True, tag="loop.done"):
 
 class NextSelected(StepFact, frozen=True, kw_only=True, tag="next.selected"):
     targets: tuple[str, ...]
+    undefined: Undefined = {}
+    """Names that guards which did not hold looked for in vain, though others are nearly the same.
+    """
 
 
 class NextUnmatched(StepFact, frozen=True, kw_only=True, tag="next.unmatched"):

@@ -20,7 +20,7 @@ from noetl.model.outcome import TaskError
 from noetl.model.signals import Listening
 
 Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
-WarnedAbout = Literal["arcs", "admission", "rules", "policy"]
+WarnedAbout = Literal["arcs", "guard", "admission", "rules", "policy"]
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 

@@ -1326,6 +1326,7 @@ export interface NextSelected {
   step_run_id: string;
   step: string;
   targets: string[];
+  undefined?: Record<string, string>;
 }
 
 export interface NextUnmatched {

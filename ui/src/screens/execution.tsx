@@ -137,6 +137,14 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
           <span class="mono" title={latest.error.message}><Message text={latest.error.message} /></span>
         </div>
       )}
+      {!latest.error && latest.steps.map((one) => one.loop && one.loop.failed > 0 && (
+        <div class="headline">
+          <Status status="warning" />
+          <button type="button" class="link" onClick={() => select(one.step)}>{one.step}</button>
+          <span>{count(one.loop.failed)} of {count(one.loop.total)} iterations failed</span>
+          {one.loop.errors?.[0] && <span class="mono" title={one.loop.errors[0].message}><Message text={one.loop.errors[0].message} /></span>}
+        </div>
+      ))}
       {latest.warnings.slice(0, WARNINGS_SHOWN).map((one, number) => (
         <div class="headline">
           <Status status="warning" />
