@@ -314,11 +314,11 @@ def _check_keys(
         return
     if absent.rows is not None:
         hint = f" It has rows: write `rows[0].{absent.key}`, or loop over them."
-    elif shape is OF_A_LOOP:
-        hint = " A loop yields `results`, one for each iteration, `stats` and `errors`."
     else:
-        names = ", ".join(absent.keys[:KEYS_SHOWN])
-        hint = building.report.suggest(absent.key, absent.keys) or f" It has {names}."
+        hint = f" It has {', '.join(absent.keys[:KEYS_SHOWN])}."
+        if shape is OF_A_LOOP and not absent.depth:
+            hint = " A loop yields `results`, one for each iteration, `stats` and `errors`."
+        hint = building.report.suggest(absent.key, absent.keys) or hint
     what = f"a row of {what}" if absent.in_row else what
     building.report.add("undefined-key", f'{what} has no "{absent.key}".{hint}', use.place)
 
@@ -468,7 +468,7 @@ class _Known:
         elif root in use.home.iterators:
             return f"`{root}`", self._element(use.home, str(root)), tuple(rest)
         shape = self._yields.get(str(root))
-        if shape is OF_A_LOOP and root == use.home.name:
+        if shape is OF_A_LOOP and root == use.home.name and use.where is not Where.ARC:
             return "", None, ()  # in the rules of its task it is what the iteration yielded
         if not isinstance(shape, Mapping):
             return "", None, ()
