@@ -7,7 +7,9 @@ import getpass
 import json
 import os
 import signal
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -15,7 +17,9 @@ from noetl import wiring
 from noetl.api.routes.executions import START, StartExecution
 from noetl.cli.calls import acting
 from noetl.settings import Settings
+from noetl.tools.limits import ANSWER_TOLD_SECONDS
 from tests.cli.test_run import FAILS, HEAD, HELLO, SLOW
+from tests.faults.cluster import until
 from tests.faults.runs import Place, kill, wait_for
 from tests.stopwatch import PATIENCE, Stopwatch
 
@@ -302,6 +306,35 @@ def test_what_is_kept_can_be_changed_beside_the_process_that_has_the_database(pl
         "credential.put",
     ]
     assert {one["who"] for one in audit} == {getpass.getuser()}
+
+
+def test_a_call_that_nobody_answers_is_told_with_its_host_and_since_when(place):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        place.write(
+            "ask.yaml",
+            f"""{HEAD}\
+metadata: {{name: ask, path: tests/ask}}
+workflow:
+  - {{step: ask, tool: {{kind: http, url: "http://{host}/orders?token=abc"}}}}
+""",
+        )
+        process = place.start("run", "ask.yaml")
+        wait_for(process, "ask: started")
+        [(execution_id, _)] = place.executions()
+        until(lambda: list(place.events(execution_id, "task.waiting")), "the wait is told")
+        [began] = [event["at"] for event in place.events(execution_id, "task.started")]
+        [since] = [event["at"] for event in place.events(execution_id, "task.waiting")]
+        why = place.json("executions", "why", "last")
+        shown = place.run("executions", "show", "last").stdout
+        place.run("executions", "cancel", "last")
+        process.communicate(timeout=PATIENCE)
+
+    [wait] = [one for one in why["waits_for"] if one["waits_for"] == "place"]
+    assert wait["what"] == f"an answer of {host}"
+    assert f"waits for an answer of {host} since {wait['since']}" in wait["text"]
+    assert began <= since <= time.time() - ANSWER_TOLD_SECONDS
+    assert f"task ask_task waits for an answer of {host} since" in shown
 
 
 def test_pause_and_resume_reach_the_process_that_runs_it(place):

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from noetl.tools.egress import EgressPolicy
 from noetl.tools.rules import Rules
+from noetl.tools.web import client
 from tests.stopwatch import PATIENCE, Stopwatch
 from tests.tools.running import KEY, failure, kept, on_bench, ran
 from tests.tools.services import answering
@@ -498,6 +499,23 @@ def test_no_connection_is_a_connection_error():
     assert failure(outcome) == ("connection", f"GET {url} failed: connection refused.")
     assert outcome.error.retryable
     assert failure(ran("http", {"url": "http://no-such-host.invalid/"}))[0] == "connection"
+
+
+def test_a_connection_that_nobody_accepts_is_given_up_also_without_a_timeout(monkeypatch):
+    monkeypatch.setattr(client, "CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/"
+        # The system accepts one or two in the place of the server, and leaves the others waiting.
+        others = [socket.socket() for _ in range(4)]
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(full.getsockname())
+        outcome = ran("http", {"url": url})
+        for other in others:
+            other.close()
+
+    assert failure(outcome) == ("timeout", f"GET {url} got no connection in time.")
+    assert outcome.error.retryable
 
 
 def test_a_broken_connection_is_a_connection_error(web):

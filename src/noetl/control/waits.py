@@ -149,7 +149,7 @@ def _of_limit(name: str, state: ExecutionState, slots: list[SlotUse]) -> WaitDoc
 
 
 async def _calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaiting]:
-    """Calls that have waited for a while for a place on their worker, and do so still.
+    """Calls that have waited for a while for a place on their worker or an answer, and do so still.
 
     A run that has lost its worker does not wait there any more.
     """
@@ -174,8 +174,8 @@ def _of_call(call: TaskWaiting) -> WaitDocument:
     since = moment(call.at)
     return WaitDocument(
         waits_for="place",
-        text=f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what},'
-        f" at least since {since}",
+        text=f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what}'
+        f" since {since}",
         step=call.step,
         task=call.task,
         what=call.what,

@@ -299,14 +299,15 @@ class TaskLogged(ReportedStepFact, frozen=True, kw_only=True, tag="task.log"):
 
 
 class TaskWaiting(ReportedStepFact, frozen=True, kw_only=True, tag="task.waiting"):
-    """A call has waited for a while for a place to work at, or waits no longer (`over`).
+    """A call has waited since `at` for a place to work at or for an answer, or waits no longer
+    (`over`).
 
     It explains why nothing happens. No decision depends on it.
     """
 
     task: str
     what: str
-    """In words: a Python process."""
+    """In words: a Python process, an answer of api.example.com:443."""
     over: bool = False
     attempt: int = 1
     action_id: str = ""

@@ -118,8 +118,12 @@ class _Limit:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
-Listener = Callable[[str, bool], None]
-"""Called with what a call waits for, and whether the wait begins (True) or ends (False)."""
+Listener = Callable[[str, bool, float], None]
+"""Called with what a call waits for, whether the wait begins (True) or ends (False), and how many
+seconds ago it began.
+"""
+ANSWER_TOLD_SECONDS = 5.0
+"""A call that waits for longer for somebody's answer is told; most are answered sooner."""
 _limits: ContextVar[tuple[_Limit, ...]] = ContextVar("limits", default=())
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -145,14 +149,39 @@ def waiting(what: str) -> Iterator[None]:
     for limit in limits:
         limit.stop()
     if listener is not None:
-        listener(what, True)
+        listener(what, True, 0.0)
     try:
         yield
     finally:
         for limit in limits:
             limit.go_on()
         if listener is not None:
-            listener(what, False)
+            listener(what, False, 0.0)
+
+
+@contextmanager
+def awaiting(what: str) -> Iterator[None]:
+    """The call waits for somebody else, such as "an answer of api.example.com". This counts as its
+    time.
+    """
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        told = True
+        listener(what, True, ANSWER_TOLD_SECONDS)
+
+    timer = asyncio.get_running_loop().call_later(ANSWER_TOLD_SECONDS, tell)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if told:
+            listener(what, False, 0.0)
 
 
 def listen(listener: Listener) -> None:

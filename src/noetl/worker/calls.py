@@ -257,13 +257,13 @@ class Call(msgspec.Struct):
 
     # --- What it waits for ---
 
-    def wait(self, what: str, begins: bool) -> None:
-        """It waits for capacity, or no longer. Reported if it takes a while."""
+    def wait(self, what: str, begins: bool, ago: float) -> None:
+        """It waits for capacity or an answer, or no longer. Reported if it takes a while."""
         reporter = self.reporter
         if begins:
             self._waits.append(what)
             if len(self._waits) == 1:
-                self._waits_since = self.caller.now()
+                self._waits_since = self.caller.now() - ago
                 reporter.sources.append(self._wait_news)
                 reporter.wake()
             return
@@ -281,7 +281,7 @@ class Call(msgspec.Struct):
             self.reporter.wake()
             return None
         self._told = self._waits[0]
-        return TaskWaiting(what=self._told, **self._names())
+        return TaskWaiting(what=self._told, **{**self._names(), "at": self._waits_since})
 
     def _names(self) -> dict[str, Any]:
         """What every fact says of this call."""

@@ -182,7 +182,8 @@ async def show_command(api: Api, execution_id: str, critical: bool, as_json: boo
         return
     source = await of_execution(api, wiring.compiler(api.settings), document)
     shown = await shortened(source.told(document), api.body)
-    show(execution_rows(shown, in_use=api.is_run()))
+    waits = [] if document["end_time"] is not None else await api.why(execution_id)
+    show(execution_rows(shown, waits, in_use=api.is_run()))
     if document["status"] == "FAILED":
         await print_output(api, execution_id, source=source)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from noetl.cli.output import as_text, cut, local_time, one_line
@@ -11,7 +11,7 @@ from noetl.cli.views.lines import clock_time, failed_iterations, length, more_ab
 from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
 from noetl.model import refs
-from noetl.model.answers import ExecutionSummary
+from noetl.model.answers import ExecutionSummary, WaitDocument
 from noetl.model.duration import timestamp
 
 ROLES = {
@@ -100,8 +100,10 @@ async def shortened(document: dict[str, Any], get: Get) -> dict[str, Any]:
     return short
 
 
-def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]:
-    """The details of one execution, from its `shortened` document."""
+def execution_rows(
+    document: dict[str, Any], waits: Sequence[WaitDocument], *, in_use: bool
+) -> Iterator[Drawn]:
+    """The details of one execution, from its `shortened` document and what it waits for."""
     yield _fact("execution", document["execution_id"])
     version = f"  version {document['version']}" if document["version"] else ""
     yield _fact("playbook", f"{document['path']}{version}", "step")
@@ -129,6 +131,11 @@ def execution_rows(document: dict[str, Any], *, in_use: bool) -> Iterator[Drawn]
     width = max((len(step["step"]) for step in document["steps"]), default=0)
     for step in document["steps"]:
         yield from _step_rows(step, width)
+        for one in waits:
+            if one.waits_for == "place" and one.step == step["step"]:
+                since = clock_time(timestamp(one.since or ""))
+                told = f"task {one.task} waits for {one.what} since {since}"
+                yield Drawn("    ", "    ", (Span(told, "kind"),))
     yield Drawn("", "")
     for warning in document.get("warnings", ()):
         often = f" ({warning['count']} times)" if warning["count"] > 1 else ""

@@ -28,7 +28,7 @@ from noetl.tools.credentials import reject_token
 from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, store_and_key, stored
-from noetl.tools.limits import part, shortest, time_limit, to_thread, waiting
+from noetl.tools.limits import awaiting, part, shortest, time_limit, to_thread, waiting
 from noetl.tools.plain_data import NotPlain, as_text, plain
 from noetl.tools.rules import Rules
 from noetl.tools.web.auth import Proof, proof_of
@@ -42,6 +42,8 @@ ERROR_BODY = 2000
 """How much of an error's body goes into the outcome."""
 TOKENS_TRIED = 3
 HOSTS_KEPT = 1000
+CONNECT_SECONDS = 30.0
+"""How long to wait for a connection, unless the task says it. An answer may take any time."""
 KEEPALIVES = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """A machine that vanished while a call waits for its answer is missed within two minutes."""
 
@@ -86,7 +88,8 @@ class Session:
         else:
             await place.acquire()
         try:
-            yield
+            with awaiting(f"an answer of {url.host}:{url.port}"):
+                yield
         finally:
             place.release()
 
@@ -201,6 +204,8 @@ def _explained(name: str) -> Iterator[None]:
         raise Failed("auth", f"{name}: {refusal}") from None
     except (TooLarge, BadRequest) as error:
         raise Failed("client_error", f"{name}: {error}") from None
+    except aiohttp.ConnectionTimeoutError:
+        raise Failed("timeout", f"{name} got no connection in time.", retryable=True) from None
     except TimeoutError:
         raise Failed("timeout", f"{name} got no answer in time.", retryable=True) from None
     except aiohttp.ClientConnectorCertificateError as error:
@@ -293,7 +298,9 @@ def _timeout(config: Request, context: ToolContext) -> aiohttp.ClientTimeout:
     """The timeouts of the parts; `time_limit` limits the whole, because it knows what counts."""
     return aiohttp.ClientTimeout(
         total=None,
-        sock_connect=part(config.timeout, "connect") or part(context.timeout, "connect"),
+        sock_connect=part(config.timeout, "connect")
+        or part(context.timeout, "connect")
+        or CONNECT_SECONDS,
         sock_read=part(config.timeout, "read") or part(context.timeout, "read"),
     )
 
