@@ -109,12 +109,14 @@ def test_whoever_follows_what_no_worker_takes_is_told(yard: Yard):
     yard.noetl("register", "hello.yaml", "--server", url)
 
     following = yard.start("execute", "tried/hello", "--wait", "--server", url)
-    said = wait_for(following, "free worker")
+    said = wait_for(following, "waits for a worker")
+    why = yard.noetl("executions", "why", "last", "--server", url)
     yard.noetl("worker", "start", "--detach", "--server", url)
     result, _ = following.communicate(timeout=PATIENCE)
 
-    assert 'step "start" waits for a free worker' in said
-    assert f"`noetl worker start --server {url}` starts one" in said
+    assert 'step "start" waits for a worker: none of pool default is there.' in said
+    assert f"`noetl worker start --server {url} --pool default` starts one" in said
+    assert "none of pool default is there. `noetl worker start --pool default` starts one" in why
     assert (following.returncode, result) == (0, "hi\n")
 
 

@@ -1,8 +1,12 @@
-"""`why` of an execution that waits to try a task again: which try failed, and with what."""
+"""`why` of an execution that waits: which try of a task failed, and with what; which workers are
+silent.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import psycopg
 
 from tests.server.processes import serving
 
@@ -49,3 +53,22 @@ def test_a_run_that_tries_again_later_says_what_failed(tmp_path: Path):
         server.wait_for(waits, "step.done")
         [why] = server.get(f"/api/executions/{waits}/why")["waits_for"]
         assert "a delayed token becomes ready" in why["text"]
+
+
+def test_a_pool_whose_workers_fell_silent_is_named_with_the_last_of_them(
+    tmp_path: Path, database_url: str
+):
+    with serving(tmp_path, NOETL_DATABASE_URL=database_url) as server:
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "INSERT INTO noetl.runtime"
+                " (name, kind, started_at, seen_at, pool, slots, host, version, draining)"
+                " VALUES ('locked-out', 'worker', 0, 3600, 'default', 1, '', '', FALSE),"
+                " ('elsewhere', 'worker', 0, 7200, 'other', 1, '', '', FALSE)"
+            )
+        waits = server.start(PLAIN_WAIT)
+        [why] = server.get(f"/api/executions/{waits}/why")["waits_for"]
+
+    assert why["waits_for"] == "worker"
+    assert "none of pool default has asked since 1970-01-01T01:00:00.000Z." in why["text"]
+    assert "The log of locked-out says why, e.g. that its token is refused" in why["text"]

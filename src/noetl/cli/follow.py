@@ -214,8 +214,9 @@ async def _until_over(
             unserved = {
                 one.text for one in await api.why(execution_id) if one.waits_for == "worker"
             }
+            start = "`noetl worker start"
             for text in unserved - told:
-                say(f"{text}; `noetl worker start --server {api.client.url}` starts one")
+                say(text.replace(start, f"{start} --server {api.client.url}"))
             told |= unserved
         elif looks % LOOKS_BETWEEN_CHECKS == 1 and not api.is_run():
             # The process may have stored the end just before it released the database.

@@ -14,7 +14,7 @@ from noetl.model.commands import lacking, place_of, pool_of, serves
 from noetl.model.events import TaskDone, TaskWaiting, decode
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.state import ExecutionState, Run, Status, TimerState
-from noetl.store.base import Store
+from noetl.store.base import Runtime, Store
 from noetl.store.limits import SlotUse
 from noetl.store.log import Log
 from noetl.store.queue import OpenCommand
@@ -35,6 +35,18 @@ class Waits(NamedTuple):
     """What it waits for, most immediate first; nothing if it has ended."""
 
 
+class Workers(NamedTuple):
+    """Who may take commands."""
+
+    offers: list[str]
+    """Pools and labels of those that were heard of lately."""
+    known: list[Runtime]
+    queues: dict[str, tuple[int, int]]
+    """Per queue, how many commands wait and how many are leased. A worker inside of a command such
+    as `noetl run` is known only by its leases.
+    """
+
+
 async def waits_of(
     store: Store,
     execution_id: ExecutionId,
@@ -49,11 +61,11 @@ async def waits_of(
     commands = {
         one.command.command_id: one for one in await store.queue.open_commands(execution_id)
     }
-    offers: list[str] = []
-    waiting = [one.command for one in commands.values() if one.worker_id is None]
-    if any(place_of(command.pool)[1] for command in waiting):
-        workers = await store.runtimes.all(kind="worker", since=now - LIVE_SECONDS)
-        offers = [row.pool for row in workers]
+    workers = Workers([], [], {})
+    if any(one.worker_id is None for one in commands.values()):
+        known = await store.runtimes.all(kind="worker")
+        live = [row.pool for row in known if row.seen_at >= now - LIVE_SECONDS]
+        workers = Workers(live, known, await store.queue.sizes())
     calls = await _calls_waiting(store.log, execution_id)
     tries = await _failed_tries(store.log, execution_id, state)
     # It may have moved on meanwhile. Status and reasons are of the moment of this answer.
@@ -68,7 +80,7 @@ async def waits_of(
         found.append(WaitDocument(waits_for="resume", text=text))
     for run in state.runs.values():
         for command_id in run.commands:
-            found.append(_of_command(run.step, command_id, commands.get(command_id), offers))
+            found.append(_of_command(run.step, command_id, commands.get(command_id), workers))
         for child in run.children:
             text = f'step "{run.step}" waits for the end of execution {child}'
             found.append(WaitDocument(waits_for="child", text=text, step=run.step, owner=child))
@@ -95,7 +107,7 @@ def _of_command(
     step: str,
     command_id: CommandId,
     known: OpenCommand | None,
-    offers: list[str],
+    workers: Workers,
 ) -> WaitDocument:
     """A command waits for a worker that takes it, or is leased to one. It may just have ended."""
     if known is not None and (worker := known.worker_id) is not None:
@@ -109,20 +121,42 @@ def _of_command(
             until=until,
         )
     queue = known.command.pool if known is not None else ""
-    text = f'step "{step}" waits for {_worker(queue, offers)}'
+    text = f'step "{step}" waits for {_worker(queue, workers)}'
     return WaitDocument(waits_for="worker", text=text, step=step, command_id=command_id)
 
 
-def _worker(queue: str, offers: list[str]) -> str:
+def _worker(queue: str, workers: Workers) -> str:
     """The worker that a command waits for, and what keeps those that there are from it."""
     pool, asked = place_of(queue)
-    if not asked or any(serves(offer, queue) for offer in offers):
+    if any(serves(offer, queue) for offer in workers.offers):
         return "a free worker"
-    here = [offer for offer in offers if pool_of(offer) == pool]
+    if not asked:
+        return _any_worker(pool, workers)
+    here = [offer for offer in workers.offers if pool_of(offer) == pool]
     missing = ", ".join(sorted(lacking(queue, here)))
     return (
         f"a worker with {', '.join(sorted(asked))}: no worker of pool {pool} has {missing}."
         f" `noetl worker start --pool {pool} --label …` starts one"
+    )
+
+
+def _any_worker(pool: str, workers: Workers) -> str:
+    """A worker of a pool in which none has been heard of lately, and what to do about that."""
+    if not pool or any(
+        leased for queue, (_, leased) in workers.queues.items() if pool_of(queue) == pool
+    ):
+        return "a free worker"
+    silent = [row for row in workers.known if pool_of(row.pool) == pool]
+    last = max(silent, key=lambda row: row.seen_at, default=None)
+    if last is None:
+        return (
+            f"a worker: none of pool {pool} is there. `noetl worker start --pool {pool}` starts"
+            " one; if one runs, its log says why the server does not know it"
+        )
+    return (
+        f"a worker: none of pool {pool} has asked since {moment(last.seen_at)}. The log of"
+        f" {last.name} says why, e.g. that its token is refused; `noetl worker start --pool {pool}`"
+        " starts another"
     )
 
 
