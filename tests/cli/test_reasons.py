@@ -21,6 +21,32 @@ def document(noetl, *arguments: str) -> dict:
     return json.loads(noetl("executions", "show", "last", "--json", *arguments).out)
 
 
+def test_a_step_none_of_whose_arcs_held_is_told_unless_it_is_quiet(tmp_path, noetl):
+    text = f"""{HEAD}metadata: {{name: ends, path: tests/ends}}
+workload: {{count: 1}}
+workflow:
+  - step: start
+    tool: {{kind: noop}}
+    next:
+      spec: {{mode: exclusive}}
+      arcs: [{{step: more, when: "{{{{ workload.count > 5 }}}}"}}]
+  - {{step: more, tool: {{kind: noop}}}}
+"""
+    (tmp_path / "ends.yaml").write_text(text)
+    (tmp_path / "quiet.yaml").write_text(
+        text.replace("mode: exclusive", "mode: exclusive, on_no_match: quiet")
+    )
+
+    told, quiet, onward = (
+        noetl("run", *arguments, "--new")
+        for arguments in (("ends.yaml",), ("quiet.yaml",), ("ends.yaml", "--set", "count=6"))
+    )
+
+    line = "noetl: start: none of its arcs held; its branch ends here\n"
+    assert [one.code for one in (told, quiet, onward)] == [0, 0, 0]
+    assert [line in one.err for one in (told, quiet, onward)] == [True, False, False]
+
+
 def test_a_typo_in_a_guard_is_a_warning_of_run_and_show(tmp_path, noetl):
     flow = """\
 metadata: {name: typo, path: tests/typo}

@@ -35,6 +35,7 @@ def test_schedules_are_listed_shown_paused_run_and_deleted(registered):
     assert datetime.fromisoformat(item["next_time"]) == datetime.fromisoformat(coming[0])
     assert registered("schedules", "pause", "web/s", "--reason", "stocktaking").code == 0
     assert "paused: stocktaking" in registered("schedules", "list").out
+    assert "it is paused: none of these starts" in registered("schedules", "next", "web/s").err
     assert f"next time is {coming[0]}" in registered("schedules", "resume", "web/s").err
     ran = registered("schedules", "run", "web/s")
     assert "no process runs it" in ran.err

@@ -190,6 +190,11 @@ def _undoing(fact: Any) -> str | None:
     return f"{fact.step}: {f'is undone by {fact.block}' if fact.block else 'undoes what was done'}"
 
 
+def _unmatched(fact: Any) -> str | None:
+    """What a guard did not find is a warning at the end; that none held is none."""
+    return None if fact.undefined else f"{fact.step}: none of its arcs held; its branch ends here"
+
+
 _SAID: dict[str, Callable[[Any], str | None]] = {
     "step.scheduled": _undoing,
     "step.started": lambda fact: f"{fact.step}: started",
@@ -198,6 +203,7 @@ _SAID: dict[str, Callable[[Any], str | None]] = {
     "step.skipped": lambda fact: f"{fact.step}: skipped ({fact.reason})",
     "step.cancelled": lambda fact: f"{fact.step}: cancelled ({fact.reason})",
     "step.waiting": _waiting,
+    "next.unmatched": _unmatched,
     "loop.started": _loop,
     "loop.done": lambda fact: f"{fact.step}: {fact.success} of {fact.total} iterations succeeded",
     "message.received": lambda fact: f"heard {fact.name}",
