@@ -41,6 +41,7 @@ BEYOND_A_SCHEMA = {
     "arc_writes_iter": "which names a `set` may write is said once, by the compiler",
     "rule_for_the_entry_writes_iter": "the same",
     "bad_moment_of_timer": "a moment is any text to a schema",
+    "collect_without_a_path": "what a path is",
     "bad_range_step": "a mapping to go over may have the keys of a range",
     "choice_without_tasks": "which keys of a branch go together is said once, by the compiler",
     "missing_end_of_range": "a mapping to go over may have the keys of a range",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
 import msgspec
@@ -32,6 +33,7 @@ from noetl.dsl.grammar import (
     When,
     define,
     field,
+    has_template,
     is_list,
     is_mapping,
     is_text,
@@ -402,6 +404,9 @@ class _Again(Placed, older={"backoff_seconds": "Write `delay`."}):
                     warn_unused(detail.node, keys, why, look)
 
 
+_PATH = re.compile(r"[^\W\d]\w*(\.\w+)*")
+
+
 class WrittenCollect(Placed, title="a `collect`"):
     """The part of a response to collect. `from` is a path from the root, `path` one in the
     response.
@@ -689,10 +694,25 @@ def _retry_policy(
 
 
 def collect(building: Building, written: WrittenCollect) -> Collect:
-    made = Collect(
-        source=written.from_ or "response",
-        into=written.into or "",
-        mode=written.mode or "append",
-    )
+    """`from` may be written as a template, `{{ response.data }}`, as that of a `result` may."""
+    source, into = written.from_ or "response", written.into or ""
+    template = building.expressions.compiled(source) if has_template(source) else None
+    if template is not None and template.expression is not None:
+        inner = source.strip().removeprefix("{{").removesuffix("}}")
+        source = inner.removeprefix("-").removesuffix("-").strip()
+    if has_template(source) or building.expressions.refusal(f"{{{{ {source} }}}}"):
+        building.report.add(
+            "bad-value",
+            f'`from` of a `collect` is a path such as response.data, not "{source[:60]}".',
+            written.place,
+        )
+    if into and _PATH.fullmatch(into) is None:
+        building.report.add(
+            "bad-value",
+            "`into` of a `collect` is a name such as pages, or ctx.pages, which later steps see;"
+            f' not "{into[:60]}".',
+            written.place,
+        )
+    made = Collect(source=source, into=into, mode=written.mode or "append")
     building.mark(made, written.place)
     return made

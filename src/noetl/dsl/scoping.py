@@ -323,9 +323,16 @@ def _check_keys(
     building.report.add("undefined-key", f'{what} has no "{absent.key}".{hint}', use.place)
 
 
+def _is_read(template: Template, name: str) -> bool:
+    """Whether the name comes from outside: `{% for %}` and `{% set %}` give names of their own."""
+    return any(path[0] == name for path in template.reads)
+
+
 def _check_words(building: Building, use: Use, known: _Known, template: Template) -> None:
     """Report a comparison with a word that the value never is."""
     for path, text in template.compared_texts():
+        if not _is_read(template, path[0]):
+            continue
         words = _WORDS.get(path, ())
         if path == ("event", "name") and known.hears_only_itself(use):
             words = _OF_STEPS
@@ -362,7 +369,7 @@ def _check_ctx(
 
 def _check_lists(building: Building, use: Use, known: _Known, template: Template) -> None:
     """Report a result whose keys are gone over, where its rows or the like are meant."""
-    paths = list(template.paths_as_lists())
+    paths = [path for path in template.paths_as_lists() if _is_read(template, path[0])]
     if use.where is Where.LOOP and template.expression is not None:
         paths += filter(None, [path_of(template.expression)])
     for path in paths:
