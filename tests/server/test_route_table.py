@@ -57,7 +57,7 @@ def test_a_path_means_one_route(method, path, name, parameters):
     ["/nowhere", "/api", "/api/results/7", "/api/vars/7/x/y", "/API", "/api%2Fexecutions"],
 )
 def test_a_path_that_no_route_has_is_not_found(path):
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"there is no route {path}\\. "):
         ROUTER.match("GET", path)
 
 

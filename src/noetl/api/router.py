@@ -128,8 +128,10 @@ class Router:
         """Raises NotFound for an unknown path, and WrongMethod for a method it does not serve."""
         found = self.find(path)
         if found is None:
+            # An escaped slash is shown as one: unescaped it would name another route.
+            shown = unquote(path.replace("%2F", "%252F").replace("%2f", "%252f"))
             raise NotFound(
-                f"there is no route {unquote(path)[:200]}. GET /api/openapi.json lists them all."
+                f"there is no route {shown[:200]}. GET /api/openapi.json lists them all."
             )
         leaf, given = found
         if method not in leaf.routes:
