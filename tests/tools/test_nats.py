@@ -208,7 +208,13 @@ def test_a_reference_is_put_as_what_it_stands_for(server):
 @pytest.mark.parametrize(
     ("config", "kind", "words"),
     [
-        ({"op": "kv_get", "bucket": "nowhere", "key": "k"}, "not_found", "it is not there"),
+        ({"op": "kv_get", "bucket": "nowhere", "key": "k"}, "not_found", 'no bucket "nowhere"'),
+        ({"op": "object_list", "bucket": "nowhere"}, "not_found", "With `create: true`"),
+        (
+            {"op": "publish", "subject": "a", "headers": {"A": "b\r\nNats-Msg-Id: c"}},
+            "client_error",
+            "'A' holds a control character",
+        ),
         ({"op": "kv_get", "key": "k"}, "client_error", "needs `bucket`"),
         ({"op": "publish"}, "client_error", "needs `subject`"),
         (

@@ -309,6 +309,7 @@ def test_s14_the_egress_policy_holds_for_an_endpoint():
         ({"op": "get", "key": "k"}, "client_error"),
         ({"op": "get", "url": "ftp://x", "key": "k"}, "client_error"),
         ({"op": "get", "url": "file:///no/such/place", "key": "k"}, "not_found"),
+        ({"op": "put", "url": f"file://{__file__}", "key": "k", "value": 1}, "not_found"),
         ({"op": "put", "url": "file:///tmp", "value": 1}, "client_error"),
         ({"op": "put", "url": "file:///tmp", "key": "k"}, "client_error"),
         ({"op": "put", "url": "file:///tmp", "key": "k", "file": "/no/such"}, "not_found"),

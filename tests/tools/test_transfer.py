@@ -249,6 +249,20 @@ def test_records_whose_key_exists(kind, mode, names, tmp_path, postgres, web):
     assert [row["name"] for row in found.result["rows"]] == names
 
 
+@pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
+def test_a_table_that_is_not_there_is_answered_with_how_to_make_it(kind, tmp_path, postgres):
+    (tmp_path / "in.json").write_text('[{"id": 1}]')
+    place = {"auth": postgres} if kind == "postgres" else {"database": str(tmp_path / "t.db")}
+    source = {"kind": "file", "path": str(tmp_path / "in.json")}
+
+    outcome = ran(
+        "transfer", {"source": source, "target": {"kind": kind, **place, "table": "orders"}}
+    )
+
+    told = 'target: there is no table "orders". With `create: true` it is made.'
+    assert failure(outcome) == ("not_found", told)
+
+
 def test_values_of_postgres_survive_the_way_to_duckdb_and_back(postgres, tmp_path):
     columns = {
         "id": ("int PRIMARY KEY", "1"),

@@ -42,7 +42,7 @@ def errors():
         ({"kind": "http", "url": "URL/status/401"}, FILE, "auth"),
         ({"kind": "http", "url": "http://127.0.0.1:1/"}, FILE, "connection"),
         ({"kind": "http", "url": "URL/records", "records": "nowhere"}, FILE, "schema"),
-        (here, table, "client_error"),
+        (here, table, "not_found"),
         (here, table | {"create": True, "mode": "upsert"}, "client_error"),
         (here, {"kind": "http", "url": "URL/status/500"}, "server_error"),
         (here | {"auth": "unknown"}, FILE, "auth"),

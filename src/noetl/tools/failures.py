@@ -5,6 +5,7 @@ A kind raises `Failed` wherever it notices a failure; `base.run_of` makes the ou
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
@@ -16,6 +17,9 @@ from noetl.tools.limits import time_limit
 from noetl.tools.plain_data import NotPlain
 
 RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection", "timeout"])
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Failed(Exception):
@@ -79,6 +83,12 @@ def require(config: object, field: str, needed: Mapping[str, tuple[tuple[str, ..
         if all(getattr(config, name) is None for name in group):
             names = " or ".join(f"`{name}`" for name in group)
             raise Failed("client_error", f"`{field}: {value}` needs {names}.")
+
+
+def check_header(name: str, value: str) -> None:
+    """Raise Failed for a header that would break the line, and could so bring others along."""
+    if _CONTROL.search(name) or _CONTROL.search(value):
+        raise Failed("client_error", f"headers: {name!r} holds a control character.")
 
 
 @asynccontextmanager

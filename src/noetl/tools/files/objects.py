@@ -125,6 +125,8 @@ def _directory(url: str, resources: ToolResources, create: bool) -> Place:
     from obstore.store import LocalStore
 
     path = resources.path(url)
+    if path.exists() and not path.is_dir():
+        raise Failed("not_found", f'"{path}" on this worker is a file, not a directory.')
     if not path.is_dir() and not create:
         raise Failed("not_found", f'There is no directory "{path}" on this worker.')
     return Place(LocalStore(path, mkdir=create), url.rstrip("/"), path)

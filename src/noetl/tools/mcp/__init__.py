@@ -42,6 +42,8 @@ EXAMPLE = """\
     args: { query: "{{ workload.question }}", limit: 5 }
 """
 
+ENDS = (("url", "command"), ("tool_name", "resource", "prompt", "discover"))
+
 TOOL = Tool(
     kind="mcp",
     example=EXAMPLE,
@@ -53,5 +55,6 @@ TOOL = Tool(
         *("rate_limit", "server_error", "parse"),
     ),
     aliases={"credential": "auth"},
-    needs=(("url", "command"), ("tool_name", "resource", "prompt", "discover")),
+    needs=ENDS,
+    only_one=ENDS,
 )

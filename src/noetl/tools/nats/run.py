@@ -23,7 +23,7 @@ from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of, text_field
 from noetl.tools.egress import check_egress
-from noetl.tools.failures import Failed, require, within
+from noetl.tools.failures import Failed, check_header, require, within
 from noetl.tools.files.formats import form_of
 from noetl.tools.limits import shortest, to_thread
 from noetl.tools.nats import NEEDS, Nats
@@ -92,6 +92,8 @@ async def run(config: Nats, context: ToolContext) -> Outcome:
     require(config, "op", NEEDS)
     if config.decode == "reference" and config.op != "object_get":
         raise Failed("client_error", "`decode: reference` is for `op: object_get`.")
+    for header, value in config.headers.items():
+        check_header(header, value)
     limit = shortest(config.timeout, context.timeout)
     try:
         with heeded():
@@ -188,7 +190,7 @@ async def _kv(call: Call) -> Any:
         return await call.stream.key_value(call.bucket)
     except js.BucketNotFoundError:
         if not call.config.create:
-            raise
+            raise _no_bucket(call) from None
         return await call.stream.create_key_value(bucket=call.bucket)
 
 
@@ -289,7 +291,7 @@ async def _objects(call: Call) -> Any:
         return await call.stream.object_store(call.bucket)
     except js.NotFoundError:
         if not call.config.create:
-            raise
+            raise _no_bucket(call) from None
         return await call.stream.create_object_store(call.bucket)
 
 
@@ -359,6 +361,11 @@ OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
 
 
 # --- Failures ----------------------------------------------------------------------------------
+
+
+def _no_bucket(call: Call) -> Failed:
+    told = f'There is no bucket "{call.bucket}". With `create: true` the task makes it.'
+    return Failed("not_found", told)
 
 
 def _named(error: Exception, config: Nats) -> Failed:

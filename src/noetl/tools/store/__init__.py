@@ -72,4 +72,5 @@ TOOL = Tool(
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),
     needs_when={"op": NEEDS},
+    only_one=(("value", "file"),),
 )

@@ -95,11 +95,20 @@ class Table:
             if not self._known:
                 if self.end.create:
                     self.execute(self._definition(batch.columns))
-                self._known = self.columns()
+                self._known = self._columns()
             self._check(batch)
             self._wipe(reached, batch.count)
             self.insert(batch)
             self._keep(reached)
+
+    def _columns(self) -> list[str]:
+        try:
+            return self.columns()
+        except (psycopg.errors.UndefinedTable, duckdb.CatalogException, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and "no such table" not in str(error):
+                raise
+            told = f"target: there is no table {self.table}. With `create: true` it is made."
+            raise Failed("not_found", told) from None
 
     def finish(self, reached: Mark) -> None:
         with self.transaction():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import socket
 import ssl
 import tempfile
@@ -25,7 +24,7 @@ from noetl.model.outcome import Outcome, TaskError
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import reject_token
-from noetl.tools.failures import Failed, Refused, failed_with
+from noetl.tools.failures import Failed, Refused, check_header, failed_with
 from noetl.tools.files.formats import Unreadable, decoded, form_of, form_of_media
 from noetl.tools.files.objects import is_object, local_file, store_and_key, stored
 from noetl.tools.limits import awaiting, part, shortest, time_limit, to_thread, waiting
@@ -37,7 +36,6 @@ from noetl.version import __version__
 
 WRITING = frozenset(["POST", "PUT", "PATCH", "DELETE"])
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 ERROR_BODY = 2000
 """How much of an error's body goes into the outcome."""
 TOKENS_TRIED = 3
@@ -225,8 +223,7 @@ async def _asked(session: Session, config: Request, context: ToolContext) -> Out
     if sum(body is not None for body in (config.json, config.body, config.form)) > 1:
         raise Failed("client_error", "Write one of `json`, `body` and `form`, not several.")
     for header, value in config.headers.items():
-        if _CONTROL.search(header) or _CONTROL.search(as_text(value)):
-            raise Failed("client_error", f"headers: {header!r} holds a control character.")
+        check_header(header, as_text(value))
     timeout = _timeout(config, context)
     certificate = await _certificate(config, context)
     request = Prepared(
