@@ -107,6 +107,7 @@ async def test_a_version_is_found_by_default_the_newest(store: Store):
     assert await store.catalog.entry("orders/sync", 1) == first
     assert await store.catalog.entry("orders/sync") == second
     assert await store.catalog.entry("orders/sync", 3) is None
+    assert await store.catalog.entry("orders/sync", 10**30) is None
     assert await store.catalog.entry("orders") is None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from noetl.control.programs import Programs, workload_of
 from noetl.engine.evolve import NOT_STARTED
 from noetl.engine.turn import StartChild, TellParent
-from noetl.errors import BadInputs, NotFound, TooLarge, TooMany
+from noetl.errors import BadRequest, NotFound, TooLarge, TooMany
 from noetl.model.events import Actor, ChildFinished, ExecutionRequested
 from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Start
@@ -60,7 +60,7 @@ class Children:
             self._limits.refuse(effect)
         except NotFound as error:
             return _refused(effect, "not_found", "no_playbook", str(error), now)
-        except (TooLarge, TooMany, BadInputs) as error:
+        except (TooLarge, TooMany, BadRequest) as error:
             return _refused(effect, "client_error", error.code, str(error), now)
         requested = ExecutionRequested(
             at=now,

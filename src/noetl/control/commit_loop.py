@@ -51,7 +51,9 @@ from noetl.errors import (
     NoetlError,
     NotAllowed,
     SignalRefused,
+    StoreBusy,
     StoreError,
+    StoreFull,
 )
 from noetl.model.commands import Command
 from noetl.model.events import Event
@@ -309,7 +311,16 @@ class CommitLoop:
             except Exception as error:  # noqa: BLE001  the entry that caused it gets it
                 await self._without_the_broken(batch, entries, error)
                 return
-            moved = await self._commit(batch)
+            try:
+                moved = await self._commit(batch)
+            except (StoreBusy, StoreFull) as error:
+                self._undo(batch)
+                for entry in batch.decided:
+                    self._fail(entry, error)
+                return
+            except NoetlError as error:
+                await self._without_the_broken(batch, entries, error)
+                return
             if not moved:
                 return
             full |= {one: write.full for one, write in batch.writes.items() if write.full}
@@ -331,7 +342,9 @@ class CommitLoop:
     async def _without_the_broken(
         self, batch: Batch, entries: list[Entry], error: Exception
     ) -> None:
-        """A decision failed: nothing of its batch counts. Try each entry by itself."""
+        """A decision failed, or the store refused it: nothing of its batch counts. Try each entry
+        by itself. One that is stored nevertheless is decided again like any that has moved.
+        """
         self._undo(batch)
         if len(entries) > 1:
             for entry in entries:
@@ -510,8 +523,7 @@ class CommitLoop:
                 assert_never(effect)
 
     async def _commit(self, batch: Batch) -> set[ExecutionId]:
-        """Store the batch. Returns what was refused because it moved elsewhere: nothing if the
-        store failed, because then every entry has failed.
+        """Store the batch. Returns what was refused because it moved elsewhere.
 
         That nothing follows is a decision, too, and must have been made on what is stored. Where
         other processes write, a write without content goes along, and is refused like any other if
@@ -547,13 +559,10 @@ class CommitLoop:
                 if writes
                 else ()
             )
-        except NoetlError as error:
-            self._undo(batch)
+        except NoetlError:
             for one in claims:
                 self._dispatch.break_off_claim(one)
-            for entry in batch.decided:
-                self._fail(entry, error)
-            return set()
+            raise
         for execution_id in refused:
             self._memory.drop(execution_id)
         for one in claims:

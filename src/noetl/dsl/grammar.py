@@ -254,11 +254,11 @@ class Number(Shape):
             look.report.add("bad-value", f"{what} must not be 0.", node.place)
         elif self._least is not None and value < self._least:
             look.report.add(
-                "bad-value", f"{what} is {value}; it must be at least {self._least:g}.", node.place
+                "bad-value", f"{what} is {value}; it must be at least {self._least}.", node.place
             )
         elif self._most is not None and value > self._most:
             look.report.add(
-                "bad-value", f"{what} is {value}; it must be at most {self._most:g}.", node.place
+                "bad-value", f"{what} is {value}; it must be at most {self._most}.", node.place
             )
         return node if self._templates else value
 
@@ -274,6 +274,10 @@ class Number(Shape):
 
 
 WHOLE = Number(whole=True, templates=False)
+INTEGER_MAX = 2**31 - 1
+"""Databases keep whole numbers up to this."""
+PRIORITY = Number(whole=True, least=-INTEGER_MAX, most=INTEGER_MAX, templates=False)
+CAPACITY = Number(whole=True, least=1, most=INTEGER_MAX, templates=False)
 COUNT = Number(whole=True, least=1, templates=False)
 TEMPLATED_COUNT = Number(whole=True, least=1)
 

@@ -9,11 +9,11 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
+    CAPACITY,
     CATALOG_NAME,
-    COUNT,
     HYPHENATED_NAME,
+    PRIORITY,
     STEP_NAME,
-    WHOLE,
     Also,
     Anything,
     AsWritten,
@@ -207,7 +207,7 @@ class _Concurrency(Placed, title="`concurrency`"):
         "A template; executions with the same value share the limit.",
         required=True,
     )
-    limit: int | None = field(COUNT, "Default 1.")
+    limit: int | None = field(CAPACITY, "Default 1.")
     on_limit: OnLimit | None = field(
         one_of(OnLimit),
         "What happens when the limit is reached: wait (default), fail, or cancel one.",
@@ -216,7 +216,7 @@ class _Concurrency(Placed, title="`concurrency`"):
 
 class _ExecutionLimits(Placed, title="limits of executions"):
     max_running: int | None = field(
-        COUNT,
+        CAPACITY,
         "How many executions of the playbook may run at once.",
     )
 
@@ -238,7 +238,7 @@ class _ExecutorSpec(PlacedKnobs, title="the executor's `spec`", older=_EXECUTOR_
         Text(), "The step, or the path of a playbook, that runs when it fails."
     )
     priority: int | None = field(
-        WHOLE,
+        PRIORITY,
         "Higher ones go first where commands or executions wait.",
     )
     result: WrittenResult = field(WrittenResult, "What an execution yields when it completes.")

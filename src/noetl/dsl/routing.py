@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from noetl.dsl.building import Building, Home, Where
 from noetl.dsl.grammar import (
+    PRIORITY,
     STEP_NAME,
-    WHOLE,
     Anything,
     Duration,
     Either,
@@ -87,7 +87,7 @@ class WrittenNextAction(Placed, title="a `next` action"):
 
     to: WrittenTargets | None = field(TARGETS, "Where to go.", required=True)
     policy: NextPolicy | None = field(one_of(NextPolicy), "What happens to the other branches.")
-    priority: int | None = field(WHOLE, "Highest wins under defer.")
+    priority: int | None = field(PRIORITY, "Highest wins under defer.")
     spec: _ActionSpec = field(_ActionSpec)
 
 
@@ -116,7 +116,7 @@ class _Quality(Placed):
     """How the tokens of an arc are served."""
 
     priority: int | None = field(
-        WHOLE,
+        PRIORITY,
         "Of the commands that wait in a pool, higher ones go first.",
     )
     dedupe: _Dedupe = field(_Dedupe, "Absorb a token whose key this arc has carried before.")

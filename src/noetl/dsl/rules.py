@@ -9,7 +9,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.building import Building, Home, Use, Where
 from noetl.dsl.grammar import (
-    WHOLE,
+    PRIORITY,
     Also,
     Anything,
     AsWritten,
@@ -241,7 +241,7 @@ CASE = RuleList(
         "a case rule",
         _THEN,
         {
-            "priority": Field(WHOLE, "Order under priority."),
+            "priority": Field(PRIORITY, "Order under priority."),
             "retry": Field(Defined("retry_mapping"), "Restart the chain when a task of it fails."),
             "spec": Field(_RuleSpec.shape),
         },

@@ -54,6 +54,8 @@ class Catalog:
 
     async def entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         """A version, by default the newest."""
+        if version is not None and version > VERSION_MAX:
+            return None
         name = "newest_entry" if version is None else "entry_of_version"
         found = await self._database.row(name, entry_of, path=path, version=version)
         return verified_entry(*found) if found else None

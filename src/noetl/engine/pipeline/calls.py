@@ -7,7 +7,7 @@ are templates are known here, and limits may have become tighter since.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -150,6 +150,9 @@ def _merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
+_Version = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None
+
+
 def child_request(program: TaskProgram, frame: Frame, shape: ToolShape) -> ChildRequest | Outcome:
     """The execution that a task is, or why there is none. `shape` is that of its kind."""
     try:
@@ -161,9 +164,14 @@ def child_request(program: TaskProgram, frame: Frame, shape: ToolShape) -> Child
             return lacking
     except EvaluationFailed as error:
         return failed("schema", str(error), code=error.code)
+    try:
+        version = msgspec.convert(config.get("version"), _Version, strict=False)
+    except msgspec.ValidationError:
+        why = f"`version` of a playbook is a whole number from 1, not {config['version']!r:.60}."
+        return failed("not_found", f"{why} Leave it out for the newest.", code="no_playbook")
     return ChildRequest(
         path=str(config.get("path", "")),
-        version=config.get("version"),
+        version=version,
         workload={**(config.get("payload") or {}), **inputs},
         return_step=config.get("return_step"),
         timeout=limit,
