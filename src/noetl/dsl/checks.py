@@ -343,8 +343,10 @@ def auth_is_spelled_as_declared(building: Building, net: Net) -> None:
             )
 
 
-def cursors_belong_to_steps(building: Building, net: Net) -> None:
-    """A cursor is recorded frame by frame, and a call of a workbook entry is one call."""
+def cursors_and_partitions_belong_to_steps(building: Building, net: Net) -> None:
+    """A cursor is recorded frame by frame, an end of an iteration before the next of its key; and a
+    call of a workbook entry is one call.
+    """
     for block in net.workbook:
         if block.loop is not None and block.loop.cursor is not None:
             building.report.add(
@@ -353,6 +355,14 @@ def cursors_belong_to_steps(building: Building, net: Net) -> None:
                 " its frames could not be recorded one by one. Put the loop on a step, and call"
                 " the entry for each row.",
                 building.at(block.loop),
+            )
+        if block.loop is not None and block.loop.partition is not None:
+            building.report.add(
+                "policy-out-of-place",
+                f'`partition` in the loop of workbook entry "{block.name}" orders nothing: an entry'
+                " is one call, and the ends of its passes are not recorded. Put the loop on a step,"
+                " and call the entry in each iteration, or write `mode: sequential`.",
+                building.at(block.loop, "partition"),
             )
 
 
@@ -477,5 +487,5 @@ CHECKS: tuple[Check, ...] = (
     partitions_run_token_by_token,
     parallel_writes_combine,
     sinks_have_something_to_store,
-    cursors_belong_to_steps,
+    cursors_and_partitions_belong_to_steps,
 )

@@ -337,7 +337,12 @@ def loop(building: Building, written: WrittenLoop | None, home: Home) -> Loop | 
         partition=building.value(policy.partition.key, Where.LOOP_ARGS, home),
         max_pending=policy.backpressure.max_pending,
     )
-    building.mark(made, written.place, iterator=written.place_of("iterator"))
+    building.mark(
+        made,
+        written.place,
+        iterator=written.place_of("iterator"),
+        partition=policy.place_of("partition"),
+    )
     return made
 
 
