@@ -47,6 +47,45 @@ workflow:
     assert [line in one.err for one in (told, quiet, onward)] == [True, False, False]
 
 
+def test_a_failed_iteration_is_named_with_its_element_if_that_is_short_and_no_secret(
+    tmp_path, noetl
+):
+    secret = "canary-of-the-elements-0123456789"
+    noetl("credential", "set", "api", f"token={secret}")
+    (tmp_path / "each.yaml").write_text(
+        HEAD
+        + """metadata: {name: each, path: tests/each}
+keychain: [{name: api, kind: credential}]
+workload: {more: []}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {token: "{{ keychain.api.token }}"}
+      code: "result = [{'token': token}]"
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ workload.more or start }}", iterator: item}
+    tool: {kind: python, code: "raise ValueError('no')"}
+"""
+    )
+
+    short, long, hidden = (
+        noetl("run", "each.yaml", "--new", *more)
+        for more in (
+            ("--set", "more=[{who: ann}]"),
+            ("--payload", json.dumps({"more": ["x" * 100]})),
+            (),
+        )
+    )
+
+    assert [one.code for one in (short, long, hidden)] == [1, 1, 1]
+    assert 'traceback of each.each_task, iteration 0 ({"who":"ann"}):' in short.err
+    assert "traceback of each.each_task, iteration 0:" in long.err
+    assert "traceback of each.each_task, iteration 0 (" in hidden.err
+    assert secret not in hidden.err + noetl("executions", "show", "last").err
+
+
 def test_a_typo_in_a_guard_is_a_warning_of_run_and_show(tmp_path, noetl):
     flow = """\
 metadata: {name: typo, path: tests/typo}

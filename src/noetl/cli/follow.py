@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from noetl.cli import FAILED, INTERRUPTED, OK
-from noetl.cli.output import one_line, say
+from noetl.cli.output import as_text, one_line, say
 from noetl.cli.views.lines import NEWS, Telling, failed_iterations, length, more_about
 from noetl.cli.views.paint import is_rich
 from noetl.cli.views.source_lines import Locator, SourceLines
@@ -34,6 +34,8 @@ LOOKS_BETWEEN_CHECKS = 5
 OUTPUT_SHOWN = 4_000
 FAILURES_SHOWN = 3
 FAILURES_KEPT = 100
+ELEMENT_MAX = 60
+"""Characters of an element that are shown beside its number."""
 
 Tell = Callable[[str], None]
 
@@ -311,12 +313,15 @@ async def print_output(
     """Print what failed tasks printed, unless it was `shown` before, and where their code
     failed.
     """
-    from noetl.model.events import TaskDone, decode
+    from noetl.model.events import LoopStarted, TaskDone, decode
 
     last: dict[tuple[str, str, int | None], TaskDone] = {}
-    async for row in api.events(execution_id, types=("task.done",)):
+    loops: dict[str, Any] = {}
+    async for row in api.events(execution_id, types=("loop.started", "task.done")):
         fact = decode(row.body)
-        if isinstance(fact, TaskDone):
+        if isinstance(fact, LoopStarted):
+            loops[fact.step_run_id] = fact.items
+        elif isinstance(fact, TaskDone):
             key = (fact.step, fact.task, fact.iteration)
             last.pop(key, None)
             if not fact.outcome.is_ok:
@@ -324,13 +329,13 @@ async def print_output(
             if len(last) > FAILURES_KEPT:
                 last.pop(next(iter(last)))
     for fact in list(last.values())[-FAILURES_SHOWN:]:
-        _print_failure(fact, source, shown=shown)
+        _print_failure(fact, loops.get(fact.step_run_id), source, shown=shown)
 
 
-def _print_failure(fact: TaskDone, source: SourceLines, *, shown: bool) -> None:
+def _print_failure(fact: TaskDone, items: Any, source: SourceLines, *, shown: bool) -> None:
     where = f"{fact.step}.{fact.task}"
     if fact.iteration is not None:
-        where += f", iteration {fact.iteration}"
+        where += f", iteration {fact.iteration}{_element(items, fact.iteration)}"
     if fact.attempt > 1:
         where += f", try {fact.attempt}"
     if not shown:
@@ -340,6 +345,16 @@ def _print_failure(fact: TaskDone, source: SourceLines, *, shown: bool) -> None:
     if isinstance(details, dict) and isinstance(details.get("traceback"), str):
         text = source.traceback(details["traceback"], details, fact.step, fact.task)
         _print_block(f"traceback of {where}", text)
+
+
+def _element(items: Any, index: int) -> str:
+    """The element of an iteration, if it is recorded in the event and short. Events hold no
+    secrets.
+    """
+    if not isinstance(items, list | tuple) or index >= len(items):
+        return ""
+    text = one_line(as_text(items[index]))
+    return f" ({text})" if len(text) <= ELEMENT_MAX else ""
 
 
 def _print_block(title: str, text: str) -> None:
