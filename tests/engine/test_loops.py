@@ -93,6 +93,8 @@ def test_a_loop_goes_over_lists_mappings_and_ranges_in_order(
         ('"text {{ workload.n }}"', "str"),
         ('{from: 0, to: "{{ workload.items }}"}', "not a number"),
         ('{from: 0, to: "{{ none }}"}', "not a number"),
+        ("{from: 0, to: \"{{ '9' * 400 }}\"}", "too large"),
+        ("{from: 0, to: 3, step: \"{{ 'nan' }}\"}", "not a number"),
         ('{from: 0, to: 4, step: "{{ 0 }}"}', "never end"),
         ("{from: 0, to: 1000000000000}", "at most"),
     ],

@@ -15,6 +15,8 @@ from noetl.model.net import Loop
 from noetl.templates import Compiled, Scope
 
 ITERATIONS_MAX = 10_000_000
+NUMBER_MAX = 1e300
+"""Beyond it, one can no longer count with numbers."""
 
 
 class Numbers(NamedTuple):
@@ -88,8 +90,10 @@ def _number(value: Any, name: str, where: str) -> Any:
         except ValueError:
             value = _float(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         raise BadCollection(f"`{name}` in the loop of {where} is {value!r}, which is not a number.")
+    if abs(value) > NUMBER_MAX:
+        raise BadCollection(f"`{name}` in the loop of {where} is {value!r:.60}: that is too large.")
     return value
 
 
