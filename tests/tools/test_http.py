@@ -522,6 +522,22 @@ def test_a_broken_connection_is_a_connection_error(web):
     assert failure(ran("http", {"url": f"{web.url}/broken"}))[0] == "connection"
 
 
+def test_an_answer_that_ends_in_the_middle_is_told_in_plain_words():
+    async def cut(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "1000"})
+        await answer.prepare(request)
+        await answer.write(b"[1,")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    with answering(("GET", "/", cut)) as url:
+        outcome = ran("http", {"url": url})
+
+    said = f"GET {url} failed: the connection ended in the middle of the answer."
+    assert failure(outcome) == ("connection", said)
+
+
 @pytest.mark.parametrize("url", ["ftp://example.com/", "nonsense", "http://", "http://[/"])
 def test_an_address_that_is_none_is_a_client_error(url):
     assert failure(ran("http", {"url": url}))[0] == "client_error"

@@ -548,6 +548,8 @@ def _shown(url: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientPayloadError) and "not completed" in str(error):
+        return "the connection ended in the middle of the answer"
     inner = getattr(error, "os_error", None) or error
     text = reason_of(inner) if isinstance(inner, OSError) else str(inner)
     return text.rstrip(".") or type(error).__name__
