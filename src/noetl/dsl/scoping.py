@@ -369,6 +369,8 @@ def _check_ctx(
 
 def _check_lists(building: Building, use: Use, known: _Known, template: Template) -> None:
     """Report a result whose keys are gone over, where its rows or the like are meant."""
+    if not any(path[0] == "steps" or known.lists.get(path[0]) for path in template.reads):
+        return  # without a walk through the template
     paths = [path for path in template.paths_as_lists() if _is_read(template, path[0])]
     if use.where is Where.LOOP and template.expression is not None:
         paths += filter(None, [path_of(template.expression)])
@@ -428,7 +430,7 @@ class _Known:
         self.workload = yielded_by(unset | net.workload)
         called = building.known.playbooks
         self._yields = {step.name: _yielded(step, building.tools, called) for step in net.steps}
-        self._lists = {step.name: _list_in(step, building.tools) for step in net.steps}
+        self.lists = {step.name: _list_in(step, building.tools) for step in net.steps}
         self._expressions = building.expressions
         self.keychain = [entry.name for entry in net.keychain]
         self.ctx = _ctx_keys(building, net)
@@ -493,7 +495,7 @@ class _Known:
         root, *rest = path[1:] if path[0] == "steps" and len(path) > 1 else path
         if root in self.hidden(use.home) or root in use.home.iterators:
             return ""
-        inner = self._lists.get(root, "")
+        inner = self.lists.get(root, "")
         is_whole = all(key == "result" or (key == "data" and inner != "data") for key in rest)
         return inner if is_whole else ""
 

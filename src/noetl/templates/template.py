@@ -62,8 +62,21 @@ class Template:
     """
 
     __slots__ = (
-        "_careful", "_inline", "_makes_plain", "_makes_shared", "_roots", "_tree",
-        "called", "code", "expression", "filters", "lookups", "parts", "reads", "source",
+        "_careful",
+        "_compared",
+        "_inline",
+        "_makes_plain",
+        "_makes_shared",
+        "_roots",
+        "_tree",
+        "called",
+        "code",
+        "expression",
+        "filters",
+        "lookups",
+        "parts",
+        "reads",
+        "source",
     )  # fmt: skip
 
     def __init__(self, source: str, *, inline: bool = True) -> None:
@@ -83,6 +96,7 @@ class Template:
         self._makes_plain = self._makes_shared = False
         self.code: Code | None = None
         self._careful: Code | None = None
+        self._compared: tuple[tuple[Path, str], ...] | None = None
 
     def evaluate(self, scope: Scope, place: str = "") -> object:
         """The value; `Tainted` if a secret was read for it.
@@ -197,9 +211,11 @@ class Template:
         """The plain paths whose items it goes over, by a filter or a loop."""
         return paths_as_lists(self._tree)
 
-    def compared_texts(self) -> Iterator[tuple[Path, str]]:
+    def compared_texts(self) -> tuple[tuple[Path, str], ...]:
         """The texts that it compares with values at plain paths."""
-        return compared_texts(self._tree)
+        if self._compared is None:
+            self._compared = tuple(compared_texts(self._tree))
+        return self._compared
 
 
 def _reaches(guard: str, path: str) -> bool:
