@@ -107,6 +107,26 @@ workflow:
     assert document(noetl)["warnings"][0]["undefined"] == {"start.totl": "total"}
 
 
+def test_a_branch_that_ended_because_no_arc_held_is_told_by_run_and_show(tmp_path, noetl):
+    flow = """\
+metadata: {name: small, path: tests/small}
+workflow:
+  - step: start
+    tool: {kind: noop, result: {total: 1}}
+    next: {arcs: [{step: end, when: "{{ start.total > 5 }}"}]}
+  - {step: end, tool: {kind: noop}}
+"""
+    (tmp_path / "small.yaml").write_text(HEAD + flow)
+
+    ran = noetl("run", "small.yaml")
+    shown = noetl("executions", "show", "last")
+
+    assert "start: none of its arcs held; its branch ends here" in ran.err
+    assert "none of its arcs held; its branch ended here" in shown.out
+    [start] = document(noetl)["steps"]
+    assert start["unmatched"] == 1
+
+
 def test_a_compensated_step_is_shown_as_undone(tmp_path, noetl):
     saga = """\
 metadata: {name: saga, path: tests/saga}

@@ -289,6 +289,24 @@ workflow:
         result = n
 """
 
+
+def test_a_branch_that_ended_because_no_arc_held_is_told_at_the_top(tab: Tab, stage: Stage):
+    register(stage.server, "shop/small", SMALL)
+    small = start(stage.server, "shop/small")
+    stage.server.ended(small)
+    page = tab.go(f"/executions/{small}")
+    told = page.locator(".headline", has_text="none of its arcs held")
+    expect(told.get_by_role("button", name="start")).to_be_visible()
+
+
+SMALL = """
+workflow:
+  - step: start
+    tool: { kind: noop, result: { total: 1 } }
+    next: { arcs: [{ step: end, when: "{{ start.total > 5 }}" }] }
+  - { step: end, tool: { kind: noop } }
+"""
+
 MISREAD = """
 workflow:
   - step: start

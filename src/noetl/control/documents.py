@@ -219,6 +219,7 @@ def _step(name: str, summary: StepSummary, state: ExecutionState) -> StepDocumen
         loop=_loop(summary),
         undone=summary.undone or UNSET,
         undoes=summary.undoes or UNSET,
+        unmatched=summary.unmatched or UNSET,
         waiting=listens[-1] if listens else UNSET,
     )
 

@@ -227,6 +227,11 @@ def _next_selected(state: ExecutionState, fact: events.NextSelected) -> None:
         state.warn("guard", fact.step, fact.undefined)
 
 
+def _next_unmatched(state: ExecutionState, fact: events.NextUnmatched) -> None:
+    state.steps[fact.step].unmatched += 1
+    state.warn("arcs", fact.step, fact.undefined)
+
+
 def _step_skipped(state: ExecutionState, fact: events.StepSkipped) -> None:
     """It was not admitted, and there is no run; or a rule ended the run so."""
     summary = state.steps.setdefault(fact.step, StepSummary(status="skipped"))
@@ -951,7 +956,7 @@ FOLDS: dict[type[Event], Fold | None] = {
     events.ResultsKept: _results_kept,
     events.LoopDone: _loop_done,
     events.NextSelected: _next_selected,
-    events.NextUnmatched: lambda state, fact: state.warn("arcs", fact.step, fact.undefined),
+    events.NextUnmatched: _next_unmatched,
     events.CommandIssued: _command_issued,
     events.CommandLeased: None,
     events.CommandClosed: _command_closed,

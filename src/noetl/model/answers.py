@@ -158,6 +158,8 @@ class StepDocument(Document, frozen=True, kw_only=True):
     """How many of its runs were compensated."""
     undoes: int | UnsetType = UNSET
     """How many of its runs undid others."""
+    unmatched: int | UnsetType = UNSET
+    """After how many of its runs none of its arcs held."""
     waiting: ListeningDocument | UnsetType = UNSET
 
 

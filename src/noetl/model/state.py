@@ -248,6 +248,8 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Runs of it that were compensated."""
     undoes: int = 0
     """How many of its runs compensated another."""
+    unmatched: int = 0
+    """Runs after which none of its arcs held: its branch ended there."""
 
 
 class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -1962,6 +1962,7 @@ export interface StepDocument {
   loop?: LoopDocument;
   undone?: number;
   undoes?: number;
+  unmatched?: number;
   waiting?: ListeningDocument;
 }
 

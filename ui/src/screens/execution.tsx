@@ -145,6 +145,12 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
           {one.loop.errors?.[0] && <span class="mono" title={one.loop.errors[0].message}><Message text={one.loop.errors[0].message} /></span>}
         </div>
       ))}
+      {latest.steps.map((one) => one.unmatched && !latest.warnings.some((warning) => warning.step === one.step) && (
+        <div class="headline">
+          <button type="button" class="link" onClick={() => select(one.step)}>{one.step}</button>
+          <span class="quiet">none of its arcs held; its branch ended there</span>
+        </div>
+      ))}
       {latest.warnings.slice(0, WARNINGS_SHOWN).map((one, number) => (
         <div class="headline">
           <Status status="warning" />

@@ -176,6 +176,10 @@ def _step_rows(step: dict[str, Any], width: int) -> Iterator[Drawn]:
     )
     if failed := failed_iterations(step):
         yield Drawn("    ", "    ", (Span(failed, "error"),))
+    if step.get("unmatched"):
+        yield Drawn(
+            "    ", "    ", (Span("none of its arcs held; its branch ended here", "quiet"),)
+        )
     if step["error"] is not None:
         yield Drawn("    ", "    ", (Span(one_line(step["error"]["message"]), "error"),))
         for line in more_about(step["error"]):
