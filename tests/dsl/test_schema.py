@@ -47,6 +47,7 @@ BEYOND_A_SCHEMA = {
     "missing_end_of_range": "a mapping to go over may have the keys of a range",
     "missing_moment_of_timer": "which keys of a timer go together is said once, by the compiler",
     "missing_to_of_jump": "`to` is needed by one of the directives only",
+    "partition_in_workbook": "one shape of `loop`, wherever it stands",
     "policy_without_rules": "a policy of hooks alone has no rules",
     "retry_scope_on_a_task": "one shape of `retry`, wherever it stands",
     "skip_false": "a flag is true or false",
