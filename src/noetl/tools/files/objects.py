@@ -58,7 +58,7 @@ SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """For each kind of store: our name of a setting, and its spellings in credentials."""
 PROOFS = ("access_key_id", "service_account_key", "account_key", "sas_key", "client_secret")
-PIECE = 4 * 1024 * 1024
+PIECE = 1024 * 1024
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
