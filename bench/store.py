@@ -26,13 +26,13 @@ from time import perf_counter
 
 from postgres import server_in
 
+from noetl.configured import open_store
 from noetl.model.commands import Command
 from noetl.model.ids import derive
 from noetl.store.base import Store
 from noetl.store.log import Facts, Write
 from noetl.store.queue import NewCommand
 from noetl.store.records import Summary
-from noetl.wiring import open_store
 
 NOW = 1_760_000_000.0
 EVENTS = 8

@@ -136,6 +136,17 @@ def test_the_index_of_decisions_has_the_title_of_every_page():
 # --- The language page is complete -------------------------------------------------------------
 
 
+def test_what_is_not_released_yet_is_listed_twice_by_the_same_areas():
+    """What is new, and what is different for those who ran it before. Nothing else grows beside."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    unreleased = text.split("\n## [Unreleased]\n")[1].split("\n## ")[0]
+    lists = re.split(r"^### (.*)\n", unreleased, flags=re.MULTILINE)[1:]
+    areas = [re.findall(r"^#### (.*)", entries, re.MULTILINE) for entries in lists[1::2]]
+
+    assert lists[::2] == ["Added", "Changed and fixed"]
+    assert areas[0] == areas[1]
+
+
 def test_the_language_page_stays_readable():
     assert LANGUAGE.read_text().count("\n") <= LANGUAGE_LINES_MAX
 

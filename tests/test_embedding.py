@@ -1,6 +1,7 @@
 """The public names, and NoETL inside another program."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 import noetl
 from noetl.api.openapi import OPENAPI
 from noetl.api.routes import executions, health, hooks, playbooks, results, whatif
+from noetl.api.routes.credentials import PUT, NewCredential
 from noetl.api.routes.executions import WHY, WhichWhy
 from noetl.errors import BadSetting, Unreachable
 from noetl.model.retrospect import StepWhyDocument
+from noetl.tools.failures import Failed
 from tests.server.processes import serving
 from tests.stopwatch import PATIENCE
 
@@ -99,6 +102,180 @@ def test_a_program_runs_its_own_tool_and_hears_what_happens(tmp_path):
     assert types[0] == "playbook.execution.requested"
     assert types[-1] == "playbook.processed"
     assert types.count("task.done") == 3
+
+
+KEYED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: keyed, path: demo/keyed}
+keychain: [{name: door, kind: credential}]
+workflow:
+  - step: start
+    tool: {kind: keys, number: 3}
+"""
+
+
+def test_a_tool_may_look_up_one_secret_several_times_at_once(tmp_path):
+    async def keys(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        asked = (context.credential("door") for _ in range(config.number))
+        return noetl.ok([fields["user"] for fields in await asyncio.gather(*asked)])
+
+    async def work() -> object:
+        tool = noetl.Tool(kind="keys", summary="Looks up.", config=Number, run=keys)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.call(PUT, body=NewCredential(name="door", data={"user": "ada"}))
+            await client.register(KEYED)
+            started = await client.start("demo/keyed")
+            return (await client.wait(started.execution_id)).result
+
+    assert asyncio.run(work()) == ["ada"] * 3
+
+
+PATIENT = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: patient, path: demo/patient}
+workflow:
+  - step: start
+    tool: {kind: shy, number: 1, spec: {retry: {attempts: 3, delay: 0}}}
+"""
+
+
+ENDLESS: dict[str, object] = {}
+ENDLESS["same"] = ENDLESS
+
+
+def test_a_failure_that_a_tool_of_the_program_raises_is_one_that_it_returns(tmp_path):
+    """Also for `spec.retry`, which tries it again."""
+    attempts = []
+
+    async def shy(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        attempts.append(config.number)
+        if len(attempts) < 3:
+            raise Failed("connection", "Nobody there.")
+        return noetl.ok("here")
+
+    async def work() -> str:
+        tool = noetl.Tool(kind="shy", summary="Fails twice.", config=Number, run=shy)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.register(PATIENT)
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).status
+
+    assert asyncio.run(work()) == "COMPLETED"
+    assert len(attempts) == 3
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (None, "returned a NoneType, not an Outcome"),
+        (noetl.failed("client_eror", "Too odd."), "Invalid enum value 'client_eror'"),
+        (noetl.failed("parse", "Too odd.", details=object()), "objects of type object"),
+        (noetl.Outcome(status="fine"), "Invalid enum value 'fine'"),
+        (noetl.Outcome(status="error"), "it has no `error`"),
+        (noetl.failed("parse", "Half \udc80"), "surrogates not allowed): Half \\udc80"),
+        (noetl.failed("parse", "Endless.", details=ENDLESS), "recursion depth exceeded"),
+    ],
+)
+def test_an_outcome_that_no_log_can_hold_is_a_failure_that_says_why(returned, told, tmp_path):
+    """What reached the log once could not be read from it again."""
+
+    async def odd(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return returned
+
+    async def work() -> str:
+        tool = noetl.Tool(kind="shy", summary="Is odd.", config=Number, run=odd)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.register(PATIENT)
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).error
+
+    error = asyncio.run(work())
+    assert error.kind == "exception"
+    assert "kind shy returned" in error.message
+    assert told in error.message
+
+
+def test_an_exception_whose_text_is_not_valid_ends_its_step_run(tmp_path):
+    """Python names files so whose names are not UTF-8. No log can hold such a text."""
+
+    async def lost(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        raise FileNotFoundError(b"caf\xe9.csv".decode(errors="surrogateescape"))
+
+    async def work() -> str:
+        tool = noetl.Tool(kind="shy", summary="Is lost.", config=Number, run=lost)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.register(PATIENT)
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).error.message
+
+    assert asyncio.run(work()) == "FileNotFoundError: caf\\udce9.csv"
+
+
+def test_a_fault_of_a_tool_shows_the_lines_of_the_tool(tmp_path):
+    async def faulty(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return noetl.ok(config.number / 0)
+
+    async def work() -> noetl.Outcome:
+        tool = noetl.Tool(kind="shy", summary="Divides.", config=Number, run=faulty)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.register(PATIENT)
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).error
+
+    error = asyncio.run(work())
+    assert error.message == "ZeroDivisionError: division by zero"
+    head, place, line, *_, last = error.details["traceback"].splitlines()
+    assert head == "Traceback (of the tool):"
+    assert place.startswith(f'  File "{__file__}", line ')
+    assert place.endswith(", in faulty")
+    assert line.strip() == "return noetl.ok(config.number / 0)"
+    assert last == error.message
+
+
+def test_a_tool_that_calls_itself_without_end_is_told_how_often(tmp_path):
+    async def endless(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return await endless(config, context)
+
+    async def work() -> noetl.Outcome:
+        tool = noetl.Tool(kind="shy", summary="Has no end.", config=Number, run=endless)
+        async with noetl.embedded(f"sqlite:///{tmp_path}/a.db", tools=[tool]) as client:
+            await client.register(PATIENT)
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).error
+
+    shown = asyncio.run(work()).details["traceback"]
+    [times] = re.findall(r"Previous line repeated (\d+) more times", shown)
+    assert int(times) > 100
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ([], "this worker has no tool kind shy. Install the package that brings it"),
+        (
+            [noetl.Tool(kind="shy", summary="Does nothing.", config=Number)],
+            "kind shy can be checked, but not run: its `Tool` has no `run`.",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_run_a_kind_says_what_it_lacks(added, told, tmp_path):
+    """The text was registered where the kind can be run."""
+    place = f"sqlite:///{tmp_path}/a.db"
+
+    async def shy(config: Number, context: noetl.ToolContext) -> noetl.Outcome:
+        return noetl.ok(1)
+
+    async def work() -> noetl.Outcome:
+        tool = noetl.Tool(kind="shy", summary="Is here.", config=Number, run=shy)
+        async with noetl.embedded(place, tools=[tool]) as client:
+            await client.register(PATIENT)
+        async with noetl.embedded(place, tools=added) as client:
+            started = await client.start("demo/patient")
+            return (await client.wait(started.execution_id)).error
+
+    assert asyncio.run(work()).message.startswith(told)
 
 
 READING = """

@@ -16,6 +16,7 @@ Every error a caller of this package can meet:
     - StoreFull            its disk is full
   + BadRequest             the request is invalid; the message names the field        (caller)
     - TooLarge             the body is larger than the route reads
+    - Compressed           the body is compressed, and bodies are read as they are
     - BadText              a text holds a character that no database keeps
     - UnknownKey           there is no such key; it may be misspelt
     - BadQuery             a query of executions cannot be read
@@ -39,10 +40,14 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ssl
+
     from noetl.model.problems import Problem
 
 RETRY_SECONDS = 10
 """How long a refused caller waits before another attempt, where nothing says otherwise."""
+UNKNOWN_AUTHORITY = range(18, 22)
+"""What OpenSSL says of a certificate that signed itself, or whose signer it does not know."""
 
 
 class NoetlError(Exception):
@@ -183,6 +188,12 @@ class TooLarge(BadRequest):
     code = "too_large"
 
 
+class Compressed(BadRequest):
+    """The body is compressed; bodies are read as they are."""
+
+    code = "compressed"
+
+
 class SecretInFile(BadRequest):
     """A file to be kept contains a secret and has a format that cannot be masked."""
 
@@ -254,7 +265,7 @@ class Unreachable(NoetlError):
 
 
 class Unsent(Unreachable):
-    """There is nobody to connect to: nobody has done the request."""
+    """No server could be connected to, so none has done the request."""
 
 
 def reason_of(error: OSError) -> str:
@@ -263,7 +274,18 @@ def reason_of(error: OSError) -> str:
     """
     import ssl
 
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {distrust(error)}"
     number = error.errno or 0
     if number > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(number).lower()
     return error.strerror or str(error) or type(error).__name__
+
+
+def distrust(error: ssl.SSLCertVerificationError, named: str = "in SSL_CERT_FILE") -> str:
+    """Why a certificate is not trusted and, if no known authority signed it, where one's own is
+    named.
+    """
+    if error.verify_code not in UNKNOWN_AUTHORITY:
+        return error.verify_message
+    return f"{error.verify_message}; if an authority of your own signed it, name its file {named}"

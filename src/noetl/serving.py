@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from noetl import wiring
-from noetl.version import __version__
+from noetl import configured, wiring
+from noetl.control.clock import SystemClock
+from noetl.errors import BadSetting, StoreError
 
 if TYPE_CHECKING:
     from noetl.api.protocol import App
     from noetl.api.services import Services
     from noetl.control.recordings import Recording
+    from noetl.model.commands import Presence
     from noetl.settings import Settings
     from noetl.worker.worker import Worker
 
@@ -52,11 +54,10 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
     """
     from noetl.api.edge import Edge
     from noetl.api.listener import is_loopback, listening
-    from noetl.errors import BadSetting
     from noetl.model.commands import EMBEDDED
     from noetl.ui import Pages
 
-    wiring.operator_key(settings).require()
+    configured.operator_key(settings).require()
     async with wiring.embedded(settings, work=False, serves=True) as system:
         is_open = await system.access.is_open()
         if is_open and not is_loopback(host):
@@ -82,7 +83,7 @@ async def server(settings: Settings, *, host: str, port: int, work: bool) -> Asy
                     yield served
                     return
                 async with (
-                    wiring.local_worker(system, settings, spans) as inside,
+                    wiring.local_worker(system, spans) as inside,
                     _announced(system, inside),
                 ):
                     yield served
@@ -110,45 +111,31 @@ async def showing(settings: Settings, recording: Recording, port: int) -> AsyncI
 @asynccontextmanager
 async def _announced(system: Services, worker: Worker) -> AsyncIterator[None]:
     """The worker in this process is listed among its pool like any other."""
-    from noetl.errors import StoreError
     from noetl.store.base import Runtime
 
-    now = system.clock.now()
-    me = Runtime(
-        name=worker.worker_id,
-        kind="worker",
-        started_at=now,
-        seen_at=now,
-        pool=worker.pool,
-        slots=worker.slots,
-        host=socket.gethostname(),
-        version=__version__,
-    )
+    me = wiring.presence(system.settings, worker.worker_id, worker.pool, worker.slots)
+    name, runtimes = me.worker_id, system.store.runtimes
 
     async def beat() -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             try:
-                await system.store.runtimes.beat(
-                    msgspec.structs.replace(me, seen_at=system.clock.now())
-                )
+                await runtimes.beat(Runtime.of(me, name, system.clock.now()))
             except StoreError as error:
                 logger.warning("no heartbeat: %s", error)
 
-    await system.store.runtimes.beat(me)
+    await runtimes.beat(Runtime.of(me, name, system.clock.now()))
     async with wiring.in_background(beat()):
         yield
-    await system.store.runtimes.leave(me.name)
+    await runtimes.leave(name)
 
 
 async def worker(
     settings: Settings,
+    me: Presence,
     ending: asyncio.Event,
     *,
-    pool: str,
-    slots: int,
-    worker_id: str,
-    kinds: tuple[str, ...] = (),
+    kinds: tuple[str, ...],
     grace: float,
     on_ready: Callable[[], None],
 ) -> None:
@@ -156,32 +143,14 @@ async def worker(
     control.
     """
     from noetl.api.worker_control import HttpControl
-    from noetl.control.clock import SystemClock
-    from noetl.model.commands import Presence
     from noetl.templates import Views
     from noetl.tools.registry import tool_of
     from noetl.worker import process
 
     wiring.look_rarely_for_cycles()
-    me = Presence(
-        worker_id=worker_id,
-        pool=pool,
-        slots=slots,
-        host=socket.gethostname(),
-        version=__version__,
-        sandbox=settings.sandbox,
-    )
     async with (
-        wiring.tracing(worker_id) as spans,
+        wiring.tracing(me.worker_id) as spans,
         HttpControl(settings.server_urls, Views(tool_of), settings.token, kinds) as control,
-        wiring.worker_of(
-            control,
-            settings,
-            worker_id=worker_id,
-            pool=pool,
-            slots=slots,
-            now=SystemClock().now,
-            spans=spans,
-        ) as made,
+        wiring.worker_of(control, settings, me, now=SystemClock().now, spans=spans) as made,
     ):
         await process.live(made, control, me, ending, grace=grace, on_ready=on_ready)

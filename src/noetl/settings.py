@@ -73,7 +73,7 @@ class Setting(msgspec.Struct, frozen=True):
             raise BadSetting(
                 f"{self.name} is {self._quoted(text)}, but must be {self.kind.expected}."
                 " Correct it, or unset it to use the default"
-                f" ({'none' if self.default in (None, '') else self.default})."
+                f" ({written(self.default)})."
             ) from None
 
     def shown(self, value: Any) -> Any:
@@ -473,6 +473,14 @@ TABLE = tuple(
     for field, row in zip(Settings.__struct_fields__, _declared, strict=True)
 )
 """The settings, in the order of the class."""
+
+
+def written(value: Any) -> str:
+    """A value of a setting as people write it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = ", ".join(value) if isinstance(value, tuple) else value
+    return "none" if text in (None, "") else str(text)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:

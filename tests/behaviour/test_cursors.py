@@ -155,3 +155,17 @@ def test_a_sqlite_file_can_be_claimed_from_too(tmp_path):
     )
 
     assert ran(text).result == 15
+
+
+@pytest.mark.parametrize("where", ["of the loop", "of the executor"])
+def test_a_claim_has_the_time_that_tasks_of_its_loop_have(where: str, postgres: dict[str, str]):
+    own = ", timeout: 0.5" if where == "of the loop" else ""
+    frames = "{ mode: cursor, max_in_flight: 1, frame: { max_attempts: 2 }%s }"
+    text = flow(frames % own, "{ kind: noop }", claim="SELECT pg_sleep(600)")
+    if where == "of the executor":
+        text += "\nexecutor: { spec: { timeout: 0.5 } }\n"
+
+    done = ran(text, {"db": postgres})
+
+    assert done.error["kind"] == "timeout"
+    assert [fact.attempt for fact in done.of(TaskDone)] == [1, 2]

@@ -498,6 +498,25 @@ def test_a_sink_stores_each_success_and_changes_nothing_about_the_result(tmp_pat
     assert done.result["results"] == [{"n": 10}, {"n": 20}, {"n": 30}]
 
 
+@pytest.mark.parametrize("name", ["count", "steps.count", "result"])
+def test_a_sink_reads_what_its_step_just_yielded_by_the_name_of_the_step(name):
+    flow = f"""
+- step: count
+  tool: {{ kind: noop, result: {{ n: "{{{{ ctx.n | default(0) + 1 }}}}" }} }}
+  sink:
+    tool: {{ kind: python, code: "result = seen" }}
+    args: {{ seen: "{{{{ {name}.n }}}}" }}
+  set: {{ ctx.n: "{{{{ count.n }}}}" }}
+  next:
+    arcs:
+      - {{ step: count, when: "{{{{ ctx.n < 2 }}}}" }}
+"""
+    run = ran(playbook(flow))
+
+    assert run.result == {"n": 2}
+    assert [fact.outcome.result for fact in run.of(SinkProcessed)] == [1, 2]
+
+
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_a_next_in_an_iteration_ends_the_loop_early(mode):
     flow = """

@@ -497,6 +497,29 @@ def test_a_playbook_that_is_called_fails_its_caller_with_its_own_error():
     assert "nowhere" in missing.error["message"]
 
 
+def test_a_call_with_a_version_runs_that_and_one_without_the_newest():
+    def called(said: str) -> str:
+        text = playbook(f"- {{step: start, tool: {{kind: noop, result: {said}}}}}")
+        return text.replace("tried", "child")
+
+    flow = """
+- step: start
+  tool: { kind: playbook, path: child, version: "{{ workload.number }}" }
+  next: new
+- step: new
+  tool: { kind: playbook, path: child, args: { before: "{{ start }}" } }
+  next: end
+- { step: end, tool: { kind: noop, result: "{{ [start, new] }}" } }
+"""
+
+    async def work(bench: Bench) -> Run:
+        for said in ("first", "second", "third"):
+            await bench.system.catalog.register(called(said))
+        return await bench.run(playbook(flow), {"number": 2})
+
+    assert on_bench(work).result == ["second", "third"]
+
+
 def test_a_caller_of_callers_names_the_execution_that_failed_by_itself_and_its_cause():
     inner = playbook("- {step: start, tool: {kind: shell, cmd: exit 9}}").replace("tried", "inner")
     calls = "- {step: start, tool: {kind: playbook, path: CALLED}}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.model.events import RetryStarted, TaskDone
-from tests.examples.system import playbook, ran
+from noetl.model.events import ChildStarted, RetryStarted, TaskDone
+from tests.examples.system import Bench, Run, on_bench, playbook, ran
 
 TASK = """
 - step: start
@@ -82,7 +82,7 @@ def test_a_hook_that_stays_broken_fails_the_try_and_the_task_is_tried_with_all_i
     assert lines(log) == ["lock", "work", "unlock"] * 2
     assert run.document["status"] == "COMPLETED"
     of_hooks = {(fact.task, fact.action_id) for fact in run.of(TaskDone) if "lock" in fact.task}
-    assert len(of_hooks) == 2  # one logical call each, over both tries
+    assert len(of_hooks) == 4  # what is unlocked behind a try is locked anew before the next
 
 
 def test_sugar_in_a_hook_runs_and_the_outcome_of_the_task_is_seen_by_every_hook(tmp_path):
@@ -99,3 +99,62 @@ def test_sugar_in_a_hook_runs_and_the_outcome_of_the_task_is_seen_by_every_hook(
 
     assert lines(log) == ["work", "good", "0", "ok"]
     assert run.document["status"] == "COMPLETED"
+
+
+# --- Around a sub-playbook ---------------------------------------------------------------------
+
+CALL = """
+- step: start
+  {loop}
+  tool:
+    name: call
+    kind: playbook
+    path: child
+    args: {{ mark: "{{{{ iter.mark }}}}" }}
+    spec:
+      policy:
+        before:
+          kind: shell
+          cmd: "echo before >> {log}; {before}"
+          set: {{ iter.mark: {good} }}
+        after: {{ kind: shell, cmd: "echo after >> {log}" }}
+        finally: {{ kind: shell, cmd: "echo {{{{ outcome.status }}}} >> {log}" }}
+        rules:
+          - {{ when: "{{{{ outcome.status == 'error' }}}}", then: {{ do: retry, attempts: 2 }} }}
+"""
+CHILD = """
+- step: start
+  tool:
+    kind: shell
+    cmd: "echo child >> {log}; [ $(grep -c child {log}) -ge {{{{ workload.mark }}}} ]"
+"""
+
+
+def around_a_child(log: object, *, good: int, loop: str = "", before: str = "true") -> Run:
+    async def work(bench: Bench) -> Run:
+        child = playbook(CHILD.format(log=log), workload="mark: 0")
+        await bench.system.catalog.register(child.replace("tried", "child"))
+        return await bench.run(playbook(CALL.format(log=log, good=good, loop=loop, before=before)))
+
+    return on_bench(work)
+
+
+@pytest.mark.parametrize("loop", ["", "loop: { in: [1], iterator: one }"])
+def test_hooks_run_around_each_try_of_a_sub_playbook(loop, tmp_path):
+    log = tmp_path / "log"
+
+    run = around_a_child(log, good=2, loop=loop)
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+    first, second = ["before", "child", "error"], ["before", "child", "after", "ok"]
+    assert lines(log) == first + second
+
+
+def test_a_sub_playbook_whose_hook_fails_before_it_never_starts(tmp_path):
+    log = tmp_path / "log"
+
+    run = around_a_child(log, good=1, before="false")
+
+    assert run.error["kind"] == "exception"
+    assert lines(log) == ["before", "error"] * 2
+    assert not run.of(ChildStarted)

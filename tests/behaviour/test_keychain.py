@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from noetl import wiring
+from noetl import configured
 from noetl.dsl.playbook import KEYCHAIN_KINDS, WrittenSecret
 from noetl.settings import Settings
 from tests.examples.system import ROOT, Bench, Run, on_bench, playbook
@@ -117,7 +117,7 @@ def test_every_field_is_on_the_page(field):
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_example_of_the_page_compiles_without_a_remark(kind):
-    compiled = wiring.compiler(Settings.from_environment({}))(EXAMPLES[kind])
+    compiled = configured.compiler(Settings.from_environment({}))(EXAMPLES[kind])
 
     assert [str(problem.message) for problem in compiled.problems] == []
     assert [entry.kind for entry in compiled.unwrap().keychain].count(kind) >= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl import wiring
+from noetl import configured
 from noetl.errors import TooLarge
 from noetl.model.events import LoopStarted, TaskStarted
 from noetl.settings import Settings
@@ -141,7 +141,7 @@ def test_s10_no_payload_is_larger_than_the_operator_allows():
 def test_s10_limits_of_today_bind_what_was_compiled_before_them():
     async def work(bench: Bench) -> Run:
         text = playbook(FAILING.replace("HOW", "retry: {max_attempts: 50}"))
-        compiled = wiring.compiler(Settings.from_environment({}))(text)
+        compiled = configured.compiler(Settings.from_environment({}))(text)
         await bench.system.store.catalog.put_net(compiled.digest, _bytes(compiled))
         started = await bench.system.executions.start(compiled.digest, "tried", None, {})
         return await bench.ended(started)

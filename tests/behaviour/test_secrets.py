@@ -14,6 +14,7 @@ from tests import canaries, forked
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.examples.conftest import Shop
 from tests.examples.system import Bench, Run, on_bench, playbook, ran, temporary_folder
+from tests.tools.web import serving
 
 CANARY = 'c4nary/Päss+w0rd 8%?=&"x'
 PIECE = "c4nary/P"
@@ -138,6 +139,55 @@ def test_s06_a_rule_that_reads_the_outcome_sees_only_the_mask(caplog):
     - { name: tell, kind: noop, result: "{{ ctx.said }}" }
 """
     assert secret_run(flow, caplog).result == "***"
+
+
+@pytest.mark.parametrize(
+    ("part", "seen"),
+    [
+        ('headers: { X-Api-Key: "k {{ keychain.door.password | b64encode }}", X-Open: o }', 1),
+        ('json: { deep: ["{{ keychain.door.password }}"] }', 0),
+        ('body: "pw={{ keychain.door.password }}"', 0),
+        ('form: { pw: "{{ keychain.door.password }}" }', 0),
+        ('files: { pw: { content: "{{ keychain.door.password }}" } }', 0),
+        ("json: { deep: [open] }", 1),
+    ],
+)
+@pytest.mark.parametrize("code", [307, 308])
+def test_s06_a_secret_does_not_follow_a_redirect_to_another_origin(code, part, seen, caplog):
+    with serving() as web:
+        elsewhere = web.url.replace("127.0.0.1", "localhost")
+        flow = f"""
+- step: start
+  tool:
+    kind: http
+    method: POST
+    url: "{web.url}/redirect?code={code}&to={elsewhere}/echo"
+    {part}
+    spec: {{ policy: {{ rules: [{{ else: {{ then: {{ do: continue }} }} }}] }} }}
+"""
+        secret_run(flow, caplog)
+
+    assert len(web.seen) == seen
+    assert_clean(str(web.seen))
+    assert all(one["headers"].get("x-open", "o") == "o" for one in web.seen)
+
+
+def test_s06_a_secret_follows_a_redirect_within_its_origin(caplog):
+    with serving() as web:
+        flow = f"""
+- step: start
+  tool:
+    kind: http
+    method: POST
+    url: "{web.url}/redirect?code=307&to=/echo"
+    headers: {{ X-Api-Key: "{{{{ keychain.door.password | b64encode }}}}" }}
+    body: "{{{{ keychain.door.password }}}}"
+"""
+        secret_run(flow, caplog)
+
+    [asked] = web.seen
+    assert asked["headers"]["x-api-key"] == base64.b64encode(CANARY.encode()).decode()
+    assert asked["body"] == CANARY
 
 
 def test_s06_what_is_sent_to_a_service_is_not_recorded(shop: Shop, caplog):

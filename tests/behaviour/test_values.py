@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 from noetl.model.events import TaskStarted
+from noetl.tools import registry
 from tests.examples.system import Bench, Run, on_bench, playbook, ran
 
 
@@ -43,6 +45,58 @@ def test_a_bare_name_is_looked_up_in_args_then_ctx_then_iter_then_workload():
     workload = "a: workload\nb: workload\nc: workload\nd: workload"
 
     assert ran(playbook(flow, workload=workload)).result == ["args", "ctx", "iter", "workload"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [
+        ("{{ %s }}", lambda one: one),
+        ("{{ [%s] }}", lambda one: [one]),
+        ("{{ {'all': %s} }}", lambda one: {"all": one}),
+    ],
+)
+def test_what_is_written_into_itself_is_what_it_was_before(shape: str, form: Callable[[Any], Any]):
+    flow = f"""
+- step: start
+  tool:
+    - {{ name: task, kind: noop, set: {{ iter.a: 1, ctx.a: 1 }} }}
+    - name: again
+      kind: noop
+      set: {{ iter.b: "{shape % "iter"}", ctx.b: "{shape % "ctx"}" }}
+    - {{ name: read, kind: noop, result: ["{{{{ iter.b }}}}", "{{{{ ctx.b }}}}"] }}
+  vars: {{ v: "{shape % "vars"}" }}
+  set: {{ ctx.c: "{shape % "ctx.b"}", ctx.d: "{shape % "ctx"}" }}
+  next: end
+- step: end
+  tool: {{ kind: noop, result: {{ task: "{{{{ start }}}}", ctx: "{{{{ ctx }}}}" }} }}
+"""
+    done = ran(playbook(flow)).result
+    first = form({"a": 1})
+
+    assert done["task"] == [first, first]
+    assert done["ctx"]["b"] == first
+    assert done["ctx"]["c"] == form(first)
+    assert done["ctx"]["d"] == form({"a": 1, "b": first})
+
+
+def test_an_entry_yields_its_whole_scratchpad_with_the_one_around_it():
+    text = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: pads, path: pads }
+workbook:
+  whole: { tool: { kind: noop, set: { iter.own: 1 }, result: "{{ iter }}" } }
+  around: { tool: { kind: noop, result: "{{ parent }}" } }
+workflow:
+  - step: end
+    tool:
+      - { name: a, kind: workbook, task: whole, set: { iter.whole: "{{ result }}" } }
+      - { name: b, kind: workbook, task: around, set: { iter.around: "{{ result }}" } }
+      - { name: read, kind: noop, result: "{{ iter }}" }
+"""
+    whole = {"parent": {}}
+
+    assert ran(text).result == {"whole": whole, "around": {"whole": whole}}
 
 
 def test_the_request_is_merged_deeply_over_the_workload():
@@ -506,3 +560,78 @@ rooms:
     assert done.result == [f"{c}/{c}{n}/{r}" for c in ("no", "pt") for n in "12" for r in "xy"]
     calls = [fact.action_id for fact in done.of(TaskStarted) if fact.task == "rooms_task"]
     assert len(calls) == len(set(calls)) == 8
+
+
+# --- Config that comes out empty or as something else ------------------------------------------
+
+NEEDY = [
+    kind for kind, tool in registry.tools().items() if tool.needs and kind not in ("workbook",)
+]
+
+
+@pytest.mark.parametrize("kind", NEEDY)
+def test_a_task_whose_config_comes_out_empty_says_what_its_kind_needs(kind: str):
+    needs = registry.tools()[kind].needs
+    config = ", ".join(f"{group[0]}: '{{{{ workload.nothing }}}}'" for group in needs)
+    flow = f"- {{step: end, tool: {{kind: {kind}, {config}}}}}"
+
+    error = ran(playbook(flow, workload="nothing: null")).error
+
+    assert (error["kind"], error["code"]) == ("schema", "config")
+    assert f"kind {kind} needs `{needs[0][0]}`" in error["message"]
+
+
+@pytest.mark.parametrize("payload", ["[1, 2]", "text", "7"])
+def test_inputs_of_a_sub_playbook_that_are_no_mapping_fail_the_task(payload: str):
+    flow = "- {step: end, tool: {kind: playbook, path: child, payload: '{{ workload.given }}'}}"
+
+    error = ran(playbook(flow, workload=f"given: {payload}")).error
+
+    assert (error["kind"], error["code"]) == ("schema", "config")
+    assert "`payload` of kind playbook: it must be a mapping, not" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("http, url: '{{ workload.x }}'", "`url` of kind http: it must be a text, not a list."),
+        (
+            "http, url: /, method: '{{ workload.w }}'",
+            "`method` of kind http: it cannot be 'w'. Write GET, POST, PUT, PATCH, DELETE, HEAD or"
+            " OPTIONS.",
+        ),
+        (
+            "http, url: /, headers: {a: '{{ workload.x }}'}",
+            "`headers[...]` of kind http: it must be true or false, a number or a text, not a"
+            " list.",
+        ),
+        (
+            "http, url: /, timeout: '{{ workload.w }}'",
+            "`timeout` of kind http: it is not written as it must be. Write it like 30s.",
+        ),
+        (
+            "sqlite, table: t, rows: '{{ workload.x }}'",
+            "`rows[0]` of kind sqlite: it must be a mapping, not a whole number.",
+        ),
+        (
+            "sqlite, table: t, rows: [], batch_size: '{{ workload.x[1] }}'",
+            "`batch_size` of kind sqlite: it must be a whole number >= 1.",
+        ),
+    ],
+)
+def test_config_that_comes_out_wrong_is_told_in_the_words_of_validate(task: str, said: str):
+    flow = f"- {{step: end, tool: {{kind: {task}}}}}"
+
+    error = ran(playbook(flow, workload="{x: [1, 0], w: w}")).error
+
+    assert (error["kind"], error["code"]) == ("schema", "config")
+    assert error["message"] == f"{said} Check its template."
+
+
+def test_a_key_that_an_outcome_lacks_is_told_with_the_keys_that_it_has():
+    task = "{kind: noop, result: {x: 1}, set: {ctx.z: '{{ output.x }}'}}"
+
+    run = ran(playbook(f"- {{step: start, tool: {task}}}"))
+
+    assert run.error is not None
+    assert '"output" has no "x". It has status, error, meta, result.' in run.error["message"]

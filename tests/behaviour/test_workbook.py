@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from noetl.model.events import ChildStarted, TaskDone, TaskStarted
@@ -113,6 +115,34 @@ def test_a_sub_playbook_that_fails_fails_the_task_that_called_the_entry():
 
     assert "nowhere" in done.result
     assert done.result.startswith("ask: ")
+
+
+@pytest.mark.parametrize("then", ["", ", { kind: playbook, path: child, args: { n: 4 } }"])
+def test_a_compensation_writes_ctx_and_variables_also_if_it_waits(then):
+    flow = """
+- { step: start, tool: { kind: noop }, spec: { compensate: undo }, next: bad }
+- { step: bad, tool: { kind: noop, result: "{{ 1 / 0 }}" } }
+"""
+    book = f"undo: {{ tool: [{{ kind: noop, set: {{ ctx.undone: 1, vars.undone: 2 }} }}{then}] }}"
+    done = with_child(playbook(flow, workbook=book))
+
+    assert done.document["ctx"] == {"undone": 1}
+    assert done.document["vars"] == {"undone": 2}
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_an_iteration_that_waits_keeps_the_variables_that_it_wrote(mode):
+    flow = f"""
+- step: end
+  loop: {{ in: [1, 2], iterator: n, spec: {{ mode: {mode} }} }}
+  tool:
+    - {{ name: note, kind: noop, set: {{ "vars.last": "{{{{ iter.n }}}}" }} }}
+    - {{ name: call, kind: playbook, path: child, args: {{ n: "{{{{ iter.n }}}}" }} }}
+"""
+    done = with_child(playbook(flow))
+
+    assert done.result["results"] == [10, 20]
+    assert done.document["vars"]["last"] in (1, 2)
 
 
 def test_a_compensation_may_wait_for_a_sub_playbook():
@@ -308,3 +338,130 @@ def test_passes_in_order_see_what_those_before_them_wrote():
     run = written_by_passes("{}", written="{{ (ctx.total | default(0)) + iter.n }}")
 
     assert run.result == 6
+
+
+# --- Each try has a child of its own -----------------------------------------------------------
+
+AGAIN = (
+    "{ rules: [{ when: \"{{ outcome.status == 'error' }}\", then: { do: retry, attempts: 3 } }] }"
+)
+UNSTEADY = {
+    "a task": f"{{ kind: workbook, task: once, spec: {{ policy: {AGAIN} }} }}",
+    "a task of an entry": "{ kind: workbook, task: tries_once }",
+    "a task of a pass": "{ kind: workbook, task: each_tries_once }",
+}
+BOOK = f"""
+once: {{ tool: [{{ name: child, kind: playbook, path: unsteady }}] }}
+tries_once:
+  tool: [{{ name: middle, kind: workbook, task: once, spec: {{ policy: {AGAIN} }} }}]
+each_tries_once:
+  loop: {{ in: [1], iterator: one }}
+  tool: [{{ name: middle, kind: workbook, task: once, spec: {{ policy: {AGAIN} }} }}]
+"""
+
+
+def tried_until_good(flow: str, log: Path) -> Run:
+    """The third child succeeds."""
+    counts = f"echo >> {log}; [ $(wc -l < {log}) -ge 3 ]"
+    child = playbook(f'- {{step: start, tool: {{kind: shell, cmd: "{counts}"}}}}')
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.catalog.register(child.replace("tried", "unsteady"))
+        return await bench.run(playbook(flow, workbook=BOOK))
+
+    return on_bench(work)
+
+
+@pytest.mark.parametrize("task", UNSTEADY.values(), ids=UNSTEADY)
+def test_each_try_of_an_entry_calls_its_sub_playbook_anew(task: str, tmp_path: Path):
+    run = tried_until_good(f"- {{ step: end, tool: {task} }}", tmp_path / "log")
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+    assert len({fact.child for fact in run.of(ChildStarted)}) == 3
+
+
+CALLS = {
+    "a sub-playbook": "{ kind: playbook, path: unsteady }",
+    "an entry": "{ kind: workbook, task: once }",
+}
+RULES = {
+    "its task": "then: [{ ask: { tool: %s, retry: { max_attempts: 3 } } }]",
+    "its chain": "retry: { scope: chain, max_attempts: 3 }, then: [{ ask: { tool: %s } }]",
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("event", ["call.done", "step.exit"])
+def test_each_try_of_a_rule_calls_its_sub_playbook_anew(
+    event: str, rule: str, call: str, tmp_path: Path
+):
+    flow = f"""
+- step: end
+  tool: {{ kind: noop }}
+  case:
+    - {{ when: "{{{{ event.name == '{event}' }}}}", {rule % call} }}
+"""
+    run = tried_until_good(flow, tmp_path / "log")
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+    assert len({fact.child for fact in run.of(ChildStarted)}) == 3
+
+
+PAGED = {
+    "a page": ("call.done", "{ call: {} }", ""),
+    "a try": ("call.error", "{ retry: { max_attempts: 3 } }", "code: 'raise KeyError(1)',"),
+}
+
+
+@pytest.mark.parametrize(("event", "again", "code"), PAGED.values(), ids=PAGED)
+@pytest.mark.parametrize("loop", ["", "loop: { in: [1], iterator: one }"])
+def test_each_call_that_a_rule_answers_has_its_own_sub_playbook(
+    event: str, again: str, code: str, loop: str
+):
+    flow = f"""
+- step: start
+  {loop}
+  tool: {{ kind: python, {code or "code: 'result = 1',"} args: {{}} }}
+  case:
+    - when: "{{{{ event.name == '{event}' and (seen | default(0)) < 2 }}}}"
+      then:
+        - set: {{ seen: "{{{{ (seen | default(0)) + 1 }}}}" }}
+        - ask: {{ tool: {{ kind: playbook, path: child, args: {{ n: "{{{{ seen }}}}" }} }} }}
+        - {again}
+  next: {{ arcs: [{{ step: end, when: "{{{{ event.name in ['step.done', 'step.failed'] }}}}" }}] }}
+- {{ step: end, tool: {{ kind: noop }} }}
+"""
+    run = with_child(playbook(flow))
+
+    assert run.document["status"] == "COMPLETED", run.document["error"]
+    assert len({fact.child for fact in run.of(ChildStarted)}) == 2
+
+
+# --- Its time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", ["", "loop: { in: [1, 2], iterator: one }"])
+def test_the_time_of_a_task_goes_on_while_its_entry_waits_for_a_sub_playbook(loop: str):
+    book = f"""
+patient:
+  {loop}
+  tool:
+    - name: child
+      kind: playbook
+      path: child
+      spec: {{ policy: {AGAIN} }}
+"""
+    flow = """
+- step: end
+  tool: { kind: workbook, task: patient, spec: { timeout: 1 } }
+"""
+    slow = playbook("- {step: start, spec: {eval_mode: on_event, form: [{name: answer}]}}")
+
+    async def work(bench: Bench) -> Run:
+        await bench.system.catalog.register(slow.replace("tried", "child"))
+        return await bench.run(playbook(flow, workbook=book))
+
+    error = on_bench(work).error
+
+    assert (error["kind"], error["message"]) == ("timeout", '"patient" took longer than 1 s')

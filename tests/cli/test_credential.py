@@ -201,6 +201,24 @@ def test_who_registers_two_files_with_one_path_is_told_which_one_runs(place):
     assert "warning" not in place.run("register", "hello.yaml", "old.yaml").stderr
 
 
+def test_a_schema_is_registered_before_the_playbook_that_names_it(place):
+    head = "apiVersion: noetl.io/v2\n"
+    (place.folder / "all").mkdir()
+    place.write(
+        "all/a.yaml",
+        f"{head}kind: Playbook\nmetadata: {{path: a}}\n"
+        "executor: {spec: {result: {schema: numbers}}}\n"
+        "workflow: [{step: start, tool: {kind: noop, result: 7}}]\n",
+    )
+    schema = "kind: Schema\nmetadata: {path: numbers}\nspec: {schema: {type: number}}\n"
+    place.write("all/numbers.yaml", head + schema)
+
+    done = place.run("register", "all")
+
+    assert done.returncode == 0, done.stderr
+    assert [row["path"] for row in place.json("catalog", "list")["entries"]] == ["a", "numbers"]
+
+
 def test_tests_are_not_registered_and_are_no_mistake(place):
     place.write("hello.yaml", HELLO)
     place.write("hello.test.yaml", "playbook: hello.yaml\ntests: []\n")
@@ -245,7 +263,7 @@ def test_without_a_server_the_audit_log_names_the_account_on_the_machine(place):
     found = place.json("access", "audit")["entries"]
 
     assert [(one["who"], one["action"], one["target"]) for one in found] == [
-        (getpass.getuser(), *one)
+        (f"local user {getpass.getuser()}", *one)
         for one in [
             ("token.created", "robot"),
             ("credential.deleted", "shop"),
@@ -266,3 +284,15 @@ def test_people_read_the_audit_log_in_local_time_and_programs_in_utc(noetl):
     written = datetime.fromisoformat(told[0].split()[0])
     assert written.utcoffset() == timedelta(hours=9)
     assert written == datetime.fromisoformat(entry["at"]).replace(microsecond=0)
+
+
+def test_a_rotation_without_a_new_key_says_how_to_give_one(place):
+    old, new = "5e" * 32, "6f" * 32
+    place.run("credential", "set", "db", "password=1234", NOETL_SECRET_KEY=old)
+
+    without = place.run("keys", "rotate", NOETL_SECRET_KEY=old)
+    with_one = place.run("keys", "rotate", NOETL_SECRET_KEY=f"{new},{old}")
+
+    assert "nothing to do" in without.stderr
+    assert "write the new key in front of the old one" in without.stderr
+    assert "1 credential encrypted with the new key" in with_one.stderr

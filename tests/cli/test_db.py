@@ -228,3 +228,17 @@ def test_an_older_spelling_of_postgresql_names_the_same_database(
     assert ran.returncode == 0, ran.stderr
     assert "completed" in noetl(tmp_path, "executions", "list", "--db", new_database_url).stdout
     assert [one.name for one in tmp_path.iterdir()] == ["hello.yaml"]
+
+
+@pytest.mark.parametrize("directory", ["data", "/"])
+def test_a_directory_is_refused_as_a_database_and_nothing_is_left_beside_it(
+    tmp_path: Path, directory: str
+):
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    (tmp_path / "data").mkdir()
+
+    refused = noetl(tmp_path, "run", "hello.yaml", "--db", directory)
+
+    assert refused.returncode == 1
+    assert "cannot be written here (Is a directory)" in refused.stderr
+    assert {one.name for one in tmp_path.iterdir()} == {"data", "hello.yaml"}

@@ -15,7 +15,8 @@ from rich.console import Console
 from noetl.cli.views.description import summary
 from noetl.cli.views.drawing import ASCII, DEPTH_MAX, LINES, draw
 from noetl.cli.views.paint import Drawn, Span, plain, wrapped
-from noetl.engine.graph import dominators, graph_of
+from noetl.engine.graph import graph_of
+from noetl.model.graph import dominators
 from noetl.model.net import Arc, Block, CaseSettings, Net, Patch, Route, Rule, Target, Timer
 from tests.cli.nets import ORDERS, net, nets, step, task
 
@@ -199,7 +200,8 @@ def test_every_step_is_drawn_once_and_every_arc_is_shown(drawn):
 @given(nets())
 def test_a_dominator_is_a_step_without_which_there_is_no_way(drawn):
     graph = graph_of(drawn)
-    above = dominators(graph)
+    ways = {name: [edge.target for edge in graph.out[name]] for name in graph.order}
+    above = dominators(ways, graph.entry)
 
     assert set(above) == set(graph.order[1:])
     for name, dominator in above.items():

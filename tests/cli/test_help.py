@@ -108,9 +108,13 @@ def test_help_and_version_load_nothing_that_is_slow(option):
         ("catalog list", ("noetl.dsl", "noetl.templates", "jinja2", "yaml")),
         ("executions show last", ("noetl.dsl", "noetl.control.catalog", "yaml")),
         ("schedules list", ("noetl.dsl", "noetl.control.consumers", "yaml")),
+        (
+            "run hello.yaml",
+            ("cryptography", "noetl.control.forks", "aiohttp"),
+        ),
     ],
 )
-def test_looking_loads_only_what_it_looks_with(tmp_path, command, unneeded):
+def test_a_command_loads_only_what_it_needs(tmp_path, command, unneeded):
     place = Place(tmp_path)
     place.write("hello.yaml", HELLO)
     assert place.run("run", "hello.yaml").returncode == 0
@@ -157,6 +161,10 @@ def _seconds(*command: str) -> float:
     ("arguments", "message"),
     [
         (["vaildate", "x.yaml"], 'there is no command "vaildate". Did you mean "validate"?'),
+        (["logs", "last"], 'no command "logs". Did you mean `noetl executions logs`?'),
+        (["backfill"], 'no command "backfill". Did you mean `noetl schedules backfill`?'),
+        (["resume"], "Did you mean `noetl executions resume` or `noetl schedules resume` or"),
+        (["deploy", "x.yaml"], 'no command "deploy". Did you mean `noetl register`?'),
         (["--versoin"], "No such option '--versoin'"),
         (
             ["walk", "x.yaml"],

@@ -14,7 +14,7 @@ def test_hooks_are_registered_listed_shown_and_deleted(noetl, tmp_path: Path):
     (tmp_path / "s.yaml").write_text(hook("shipped", HOOKS["shipped"]))
     assert noetl("register", ".").code == 0
     listed = noetl("hooks", "list").out
-    assert "hooks/github   POST /hooks/hooks/github  hmac  → hooks/echo" in listed
+    assert "hooks/github   POST /hooks/hooks/github  github  → hooks/echo" in listed
     assert "hooks/shipped  POST /hooks/hooks/shipped  none  → signal order.shipped" in listed
     shown = noetl("hooks", "show", "hooks/github")
     assert 'the credential "shared" is missing' in shown.err

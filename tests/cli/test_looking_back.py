@@ -41,6 +41,8 @@ def test_a_failed_execution_is_forked_with_another_ctx_and_compared(tmp_path, no
     assert diff.code == 1
     assert "`end.end_task` is error in the first and ok in the second" in diff.out
     assert (same.code, json.loads(same.out)["same"]) == (0, True)
+    other = noetl("executions", "diff", first, "last", "--json")
+    assert (other.code, json.loads(other.out)["same"]) == (1, False)
     assert [run["step"] for run in json.loads(critical.out)["runs"]] == ["end"]
     assert "has no event 9999" in noetl("executions", "fork", first, "--at", "9999").err
 

@@ -107,6 +107,44 @@ workflow:
     assert document(noetl)["warnings"][0]["undefined"] == {"start.totl": "total"}
 
 
+def test_a_warning_of_a_sub_playbook_is_one_of_its_callers(tmp_path, noetl):
+    called = """\
+metadata: {name: inner, path: tests/inner}
+workflow:
+  - step: look
+    tool: {kind: noop, result: {total: 3}}
+    next: {arcs: [{step: end, when: "{{ look.totl > 2 }}"}]}
+  - {step: end, tool: {kind: noop}}
+"""
+    between = """\
+metadata: {name: between, path: tests/between}
+workflow: [{step: start, tool: {kind: playbook, path: tests/inner, return_step: look}}]
+"""
+    calls = """\
+metadata: {name: outer, path: tests/outer}
+workflow:
+  - step: each
+    loop: {in: [1, 2, 3], iterator: n}
+    tool: {kind: playbook, path: tests/between}
+"""
+    for name, flow in {"inner": called, "between": between, "outer": calls}.items():
+        (tmp_path / f"{name}.yaml").write_text(HEAD + flow)
+
+    ran = noetl("run", "outer.yaml")
+    shown = noetl("executions", "show", "last")
+
+    warning = "in tests/inner, none of look's arcs held: `look.totl` (did you mean `total`?)"
+    assert ran.code == 0
+    assert ran.err.count(f"warning: {warning}") == 1
+    assert f"{warning} is undefined. (3 times)" in " ".join(shown.out.split())
+    [told] = document(noetl)["warnings"]
+    assert (told["step"], told["count"]) == ("each", 3)
+    assert f"`noetl executions show {told['execution_id']}` shows it" in ran.err
+    inner = json.loads(noetl("executions", "show", told["execution_id"], "--json").out)
+    assert inner["path"] == "tests/inner"
+    assert [one["step"] for one in inner["warnings"]] == ["look"]
+
+
 def test_a_branch_that_ended_because_no_arc_held_is_told_by_run_and_show(tmp_path, noetl):
     flow = """\
 metadata: {name: small, path: tests/small}

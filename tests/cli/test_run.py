@@ -96,6 +96,18 @@ def place(tmp_path):
     return found
 
 
+def test_a_run_without_a_terminal_counts_the_warnings_of_its_playbook(noetl, tmp_path):
+    doubtful = HELLO + '    next: {arcs: [{step: end, when: "{{ 0 }} and {{ 1 }}"}]}\n'
+    (tmp_path / "hello.yaml").write_text(doubtful + "  - {step: end, tool: {kind: noop}}\n")
+
+    ran = noetl("run", "hello.yaml")
+
+    assert ran.code == 0
+    first = ran.err.splitlines()[0]
+    assert first == "noetl: hello.yaml has 1 warning; see `noetl validate hello.yaml`"
+    assert "condition-is-text" in noetl("validate", "hello.yaml").out
+
+
 def test_the_result_goes_to_stdout_and_everything_else_to_stderr(place):
     ran = place.run("run", "hello.yaml")
 
@@ -150,6 +162,9 @@ def test_a_failed_execution_exits_with_1_and_shows_the_error_and_what_was_printe
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "failed in step start: ValueError: it had to be" in ran.stderr
     assert "the last words" in ran.stderr
+    # A line number without its file says nothing.
+    listed = place.run("executions", "list").stdout
+    assert listed.endswith("start: ValueError: it had to be\n")
     assert "Traceback (most recent call last)" not in ran.stderr
 
 
@@ -378,6 +393,73 @@ def test_a_playbook_beside_it_is_called_by_its_name_where_it_has_no_path(place):
     assert place.json("run", "calls.yaml")["result"] == 7
 
 
+def calling(called: str, path: str = "calls") -> str:
+    """A playbook that calls another one."""
+    step = f'{{step: start, tool: {{kind: playbook, path: "{called}"}}}}'
+    return f"{HEAD}metadata: {{path: {path}}}\nworkflow: [{step}]\n"
+
+
+def yielding(value: object, path: str) -> str:
+    step = f"{{step: start, tool: {{kind: noop, result: {value}}}}}"
+    return f"{HEAD}metadata: {{path: {path}}}\nworkflow: [{step}]\n"
+
+
+def test_a_playbook_is_found_in_the_folder_below_that_its_path_names(place):
+    (place.folder / "lib" / "deep").mkdir(parents=True)
+    place.write("calls.yaml", calling("lib/child"))
+    place.write("lib/child.yaml", calling("lib/deep/er", path="lib/child"))
+    place.write("lib/deep/any_name.yaml", yielding(7, path="lib/deep/er"))
+    place.write(
+        "calls.test.yaml", "playbook: calls.yaml\ntests: [{name: calls, expect: {result: 7}}]\n"
+    )
+
+    assert place.json("run", "calls.yaml")["result"] == 7
+    assert place.run("test", "calls.test.yaml").returncode == 0
+
+
+def test_a_playbook_beside_it_is_called_with_the_schema_beside_both(place):
+    place.write("calls.yaml", calling("child"))
+    result = "executor: {spec: {result: {schema: numbers}}}\n"
+    place.write("child.yaml", yielding(7, path="child").replace("workflow:", f"{result}workflow:"))
+    schema = "kind: Schema\nmetadata: {path: numbers}\nspec: {schema: {type: number}}\n"
+    place.write("numbers.yaml", f"apiVersion: noetl.io/v2\n{schema}")
+
+    assert place.json("run", "calls.yaml")["result"] == 7
+
+
+def test_what_is_in_the_folder_itself_goes_before_what_is_below(place):
+    (place.folder / "lib").mkdir()
+    place.write("calls.yaml", calling("lib/child"))
+    place.write("child.yaml", yielding("here", path="lib/child"))
+    place.write("lib/child.yaml", yielding("below", path="lib/child"))
+
+    assert place.json("run", "calls.yaml")["result"] == "here"
+
+
+@pytest.mark.parametrize("called", ["lib/child", "lib/child.yaml"])
+def test_a_file_below_that_declares_another_path_is_told(place, called):
+    (place.folder / "lib").mkdir()
+    place.write("calls.yaml", calling(called))
+    place.write("lib/child.yaml", yielding(7, path="child"))
+
+    said = place.run("run", "calls.yaml").stderr
+
+    assert 'lib/child.yaml declares the path "child": write `path: lib/child` under' in said
+
+
+@pytest.mark.parametrize("called", ["../child", "/child", ".lib/child", f"{'x' * 250}/child"])
+def test_a_path_that_names_no_folder_below_is_looked_for_in_none(place, called):
+    (place.folder / "inner" / ".lib").mkdir(parents=True)
+    for name in ("child.yaml", "inner/.lib/child.yaml"):
+        place.write(name, yielding(7, path=called))
+    place.write("inner/calls.yaml", calling(called))
+
+    ran = place.run("run", "inner/calls.yaml")
+
+    assert ran.returncode == 1
+    assert f'failed in step start: no playbook "{called}" is registered' in ran.stderr
+
+
 def test_two_files_beside_it_with_the_path_that_it_calls_are_named_and_nothing_runs(place):
     child = HEAD + "metadata: {name: c, path: tests/child}\nworkflow:\n  - step: start\n"
     place.write("child.yaml", child + "    tool: {kind: noop, result: 1}\n")
@@ -452,10 +534,80 @@ def test_a_child_that_could_not_be_started_is_the_reason_that_is_told(place):
     assert 'no playbook "tests/nowhere" is registered' in shown.stdout
     # There is no such execution, so nobody is sent to look at it.
     assert "noetl executions show" not in ran.stderr + shown.stdout
+    assert "waits for execution" not in ran.stderr
+    assert "as execution" not in ran.stderr
     unknown = (
         '"tests/nowhere", which this playbook calls, is neither in this folder nor registered.'
     )
     assert f'noetl: {unknown} Did you mean "tests/nowere"?' in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("needs", "lacks"),
+    [
+        ("pool: far", "a worker: none of pool far is there."),
+        ("policy: {placement: {labels: {gpu: a100}}}", "no worker of pool default has gpu=a100."),
+    ],
+)
+def test_a_step_for_workers_that_a_run_does_not_have_is_told(place, needs, lacks):
+    step = f"{{step: start, spec: {{{needs}}}, tool: {{kind: shell, cmd: ls}}}}"
+    place.write("far.yaml", f"{HEAD}metadata: {{name: far, path: tests/far}}\nworkflow: [{step}]\n")
+    process = place.start("run", "far.yaml")
+    said = wait_for(process, "This process takes steps of the pool default")
+    kill(process)
+
+    assert 'noetl: step "start" waits for a worker' in said
+    assert lacks in said
+    assert "labels that are in NOETL_LABELS" in said
+    assert "noetl worker start" not in said
+
+
+def test_a_step_that_no_worker_of_a_server_takes_is_told_with_how_to_start_one(place):
+    server = place.start("server", "start", "--port", "0")
+    assert "web UI" in wait_for(server, "web UI")
+    place.write("hello.yaml", HELLO)
+    registered = place.run("register", "hello.yaml")
+    started = place.run("execute", "tests/hello", "--db", f"{place.folder}/.noetl/noetl.db")
+    following = place.start("executions", "follow", "last")
+    said = wait_for(following, "waits for a worker")
+    kill(following)
+    kill(server)
+
+    assert (registered.returncode, started.returncode) == (0, 0), started.stderr
+    assert "none of pool default is there. `noetl worker start --pool default` starts one" in said
+    assert "This process" not in said
+
+
+def test_a_misspelt_child_is_told_with_the_path_that_is_registered(place):
+    (place.folder / "elsewhere").mkdir()
+    place.write("elsewhere/child.yaml", HELLO.replace("tests/hello", "lib/child"))
+    place.write(
+        "lost.yaml",
+        HEAD
+        + "metadata: {name: lost, path: tests/lost}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: lib/chld}}]\n",
+    )
+    assert place.run("register", "elsewhere/child.yaml").returncode == 0
+    ran = place.run("run", "lost.yaml")
+
+    told = 'no playbook "lib/chld" is registered. Did you mean "lib/child"?'
+    lines = ran.stderr.splitlines()
+    assert f"noetl: a playbook that this one calls is not in this folder, and {told}" in lines
+    assert f"noetl: failed in step start: {told}" in lines
+
+
+def test_a_child_that_is_called_by_its_file_is_told_with_the_path_of_that_file(place):
+    place.write("found.yaml", HELLO.replace("tests/hello", "tests/child"))
+    place.write(
+        "lost.yaml",
+        HEAD
+        + "metadata: {name: lost, path: tests/lost}\n"
+        + "workflow: [{step: start, tool: {kind: playbook, path: ./found.yaml}}]\n",
+    )
+
+    said = place.run("run", "lost.yaml").stderr
+
+    assert 'registered. Write "tests/child", the path of that file.\n' in said
 
 
 def test_another_database_can_be_named(place, tmp_path):
@@ -559,15 +711,15 @@ def test_a_second_run_is_told_who_has_the_database(place):
 
 
 class Terminal:
-    """A process with its stdin and stderr on a terminal."""
+    """A process with its stdin and stderr on a terminal, and stdout too if it is `whole`."""
 
-    def __init__(self, place, *arguments: str, **more: str) -> None:
+    def __init__(self, place, *arguments: str, whole: bool = False, **more: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
             stdin=theirs,
-            stdout=subprocess.PIPE,
+            stdout=theirs if whole else subprocess.PIPE,
             stderr=theirs,
             cwd=place.folder,
             env=clean_environment(**more),
@@ -597,8 +749,8 @@ class Terminal:
         except OSError:
             pass  # the other end is closed
         os.close(self._ours)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         return self.process.wait(PATIENCE)
 
 
@@ -614,6 +766,24 @@ def test_a_terminal_shows_the_steps_as_they_go(place):
     assert "━━━" in shown
     assert "6/6" in shown
     assert terminal.ended() == 0
+
+
+@pytest.mark.parametrize(("length", "is_all"), [(98, True), (99, False), (60_000, False)])
+def test_a_terminal_shows_the_beginning_of_a_long_result(place, length, is_all):
+    tool = f"{{kind: noop, result: '{{{{ range({length}) | list }}}}'}}"
+    head = f"{HEAD}metadata: {{name: long, path: tests/long}}\n"
+    place.write("long.yaml", f"{head}workflow: [{{step: start, tool: {tool}}}]\n")
+    terminal = Terminal(place, "run", "long.yaml", whole=True)
+    assert terminal.ended() == 0
+
+    lines = terminal.shown.replace("\r", "").splitlines()
+    numbers = [line for line in lines if re.fullmatch(r" {2}\d+,?", line)]
+    assert numbers[-1].strip(" ,") == ("97" if is_all else "98")
+    assert lines.count("]") == is_all
+    assert ("prints all of it" in terminal.shown) is not is_all
+    told = re.search(r"`noetl (executions result \d+)`", terminal.shown)
+    if told is not None:
+        assert len(json.loads(place.run(*told[1].split()).stdout)) == length
 
 
 LOOP = (
@@ -706,6 +876,11 @@ def test_what_is_missing_is_said_where_there_is_nobody_to_ask(noetl, tmp_path):
     assert 'input "version" is missing; it takes a text' in ran.err
     assert "input \"count\" takes a whole number, not 'x'" in ran.err
     assert noetl("executions", "list").out == ""
+    assert noetl("register", "inputs.yaml").code == 0
+    database = ("--db", str(tmp_path / ".noetl" / "noetl.db"))
+    started = noetl("execute", "tests/inputs", "--set", "count=x", *database)
+    assert (started.code, started.out) == (2, "")
+    assert 'input "version" is missing; it takes a text' in started.err
 
 
 def test_a_text_stays_what_was_typed(noetl, tmp_path):

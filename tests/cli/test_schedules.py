@@ -74,7 +74,8 @@ def test_who_asks_for_a_run_that_cannot_start_is_told_once(
     ran = noetl("schedules", "run", "web/s")
 
     assert ran.code == 1
-    assert ran.err == 'noetl: it could not be started: no playbook "web/p" is registered.\n'
+    reason = 'no playbook "web/p" is registered. `noetl register FILE` registers one.'
+    assert ran.err == f"noetl: it could not be started: {reason}\n"
     assert [one.getMessage() for one in caplog.records] == []
 
 

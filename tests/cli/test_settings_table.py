@@ -25,6 +25,19 @@ def test_names_follow_from_fields_and_there_are_fewer_than_forty():
     assert len(TABLE) < 40
 
 
+@pytest.mark.parametrize(
+    ("variable", "default"),
+    [("NOETL_UI", "on"), ("NOETL_STRICT", "off"), ("NOETL_TRUSTED_PROXIES", "none")],
+)
+def test_a_wrong_value_is_refused_with_the_default_as_one_would_write_it(
+    variable: str, default: str
+):
+    with pytest.raises(BadSetting) as caught:
+        Settings.from_environment({variable: "maybe"})
+
+    assert str(caught.value).endswith(f"unset it to use the default ({default}).")
+
+
 def test_every_setting_is_documented_with_its_help():
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 

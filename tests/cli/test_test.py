@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from noetl.dsl.report import Report
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 TESTED = sorted(EXAMPLES.glob("*.test.yaml"))
+PAGE = (EXAMPLES.parent / "docs" / "testing-playbooks.md").read_text()
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 STUBBORN = f"""{HEAD}
 metadata: {{name: stubborn, path: tests/stubborn}}
@@ -80,6 +82,16 @@ def test_the_tests_of_an_example_pass(noetl, path):
     done = noetl("test", str(path))
 
     assert (done.code, "✗" in done.out) == (0, False), done.out + done.err
+
+
+def test_the_first_test_on_the_page_passes_with_the_playbook_beside_it(noetl, tmp_path):
+    playbook, tests, *_ = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "orders.yaml").write_text(playbook)
+    (tmp_path / "orders.test.yaml").write_text(tests)
+
+    done = noetl("test", "orders.test.yaml")
+
+    assert (done.code, done.out.strip() in PAGE) == (0, True), done.out + done.err
 
 
 def test_hours_of_backoff_are_hours_of_virtual_time_only(judged):

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from noetl.cli.newtool import files_of
-from noetl.tools.registry import BUILT_IN, tools
+from noetl.cli.tools import page_of
+from noetl.tools.base import Tool
+from noetl.tools.registry import BUILT_IN, Known, tools
 from tests.cli.conftest import COMMAND, clean_environment
 
 
@@ -100,6 +103,14 @@ def test_a_new_package_installs_keeps_the_contract_and_runs(noetl, tmp_path):
     assert 'plug-in "weather_report" of noetl-weather-report' in listed
     assert json.loads(result)["result"]["said"] == "hello moon"
     assert os.listdir(site)
+
+
+def test_the_page_of_a_kind_of_a_plug_in_needs_no_help_for_its_fields():
+    class Terse(msgspec.Struct):
+        number: int = 1
+
+    page = page_of(Known(Tool(kind="terse", summary="Says little.", config=Terse), "a package"))
+    assert "  number: whole number (default 1)" in page
 
 
 def test_the_page_of_a_kind_shows_the_keys_of_mappings_and_defaults_as_yaml(noetl):

@@ -200,6 +200,14 @@ def test_a_document_of_another_program_is_not_called_an_older_dialect(noetl, wri
     assert noetl("migrate", "argo.yaml").out == text
 
 
+def test_a_slip_in_the_api_version_is_not_called_a_document_of_another_program(noetl, write):
+    write(slip=GOOD.replace("noetl.io/v2", "notl.io/v2"))
+
+    ran = noetl("validate", "slip.yaml")
+
+    assert 'apiVersion is "notl.io/v2"; today it is noetl.io/v2. [' in ran.out
+
+
 @pytest.mark.parametrize("text", [OLDER, REMOVED, V1], ids=["older form", "removed key", "version"])
 def test_the_first_line_about_an_older_dialect_tells_of_migrate(noetl, write, text):
     write(older=text)
@@ -214,6 +222,31 @@ def test_the_first_line_about_an_older_dialect_tells_of_migrate(noetl, write, te
     migrated = noetl("migrate", "older.yaml")
     write(today=migrated.out)
     assert noetl("validate", "today.yaml")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: x\non: push\njobs: {}\n", "name: x\nsteps: [{name: one, command: echo 1}]\n"],
+    ids=["of a program that is known", "of another one"],
+)
+def test_no_file_of_another_program_is_said_to_be_in_an_older_dialect(noetl, write, text):
+    write(other=text)
+
+    ran = noetl("validate", "other.yaml")
+
+    assert ran.code == 2
+    assert "migrate" not in ran.out + ran.err
+
+
+def test_where_migrate_rewrites_only_a_part_it_is_said_so(noetl, write):
+    write(older=OLDER.replace("kind: Playbook", "kind: Playbook\nspec: {shape: round}"))
+
+    ran = noetl("validate", "older.yaml")
+
+    assert ran.err.splitlines()[0] == (
+        "noetl: a part of older.yaml is in an older dialect: `noetl migrate older.yaml` rewrites"
+        " that part."
+    )
 
 
 def test_a_refused_run_of_an_older_dialect_tells_of_migrate_first(noetl, write):
@@ -296,3 +329,20 @@ def test_a_file_of_tests_is_checked_as_such(noetl, write, tmp_path):
     code, out, _ = noetl("validate", "broken.test.yaml")
     assert code == 2
     assert "broken.test.yaml:1:1: its playbook, bad.yaml:7: " in out
+
+
+def test_a_call_is_checked_against_the_playbook_in_the_folder_below_that_its_path_names(
+    noetl, write, tmp_path
+):
+    (tmp_path / "lib").mkdir()
+    inputs = "executor: {spec: {inputs: {count: {type: integer}}}}\n"
+    child = GOOD.replace("path: good", "path: lib/child").replace("workflow:", inputs + "workflow:")
+    (tmp_path / "lib" / "child.yaml").write_text(child)
+    call = "{kind: playbook, path: lib/child, args: {count: many}}"
+    write(calls=GOOD.replace("{kind: noop}", call))
+
+    for names in (["calls.yaml"], ["."]):
+        ran = noetl("validate", *names)
+
+        assert ran.code == 2
+        assert "[bad-call]" in ran.out

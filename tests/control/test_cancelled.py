@@ -15,14 +15,17 @@ from noetl.api.services import Services
 from noetl.control.local import LocalControl
 from noetl.control.timers import fire_timers
 from noetl.dsl import compile_text
-from noetl.model.commands import Lease
+from noetl.model.commands import Lease, Orders
+from noetl.model.events import ExecutionRequested
+from noetl.model.ids import CommandId
+from noetl.model.inputs import Cancelled, Start
 from noetl.model.outcome import Outcome, ok
 from noetl.settings import Settings
 from noetl.tools.base import Tool, ToolConfig, ToolContext
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
 from noetl.worker.worker import Worker
-from tests.control.servers import leased, servers, started
+from tests.control.servers import HEAD, leased, servers, started, waiting
 from tests.control.servers import run as run_servers
 from tests.stopwatch import PATIENCE
 
@@ -104,6 +107,59 @@ def test_a_worker_goes_while_work_is_claimed_for_it_and_another_gets_it(
     run_servers(story)
 
 
+def test_an_execution_is_cancelled_while_its_work_is_claimed_and_the_worker_is_told(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            execution_id = await started(system, ONE_STEP)
+            queue, dispatch = system.store.queue, system.orchestrator.dispatch
+            claim, found, told = queue.claim, asyncio.Event(), asyncio.Event()
+
+            async def slow(*words: Any, **named: Any) -> list[Lease]:
+                leases = await claim(*words, **named)
+                if leases:
+                    found.set()
+                    await told.wait()
+                return leases
+
+            queue.claim = slow  # type: ignore[method-assign]
+            asking = asyncio.create_task(leased(system, "w"))
+            await found.wait()
+            await system.executions.cancel(execution_id)
+            told.set()
+            [lease] = await asking
+
+            assert (await dispatch.orders("w")).stop == {lease.command.command_id}
+            assert dispatch.is_free("w"), "it runs nothing that a suspect would have to wait for"
+
+    run_servers(story)
+
+
+def test_an_execution_is_cancelled_in_the_commit_that_leases_its_work_and_nobody_gets_it(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            compiled = system.catalog.check(HEAD + ONE_STEP)
+            net = compiled.unwrap()
+            await system.orchestrator.programs.keep(net, compiled.digest)
+            asking = await waiting(system, "w")
+            at, inbox = system.clock.now(), system.orchestrator.inbox
+            request = ExecutionRequested(at=at, path=net.path, digest=compiled.digest)
+            await asyncio.gather(
+                inbox.submit(Start(execution_id="7", at=at, request=request, workload={})),
+                inbox.submit(Cancelled(execution_id="7", at=at, reason="")),
+            )
+
+            assert (await system.orchestrator.state("7")).status == "CANCELLED"
+            assert system.orchestrator.dispatch.is_free("w")
+            assert not asking.done()
+            asking.cancel()
+
+    run_servers(story)
+
+
 FOR_EVER = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -141,6 +197,69 @@ def test_a_worker_ends_although_its_tool_does_not_notice(tmp_path: Path):
         await system.executions.start(compiled.digest, net.path, None, {})
         await begun.wait()
 
+        assert await ends(working)
+        await resources.close()
+
+    run(story, tmp_path, work=False)
+
+
+def test_a_worker_whose_orders_do_not_arrive_stops_what_it_has_lost_and_lets_it_clean_up(
+    tmp_path: Path,
+):
+    async def story(system: Services) -> None:
+        begun, cleaned, renewed = asyncio.Event(), asyncio.Event(), asyncio.Condition()
+
+        class Unheard(LocalControl):
+            """The orders of the server do not come through."""
+
+            async def orders(self, worker_id: str) -> Orders:
+                await asyncio.Event().wait()
+                return Orders()
+
+            async def renew(self, tokens: dict[CommandId, str]) -> set[CommandId]:
+                lost = await super().renew(tokens)
+                async with renewed:
+                    renewed.notify_all()
+                return lost
+
+        async def slow(config: Any, context: ToolContext) -> Outcome:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(3):
+                    async with renewed:
+                        await renewed.wait()
+                cleaned.set()
+            return ok(1)
+
+        kinds = {
+            **tools(),
+            "deaf": Tool(kind="deaf", summary="For this test.", config=ToolConfig, run=slow),
+        }
+        compiled = compile_text(FOR_EVER, tools=kinds)
+        net = compiled.unwrap()
+        await system.orchestrator.programs.keep(net, compiled.digest)
+        resources = ToolResources()
+        control = Unheard(
+            system.orchestrator,
+            system.store.bodies,
+            system.store.credentials,
+            system.keys.credential,
+        )
+        worker = Worker(
+            control, kinds, resources, worker_id="w", now=system.clock.now, renew_every=0.01
+        )
+        working = asyncio.create_task(worker.run())
+        one = await system.executions.start(compiled.digest, net.path, None, {})
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+            # What it has to report is recorded: no answer to a report tells it, either.
+            await system.executions.next_events(
+                one, after=0, limit=1, wait=PATIENCE, types=("task.started",)
+            )
+            await system.executions.cancel(one)
+            await cleaned.wait()
         assert await ends(working)
         await resources.close()
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from noetl.api.services import Services
 from noetl.control import consumers
 from noetl.control.consumers import CONNECTING, ConsumerState
 from noetl.control.sources import Stream
-from noetl.model.triggers import TriggerMessage
+from noetl.model.triggers import TriggerChange, TriggerMessage
 from noetl.wiring import keeping_triggers
 from tests.control.servers import run, servers
 from tests.control.test_schedules import embedded, register, until
+from tests.servers import empty_database
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -139,6 +141,26 @@ def test_a_message_that_cannot_be_taken_yet_waits_and_the_consumer_says_why(
     run(story)
 
 
+def test_what_a_database_says_in_several_lines_is_shown_in_one(
+    tmp_path: Path, postgres: dict[str, str]
+):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await system.keys.put("shop_db", "postgres", dict(postgres))
+            source = {"postgres": {"auth": "shop_db", "table": "nothere", "mark": "taken_at"}}
+            await register(system, document(source))
+
+            async def says() -> str:
+                said = (await system.consumers.find("t/c"))[1].problem
+                return said if "nothere" in said else ""
+
+            said = await until(says)
+            assert 'relation "nothere" does not exist LINE 1: SELECT' in said
+            assert "\n" not in said
+
+    run(story)
+
+
 def test_rows_are_taken_in_whatever_order_they_are_committed(
     tmp_path: Path, postgres: dict[str, str]
 ):
@@ -176,6 +198,138 @@ def test_rows_are_taken_in_whatever_order_they_are_committed(
             await db.execute("UPDATE outbox SET taken_at = NULL; NOTIFY outbox")
             await until(marked)
             assert await orders(system) == [1, 2]
+
+    run(story)
+
+
+def test_rows_that_were_taken_hide_none_behind_them(tmp_path: Path, postgres: dict[str, str]):
+    async def story() -> None:
+        login = {name: value for name, value in postgres.items() if value}
+        connecting = psycopg.AsyncConnection.connect(**login, autocommit=True)  # type: ignore[arg-type]
+        async with embedded(tmp_path) as system, await connecting as db:
+            last = consumers.BATCH + 1
+            await db.execute("DROP TABLE IF EXISTS many")
+            await db.execute("CREATE TABLE many (id int PRIMARY KEY, taken_at timestamptz)")
+            await db.execute("INSERT INTO many SELECT generate_series(1, %s)", [last + 1])
+            await system.keys.put("shop", "postgres", dict(postgres))
+            await register(system, PLAYBOOK)
+            source = {"postgres": {"auth": "shop", "table": "many", "mark": "taken_at"}}
+            await register(system, document(source, when=f"{{{{ message.body.id >= {last} }}}}"))
+            await until(lambda: system.store.records.summaries())
+            await taken(system, 20)
+            assert await orders(system) == [last, last + 1]
+
+    run(story)
+
+
+def test_rows_of_another_database_are_not_taken_for_those_of_the_first(
+    tmp_path: Path, postgres: dict[str, str], postgres_server: Any
+):
+    """Also those that were taken by a release whose ids named only the table."""
+    empty_database(postgres_server, "elsewhere")
+    elsewhere = {**postgres, "dbname": "elsewhere"}
+
+    async def marked(login: dict[str, str]) -> bool:
+        async with await psycopg.AsyncConnection.connect(**login) as db:  # type: ignore[arg-type]
+            cursor = await db.execute("SELECT count(*) FROM outbox WHERE taken_at IS NULL")
+            return await cursor.fetchone() == (0,)
+
+    async def story() -> None:
+        for login, keys in ((postgres, (1, 2)), (elsewhere, (2,))):
+            async with await psycopg.AsyncConnection.connect(**login) as db:  # type: ignore[arg-type]
+                await db.execute("DROP TABLE IF EXISTS outbox")
+                await db.execute("CREATE TABLE outbox (id int PRIMARY KEY, taken_at timestamptz)")
+                for key in keys:
+                    await db.execute("INSERT INTO outbox VALUES (%s)", [key])
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            before = TriggerMessage(path="t/c", id="outbox/1", at=time.time(), outcome="started")
+            await system.store.triggers.change(TriggerChange(messages=(before,)))
+            source = {"auth": "shop", "table": "outbox", "mark": "taken_at", "every": "100ms"}
+            for which, login, expected in (
+                ("one", postgres, [2]),
+                ("shop", elsewhere, [2, 2]),
+                ("again", postgres, [2, 2]),
+            ):
+                await system.keys.put(which, "postgres", dict(login))
+                await register(system, document({"postgres": source | {"auth": which}}))
+                await until(partial(marked, login))
+                assert await orders(system) == expected
+                async with await psycopg.AsyncConnection.connect(**postgres) as db:  # type: ignore[arg-type]
+                    await db.execute("UPDATE outbox SET taken_at = NULL")
+
+    run(story)
+
+
+def test_messages_that_wait_for_their_playbook_are_taken_when_it_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("one")
+    monkeypatch.setattr(consumers, "PAUSE_SECONDS", 3600.0)
+    source = {"files": {"url": f"file://{tmp_path}/in", "pattern": "*.csv", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, document(source, target=target))
+
+            async def waits() -> bool:
+                return "t/order" in (await system.consumers.find("t/c"))[1].problem
+
+            await until(waits)
+            await register(system, PLAYBOOK)
+            await taken(system, 1)
+
+    run(story)
+
+
+def test_messages_at_one_server_hear_of_a_playbook_that_another_registers(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("one")
+    monkeypatch.setattr(consumers, "PAUSE_SECONDS", 3600.0)
+    source = {"files": {"url": f"file://{tmp_path}/in", "pattern": "*.csv", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def story() -> None:
+        files = {"NOETL_FILES": str(tmp_path)}
+        async with servers(database_url, 2, **files) as (reads, other), keeping_triggers(reads):
+            await register(reads, document(source, target=target))
+
+            async def waits() -> bool:
+                return "t/order" in (await reads.consumers.find("t/c"))[1].problem
+
+            await until(waits)
+            await register(other, PLAYBOOK)
+            await taken(reads, 1)
+
+    run(story)
+
+
+def test_a_source_that_waits_for_its_credential_is_read_when_another_server_stores_it(
+    database_url: str, postgres: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(consumers, "PAUSE_SECONDS", 3600.0)
+
+    async def story() -> None:
+        async with (
+            servers(database_url, 2) as (reads, other),
+            keeping_triggers(reads),
+            await psycopg.AsyncConnection.connect(**postgres, autocommit=True) as db,  # type: ignore[arg-type]
+        ):
+            await register(reads, PLAYBOOK)
+            await register(reads, document({"postgres": {"auth": "late", "channel": "orders"}}))
+
+            async def waits() -> bool:
+                return "late" in (await reads.consumers.find("t/c"))[1].problem
+
+            await until(waits)
+            await other.keys.put("late", "postgres", dict(postgres))
+            await reading(reads)
+            await db.execute("NOTIFY orders, '{\"id\": 7}'")
+            await taken(reads, 1)
 
     run(story)
 
@@ -230,6 +384,75 @@ def test_new_and_changed_files_are_messages_and_known_ones_are_not(
 
     run(first)
     run(second)
+
+
+def test_no_more_files_than_may_run_are_taken_and_only_those_below_the_prefix(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for size, name in enumerate(("b", "a1", "a2", "a3")):
+        (folder / name).write_text("x" * size)
+    source = {"files": {"url": f"file://{tmp_path}", "prefix": "in/a", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            await register(system, document(source, target=target, max_running=2))
+
+            async def full() -> bool:
+                return "2 executions" in (await system.consumers.find("t/c"))[1].problem
+
+            await until(full)
+            running = await system.store.messages.open("t/c")
+            assert len(running) == 2
+            await system.executions.signal(running[0], "go")
+            await taken(system, 3)
+            assert await orders(system) == [1, 2, 3]
+
+    run(story)
+
+
+def test_a_file_is_taken_when_it_is_written_and_not_before(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    file = folder / "slow.csv"
+    source = {"files": {"url": f"file://{folder}", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            await register(system, document(source, target=target))
+            await reading(system)
+            written, ends = 0, system.clock.now() + 1.0
+            while system.clock.now() < ends:  # ten looks: each finds it longer than the one before
+                with file.open("a") as writer:
+                    written += writer.write("line")
+                await asyncio.sleep(0.005)
+            await taken(system, 1)
+            assert await orders(system) == [written]
+
+    run(story)
+
+
+def test_files_are_known_for_longer_than_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They are listed again and again, so what became of them is not forgotten with the years."""
+    monkeypatch.setattr(consumers, "KEPT_SECONDS", 0.0)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    source = {"files": {"url": f"file://{folder}", "every": "100ms"}}
+    target = {"playbook": "t/order", "workload": {"order": "{{ message.body.size }}"}}
+
+    async def story() -> None:
+        for size in (1, 2):
+            async with embedded(tmp_path) as system:
+                if size == 1:
+                    await register(system, PLAYBOOK)
+                    await register(system, document(source, target=target))
+                (folder / f"{size}").write_text("x" * size)
+                await taken(system, size)
+
+    run(story)
 
 
 def test_what_a_process_that_was_killed_read_is_read_on_at_once(tmp_path: Path):
@@ -337,6 +560,50 @@ def test_a_paused_consumer_takes_nothing_and_a_new_version_holds_at_once(
             await system.consumers.resume("t/c")
             await taken(system, 1)
             assert await orders(system) == [2]
+
+    run(story)
+
+
+def test_a_new_version_takes_the_place_of_the_one_that_reads(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    source = {"files": {"url": f"file://{folder}", "every": "100ms"}}
+    old, new = (
+        {"playbook": "t/order", "workload": {"order": f"{{{{ {sign}message.body.size }}}}"}}
+        for sign in ("", "-")
+    )
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            await register(system, document(source, target=old))
+            await reading(system)
+            await register(system, document(source, target=new))
+            size = 0
+            while min(await orders(system), default=0) >= 0:
+                size += 1
+                (folder / f"{size}").write_text("x" * size)
+                await taken(system, size)
+            for longer in range(size + 1, size + 13):
+                (folder / f"{longer}").write_text("x" * longer)
+                await taken(system, longer)
+            assert (await orders(system))[:13] == [-one for one in range(size + 12, size - 1, -1)]
+
+    run(story)
+
+
+def test_a_stream_that_is_made_again_has_other_messages(tmp_path: Path, nats_url: str):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, PLAYBOOK)
+            source = {"nats": {"url": nats_url, "stream": "AGAIN", "subject": "AGAIN.>"}}
+            for number in (1, 2):
+                async with stream(nats_url, "AGAIN") as again:
+                    await again.publish("AGAIN.a", b'{"id": %d}' % number)
+                    if number == 1:
+                        await register(system, document(source))
+                    await taken(system, number)
+            assert await orders(system) == [1, 2]
 
     run(story)
 

@@ -16,10 +16,24 @@ from noetl.api.services import Services
 from noetl.control import deliveries, hooks
 from noetl.control.hooks import Delivery, Taken
 from noetl.errors import BadInputs
+from noetl.model.execution_query import parse
 from tests.control.servers import run, servers
 from tests.control.test_schedules import WAITING, embedded, register, until
 
 TYPED = "executor: {spec: {inputs: {count: {type: number}}}}\nworkflow:"
+
+TWICE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: twice, path: t/twice}
+workflow:
+  - step: first
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'go' }}", then: {next: second}}]
+  - step: second
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'go' }}", then: {result: {from: done}}}]
+"""
 
 
 def hook(**spec: Any) -> str:
@@ -44,6 +58,71 @@ def test_the_same_delivery_to_three_servers_at_once_starts_one_execution(databas
                 taken = await asyncio.gather(*sent)
                 assert len({one.execution_ids for one in taken}) == 1
             assert len(await found[0].store.records.summaries()) == 10
+
+    run(story)
+
+
+def test_only_the_same_id_at_the_same_hook_is_the_same_delivery(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            await register(system, hook())
+            await register(system, hook().replace("path: t/h}", "path: t/other}"))
+            long = "x" * hooks.ID_MAX
+            for name in ("d1", f"{long}1", f"{long}2"):
+                assert (await deliver(system, id=name)).status == "started"
+                assert (await deliver(system, id=name)).status == "repeated"
+            known = await system.hooks.lately("t/other")
+            assert known is not None
+            given = Delivery({}, {}, msgspec.json.encode({"id": "d1"}))
+            assert (await system.hooks.take(known, given)).status == "started"
+
+    run(story)
+
+
+def test_a_signal_that_is_delivered_again_wakes_nobody_again(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, TWICE)
+            await register(system, hook(target={"signal": "go"}))
+            entry = await system.catalog.playbook("t/twice", None)
+            waits = await system.executions.start(entry.digest, entry.path, entry.version, {})
+            for _ in range(2):
+                await deliver(system, id="d1")
+            assert not (await system.orchestrator.state(waits)).is_finished
+            await deliver(system, id="d2")
+            await system.executions.wait(waits)
+
+    run(story)
+
+
+def test_each_burst_of_deliveries_is_one_start_of_each_key(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            key = "{{ hook.body.key }}"
+            await register(system, hook(debounce={"wait": "10ms", "key": key}, id="{{ '' }}"))
+            long = "k" * hooks.ID_MAX
+            for count in (1, 2):
+                for name in ("branch-a", "branch-b", f"{long}1", f"{long}2"):
+                    assert (await deliver(system, key=name)).status == "debounced"
+                await tried(system)
+                assert not await waiting_rows(system)
+                assert len(await system.store.records.summaries()) == 4 * count
+
+    run(story)
+
+
+def test_what_was_debounced_is_not_started_before_it_is_due(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            await register(system, hook(debounce={"wait": "1h"}))
+            await deliver(system, n=1)
+            [row] = [one for one in await system.store.triggers.of_kind("Hook") if one.key]
+            await system.hooks.settle(row)
+            assert await waiting_rows(system) == [row.key]
+            assert not await system.store.records.summaries()
 
     run(story)
 
@@ -309,6 +388,7 @@ def test_the_log_says_once_that_a_credential_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(hooks, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "KNOWN_MAX", 2)
 
     async def story() -> None:
         async with embedded(tmp_path) as system:
@@ -317,6 +397,9 @@ def test_the_log_says_once_that_a_credential_is_missing(
                 known = await system.hooks.lately("t/h")
                 assert known is not None
                 assert known.missing == ("first", "second")
+                # Strangers who call what is not there leave no room for it.
+                for path in ("t/a", "t/b"):
+                    assert await system.hooks.lately(path) is None
 
     run(story)
 
@@ -324,3 +407,53 @@ def test_the_log_says_once_that_a_credential_is_missing(
     assert len(said) == 2
     assert '"first"' in said[0]
     assert '"second"' in said[1]
+
+
+def test_a_hook_that_is_paused_while_it_is_being_read_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, hook())
+            get = system.store.triggers.get
+
+            async def paused_meanwhile(path: str) -> Any:
+                monkeypatch.setattr(system.store.triggers, "get", get)
+                row = await get(path)
+                await system.hooks.pause(path)
+                return row
+
+            monkeypatch.setattr(system.store.triggers, "get", paused_meanwhile)
+            await system.hooks.lately("t/h")
+            assert await system.hooks.lately("t/h") is None
+
+    run(story)
+
+
+def test_a_signal_reaches_the_others_when_one_that_waits_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            target = {"signal": "go", "playbook": "t/waiting"}
+            await register(system, hook(target=target))
+            entry = await system.catalog.playbook("t/waiting")
+            started = system.executions.start
+            ids = [await started(entry.digest, entry.path, entry.version, {}) for _ in range(2)]
+            while await system.store.records.count(parse("waits:event", 0.0)) < 2:
+                await asyncio.sleep(0.01)
+            summaries = system.store.records.summaries
+
+            async def deleted_meanwhile(*wanted: Any, **options: Any) -> Any:
+                monkeypatch.setattr(system.store.records, "summaries", summaries)
+                found = await summaries(*wanted, **options)
+                await system.executions.cancel(ids[1])
+                await system.retention.delete(ids[1])
+                return found
+
+            monkeypatch.setattr(system.store.records, "summaries", deleted_meanwhile)
+            assert (await deliver(system)).execution_ids == (ids[0],)
+
+    run(story)

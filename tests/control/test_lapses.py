@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl.control.leases import Leases
+from noetl.control.leases import RECENT_SECONDS, Leases
 from noetl.control.timers import BATCH, fire_timers
+from noetl.model.events import CommandRequeued, decode
 from noetl.store.log import Write
 from tests.control.servers import run, servers, started
 
@@ -23,9 +24,9 @@ SECONDS = 100.0
 class TurnedClock:
     """Whoever sleeps turns it forward."""
 
-    def __init__(self, at: float) -> None:
+    def __init__(self, at: float, seconds: float = SECONDS) -> None:
         self._at = at
-        self.until = at + SECONDS
+        self.until = at + seconds
         self.over = asyncio.Event()
 
     def now(self) -> float:
@@ -79,6 +80,35 @@ def test_damaged_executions_whose_leases_lapse_are_tried_ever_more_rarely_and_hi
     tried = Counter(record.execution_id for record in told)
     assert len(tried) == BATCH
     assert max(tried.values()) <= 8
+
+
+@pytest.mark.parametrize(("apart", "alone"), [(SECONDS / 2, 0), (2 * RECENT_SECONDS, 1)])
+def test_of_what_a_worker_lost_within_two_minutes_nothing_was_lost_alone(
+    tmp_path: Path, apart: float, alone: int
+):
+    """One death loses leases that lapse one after the other; what lapses long after died alone."""
+
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            clock = TurnedClock(system.clock.now(), apart + 10)
+            ids = [await started(system, ONE_STEP) for _ in range(2)]
+            for number, one in enumerate(ids):
+                [(command, *_)] = await system.store.queue.open_commands(one)
+                lapses_at = clock.now() + 1 + number * apart
+                terms = {"pool": "default", "limit": 1, "expires_at": lapses_at}
+                [_] = await system.store.queue.claim_of("gone", [command.command_id], **terms)
+            parts = system.orchestrator.dispatch, system.orchestrator.inbox
+            leases = Leases(system.store.queue, clock, *parts)
+            lapses = asyncio.create_task(leases.requeue_lapsed())
+            await clock.over.wait()
+            lapses.cancel()
+
+            for one, expected in zip(ids, (0, alone), strict=True):
+                events = [decode(row.body) for row in await system.store.log.events(one)]
+                again = [fact for fact in events if isinstance(fact, CommandRequeued)]
+                assert [fact.alone for fact in again] == [expected]
+
+    run(story)
 
 
 def test_a_timer_of_a_damaged_execution_is_told_in_a_sentence(

@@ -172,3 +172,19 @@ def test_a_timeline_is_read_once_and_continued(monkeypatch):
         assert len(run.loop.strip) == 4
 
     on_bench(work)
+
+
+def test_an_execution_that_was_looked_at_and_deleted_has_no_timeline():
+    async def work(bench: Bench) -> None:
+        system = bench.system
+        execution_id = await bench.start(LOOP.replace("3000", "3"), {})
+        await bench.ended(execution_id)
+        lines = await system.timelines.timeline(execution_id, after=0, limit=9, buckets=9)
+        await system.retention.delete(execution_id)
+        with pytest.raises(NotFound):
+            await system.timelines.timeline(execution_id, after=0, limit=9, buckets=9)
+        run_id = lines.runs[0].step_run_id
+        with pytest.raises(NotFound):
+            await system.timelines.iterations(execution_id, run_id, status=None, after=-1, limit=9)
+
+    on_bench(work)

@@ -23,6 +23,7 @@ metadata: {name: tell, path: t/tell}
 workload: {about: ""}
 workflow: [{step: start, tool: {kind: noop}}]
 """
+WORKING = TELL.replace("tell", "working")
 RULE = """\
 apiVersion: noetl.io/v2
 kind: Notification
@@ -90,9 +91,9 @@ def test_what_a_server_did_before_it_heard_of_a_rule_is_told_once(
     run(story)
 
 
-async def begun(system: Services) -> str:
+async def begun(system: Services, path: str = "t/waiting") -> str:
     """An execution that waits at this server."""
-    entry = await system.catalog.playbook("t/waiting", None)
+    entry = await system.catalog.playbook(path, None)
     return await system.executions.start(entry.digest, entry.path, entry.version, {})
 
 
@@ -103,7 +104,7 @@ async def completed(system: Services) -> str:
     return found
 
 
-@pytest.mark.parametrize("on", ["waiting", "recovered"])
+@pytest.mark.parametrize("on", ["waiting", "recovered", "late"])
 def test_other_notices_of_a_server_that_was_deaf_are_written_as_well(
     database_url: str, monkeypatch: pytest.MonkeyPatch, on: str
 ):
@@ -120,8 +121,16 @@ def test_other_notices_of_a_server_that_was_deaf_are_written_as_well(
             await begun(deaf_one)
             await failed(deaf_one)
             async with deaf(database_url, 2):
-                await register(knows, RULE % (on, "0s"))
-                if on == "waiting":
+                rule = RULE % (on, "0s")
+                if on == "late":
+                    await register(knows, WORKING)
+                    rule = rule.replace("window", "late: 1s\n  window").replace(
+                        "waiting", "working"
+                    )
+                await register(knows, rule)
+                if on == "late":
+                    expected = sorted([await begun(one, "t/working") for one in (knows, deaf_one)])
+                elif on == "waiting":
                     expected = sorted([await begun(knows), await begun(deaf_one)])
                 else:
                     await failed(deaf_one)
@@ -185,3 +194,78 @@ def test_the_log_says_once_that_messages_wait_for_their_playbook(
     said = [one for one in caplog.records if "trigger cannot go on" in one.getMessage()]
     assert [one.exc_info for one in said] == [None]
     assert 'no playbook "t/tell" is registered' in said[0].getMessage()
+
+
+def test_what_waited_for_its_playbook_is_told_as_it_happened(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, RULE % ("failed, recovered", "1h"))
+            happened = [await failed(system), await completed(system)]
+            again = [await failed(system), await failed(system)]  # one window, so one is told
+            await register(system, TELL)
+            await told(system, 3)
+            while await waiting_notices(system):
+                await asyncio.sleep(0.05)
+            messages = [
+                one for one in await system.store.records.summaries() if one.path == "t/tell"
+            ]
+            messages.sort(key=lambda one: one.execution_id)
+            *before, last = [of_execution(one.idempotency_key or "") for one in messages]
+            assert before == happened
+            assert last in again
+
+    run(story)
+
+
+async def waiting_notices(system: Services) -> list[str]:
+    rows = await system.store.triggers.of_kind("Notice")
+    return [row.key for row in rows if row.key.startswith(("failed/", "recovered/"))]
+
+
+def test_a_failure_that_a_deaf_server_did_after_it_worked_again_is_told(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(notifications, "HEARD_SECONDS", 3.0)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            knows, deaf_one = await stack.enter_async_context(servers(database_url, 2))
+            for system in (knows, deaf_one):
+                await stack.enter_async_context(wiring.keeping_triggers(system))
+            await register(knows, WAITING)
+            await register(knows, TELL)
+            async with deaf(database_url, 2):
+                await register(knows, RULE % ("failed, recovered", "1h"))
+                happened = [await failed(knows), await completed(knows)]
+                await told(knows, 2)
+                happened.append(await failed(deaf_one))
+                assert await told(knows, 3) == sorted(happened)
+
+    run(story)
+
+
+def test_what_worked_before_it_failed_does_not_work_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(notifications, "HEARD_SECONDS", 3.0)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            knows, deaf_one = await stack.enter_async_context(servers(database_url, 2))
+            for system in (knows, deaf_one):
+                await stack.enter_async_context(wiring.keeping_triggers(system))
+            await register(knows, WAITING)
+            await register(knows, TELL)
+            async with deaf(database_url, 2):
+                await register(knows, RULE % ("failed, recovered", "1h"))
+                await completed(deaf_one)
+                happened = [await failed(knows)]
+                await told(knows, 1)
+                while (await knows.notifications.find("t/told"))[1].unheard_since is not None:
+                    await asyncio.sleep(0.05)
+                while await waiting_notices(knows):
+                    await asyncio.sleep(0.05)
+                assert await told(knows, 1) == happened
+
+    run(story)

@@ -53,7 +53,7 @@ async def visitor(url: str, *executions: str) -> AsyncIterator[Services]:
     settings = settings_of(url)
     async with (
         wiring.embedded(settings, work=False) as system,
-        wiring.working(system, settings, executions),
+        wiring.working(system, executions),
     ):
         yield system
 

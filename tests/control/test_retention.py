@@ -20,6 +20,7 @@ from noetl.errors import Conflict, NotFound
 from noetl.model.retention import keep_rules
 from noetl.settings import Settings
 from noetl.store.archive import Folder
+from noetl.store.retention import Hold
 from tests.control.servers import servers, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
@@ -134,7 +135,7 @@ def test_the_rule_with_the_longest_path_decides(url: str):
     asyncio.run(work())
 
 
-def test_what_runs_is_held_or_is_stood_on_stays(url: str):
+def test_what_runs_is_held_or_is_stood_on_stays(url: str, tmp_path: Path):
     async def work() -> None:
         async with running(url) as system:
             retention = Retention(system.store, system.clock, SOON)
@@ -158,6 +159,9 @@ def test_what_runs_is_held_or_is_stood_on_stays(url: str):
             ):
                 with pytest.raises(Conflict, match=why):
                     await retention.delete(execution_id)
+            archiving = Retention(system.store, system.clock, SOON, archive=Folder(tmp_path / "a"))
+            with pytest.raises(Conflict, match="has not ended"):
+                await archiving.archive(live)
             child = (await system.store.retention.tree(held))[0].execution_id
             with pytest.raises(Conflict, match=f"called by {held}"):
                 await retention.delete(child)
@@ -212,6 +216,118 @@ def test_two_servers_that_archive_and_forget_the_same_do_each_other_no_harm(
             for name in names:
                 pieces = [piece async for piece in await Folder(root).get(name)]
                 assert read_bytes(b"".join(pieces)).head.status == "COMPLETED"
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("how", ["held", "reused"])
+def test_a_tree_that_is_wanted_while_it_is_recorded_stays_whole(url: str, tmp_path: Path, how: str):
+    async def work() -> None:
+        async with running(url) as system:
+            wanted, other = await run(system, "shop/parent"), await run(system, "shop/parent")
+            await asyncio.sleep(0.01)
+            store, done = system.store, asyncio.Event()
+
+            async def want() -> None:
+                if not done.is_set():
+                    done.set()
+                    if how == "held":
+                        await store.retention.hold(Hold(wanted, "for the audit", "ann", 0.0))
+                    else:
+                        await system.executions.rerun(wanted, step="end")
+
+            slow = Overtaken(tmp_path / "archive", want)
+            pruned = await Retention(store, system.clock, SOON, archive=slow).prune()
+
+            assert pruned.kept[how] == 1
+            assert len(await store.retention.tree(wanted)) == 3
+            assert await store.retention.tree(other) == []
+
+    asyncio.run(work())
+
+
+def test_what_is_released_while_others_are_recorded_is_recorded_before_it_goes(
+    url: str, tmp_path: Path
+):
+    async def work() -> None:
+        async with running(url) as system:
+            held, _ = await run(system, "shop/child"), await run(system, "shop/child")
+            store, root = system.store, tmp_path / "archive"
+            await store.retention.hold(Hold(held, "for the audit", "ann", 0.0))
+            await asyncio.sleep(0.01)
+            slow = Overtaken(root, lambda: store.retention.release(held))
+            pruning = Retention(store, system.clock, SOON, archive=slow)
+
+            assert (await pruning.prune()).kept == {"not archived": 1}
+            assert await store.records.summary(held) is not None
+            assert (await pruning.prune()).executions == 1
+            assert len(await Folder(root).names("", "", 9)) == 2
+
+    asyncio.run(work())
+
+
+def test_what_the_archive_cannot_have_whole_stays(tmp_path: Path):
+    """Its playbook is lost, as in a damaged database: what there is of it is all there is."""
+    place = tmp_path / "noetl.db"
+
+    async def work() -> None:
+        async with running(f"sqlite:///{place}") as system:
+            execution_id = await run(system, "shop/child")
+            await asyncio.sleep(0.01)
+            with closing(sqlite3.connect(place)) as writer, writer:
+                assert writer.execute("DELETE FROM noetl_net").rowcount
+            archive = Folder(tmp_path / "archive")
+            pruned = await Retention(system.store, system.clock, SOON, archive=archive).prune()
+
+            assert (pruned.executions, dict(pruned.kept)) == (0, {"not archived": 1})
+            assert await system.store.records.summary(execution_id) is not None
+
+    asyncio.run(work())
+
+
+def test_what_stays_hides_nothing_behind_it(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "PAGE", 1)
+
+    async def work() -> None:
+        async with running(url) as system:
+            held, *_ = [await run(system, "shop/child") for _ in range(3)]
+            await system.store.retention.hold(Hold(held, "for the audit", "ann", 0.0))
+            await asyncio.sleep(0.01)
+
+            assert (await Retention(system.store, system.clock, SOON).prune()).executions == 2
+            assert [one.execution_id for one in await system.store.records.summaries()] == [held]
+
+    asyncio.run(work())
+
+
+def test_a_called_execution_that_is_stood_on_keeps_its_caller(url: str):
+    async def work() -> None:
+        async with running(url) as system:
+            caller = await run(system, "shop/parent")
+            called = (await system.store.retention.tree(caller))[0].execution_id
+            again = await system.executions.rerun(called, step="start")
+            await system.orchestrator.wait_for_end(again)
+            await system.store.retention.hold(Hold(again, "for the audit", "ann", 0.0))
+            await asyncio.sleep(0.01)
+
+            pruned = await Retention(system.store, system.clock, SOON).prune()
+
+            assert (pruned.executions, dict(pruned.kept)) == (0, {"held": 1, "reused": 1})
+
+    asyncio.run(work())
+
+
+def test_a_server_forgets_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.05)
+
+    async def work() -> None:
+        async with running(f"sqlite:///{tmp_path}/noetl.db") as system:
+            await run(system, "shop/child")
+            forgetting = asyncio.create_task(Retention(system.store, system.clock, SOON).run())
+            while await system.store.records.summaries():
+                await asyncio.sleep(0.02)
+            forgetting.cancel()
+            await asyncio.wait([forgetting])
 
     asyncio.run(work())
 
@@ -284,7 +400,7 @@ def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split(
             monkeypatch.setattr(retention, "EVENTS_AT_ONCE", room)
             forget, parts = store.forget, []
 
-            async def noted(part: list[str]) -> int:
+            async def noted(part: list[str]) -> list[str]:
                 parts.append(part)
                 return await forget(part)
 
@@ -294,6 +410,58 @@ def test_a_large_tree_goes_in_several_transactions_and_no_execution_is_split(
             assert [one for part in parts for one in part] == list(size)
             assert sorted(map(len, parts)) == [1, 1, 2, 2], "the parent has more than is allowed"
             assert all(len(part) == 1 or sum(size[one] for one in part) <= room for part in parts)
+
+    asyncio.run(work())
+
+
+def test_small_trees_go_in_one_transaction(url: str, monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        async with running(url) as system:
+            held = await run(system, "shop/parent")
+            await system.store.retention.hold(Hold(held, "for the audit", "ann", 0.0))
+            for _ in range(4):
+                await run(system, "shop/parent")
+            await run(system, "shop/child")
+            await asyncio.sleep(0.01)
+            forget, parts = system.store.retention.forget, []
+
+            async def noted(part: list[str]) -> list[str]:
+                parts.append(part)
+                return await forget(part)
+
+            monkeypatch.setattr(system.store.retention, "forget", noted)
+            pruned = await Retention(system.store, system.clock, SOON).prune()
+
+            assert [len(part) for part in parts] == [13]
+            assert (pruned.trees, pruned.executions) == (5, 13)
+            assert pruned.kept == {"held": 1}
+            assert pruned.by_path == {"shop/parent": 4, "shop/child": 1}
+
+    asyncio.run(work())
+
+
+def test_a_tree_that_is_held_while_others_go_stays_whole(url: str, monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        async with running(url) as system:
+            roots = [await run(system, "shop/parent") for _ in range(3)]
+            await asyncio.sleep(0.01)
+            store = system.store.retention
+            tree = await store.tree(roots[0])
+            # The first tree has room, and the second only in part.
+            room = sum(member.seq for member in tree) + tree[0].seq
+            monkeypatch.setattr(retention, "EVENTS_AT_ONCE", room)
+            forget = store.forget
+
+            async def then_hold(part: list[str]) -> list[str]:
+                gone = await forget(part)
+                await store.hold(Hold(roots[1], "for the audit", "ann", 0.0))
+                return gone
+
+            monkeypatch.setattr(store, "forget", then_hold)
+            pruned = await Retention(system.store, system.clock, SOON).prune()
+
+            assert len(await store.tree(roots[1])) == len(tree)
+            assert (pruned.trees, pruned.kept) == (2, {"held": 1})
 
     asyncio.run(work())
 

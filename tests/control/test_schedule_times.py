@@ -10,7 +10,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from noetl.control.schedules import MISSED_MAX, ScheduleState, Turn, decide, rendered
+from noetl.control.schedules import (
+    MISSED_MAX,
+    RECHECK_SECONDS,
+    ScheduleState,
+    Turn,
+    decide,
+    rendered,
+)
 from noetl.model import calendar
 from noetl.model.triggers import PlaybookRef, Schedule, TriggerTime
 
@@ -200,12 +207,30 @@ def test_allow_all_starts_beside_what_runs():
 
 def test_cancel_other_stops_what_runs_and_starts_the_last_time_that_is_due():
     given = schedule(every=HOUR, overlap="cancel_other", catchup_window=10 * HOUR)
-    stopping = turn(given, NOON + HOUR, running=("x", "y"))
-    after = turn(given, NOON + HOUR, running=("x", "y"), ended={"x": "CANCELLED", "y": "COMPLETED"})
+    stopping = turn(given, NOON + 3 * HOUR, running=("x", "y"))
+    stopped: dict[str, str] = {"x": "CANCELLED", "y": "COMPLETED"}
+    after = turn(given, NOON + 3 * HOUR, running=("x", "y"), ended=stopped)
 
     assert (stopping.cancel, stopping.start) == (("x", "y"), None)
     assert after.start is not None
+    assert after.start.time == NOON + 3 * HOUR
+    assert outcomes(after) == [(1.0, "skipped"), (2.0, "skipped")]
+    assert after.times[0].reason == "a later time was due as well"
     assert after.state.running == ()
+
+
+def test_cancel_other_does_not_start_what_waits_to_cancel_it_at_once():
+    given = schedule(every=HOUR, overlap="cancel_other")
+    waits = (NOON - 2 * HOUR, NOON - HOUR)
+    stopping = turn(given, NOON + HOUR, running=("x",), buffered=waits)
+    after = turn(given, NOON + HOUR, running=("x",), ended={"x": "CANCELLED"}, buffered=waits)
+    later = turn(given, NOON + HOUR, since=NOON + HOUR, buffered=waits)
+
+    assert (stopping.cancel, stopping.start) == (("x",), None)
+    assert after.start is not None
+    assert (after.start.time, after.state.waiting) == (NOON + HOUR, True)
+    assert later.start is not None
+    assert later.start.time == waits[0]
 
 
 def test_what_waits_is_started_before_what_is_due():
@@ -243,6 +268,41 @@ def test_a_year_of_missed_seconds_is_one_row():
     assert "neither this time nor any before" in found.times[0].reason
     assert found.state.since == now - 60
     assert MISSED_MAX == 1000
+    several = turn(given, NOON + 60 + MISSED_MAX)
+    assert [one.outcome for one in several.times] == ["missed"] * (MISSED_MAX - 1)
+    assert len(turn(given, NOON + 60 + MISSED_MAX + 2).times) == 1
+
+
+def test_a_time_that_is_late_by_its_jitter_is_not_missed():
+    given = schedule(every=12 * HOUR, jitter=12 * HOUR, catchup_window=60.0)
+    due = calendar.due_at(given, UTC, NOON + 12 * HOUR)
+    found = turn(given, due + 30)
+
+    assert due > NOON + 12 * HOUR + 90
+    assert found.start is not None
+    assert outcomes(turn(given, due + 61)) == [(12.0, "missed")]
+
+
+def test_of_many_missed_times_those_that_jitter_may_still_save_are_decided_one_by_one():
+    given = schedule(every=1.0, catchup_window=60.0, jitter=0.5)
+
+    assert turn(given, NOON + HOUR).state.since == NOON + HOUR - 60.5
+
+
+def test_while_times_wait_the_end_is_looked_for_also_if_nobody_tells_of_it():
+    waiting = turn(schedule(every=HOUR, overlap="buffer_all"), NOON + HOUR, running=("x",))
+
+    assert outcomes(waiting) == [(1.0, "buffered")]
+    assert waiting.next_at == NOON + HOUR + RECHECK_SECONDS
+
+
+@pytest.mark.parametrize(("overlap", "seconds"), [("allow_all", 0.0), ("skip", RECHECK_SECONDS)])
+def test_times_that_are_filled_in_start_at_once_if_they_may(overlap: str, seconds: float):
+    given = schedule(every=24 * HOUR, overlap=overlap)
+    found = turn(given, NOON + 60, buffered=(NOON - HOUR, NOON), running=())
+
+    assert found.start is not None
+    assert found.next_at == NOON + 60 + seconds
 
 
 def test_a_failure_pauses_the_schedule_if_it_is_to():
@@ -260,9 +320,14 @@ def test_a_failure_pauses_the_schedule_if_it_is_to():
 
 @pytest.mark.parametrize("status", ["paused", "deleted"])
 def test_what_is_paused_or_deleted_starts_nothing(status: str):
-    found = turn(schedule(every=HOUR), NOON + 9 * HOUR, status=status, buffered=(NOON,))
+    careful = schedule(every=HOUR, pause_on_failure=True)
+    ended = {"x": "FAILED"}
+    found = turn(
+        careful, NOON + 9 * HOUR, running=("x",), ended=ended, status=status, buffered=(NOON,)
+    )
 
     assert (found.start, found.times, found.next_at) == (None, (), None)
+    assert (found.state.status, found.state.reason) == (status, "")
 
 
 def test_the_workload_knows_its_time():
@@ -273,6 +338,7 @@ def test_the_workload_knows_its_time():
             "day": "{{ schedule.time[:10] }}",
             "since": "{{ schedule.previous }}",
             "plain": [1, {"utc": "{{ schedule.utc }}"}],
+            "now": "{{ now() | string }}",
         },
     )
     zone = ZoneInfo("Europe/Berlin")
@@ -283,6 +349,7 @@ def test_the_workload_knows_its_time():
         "day": "2026-03-29",
         "since": "2026-03-28T02:30:00+01:00",
         "plain": [1, {"utc": "2026-03-29T01:00:00.000Z"}],
+        "now": "2026-03-29 01:00:00+00:00",
     }
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl import wiring
+from noetl import configured, wiring
 from noetl.api.services import Services
 from noetl.control.retention import Retention
 from noetl.control.schedules import ScheduleState
 from noetl.dsl import Compiled
-from noetl.errors import Conflict, NotFound
+from noetl.errors import Conflict, NotFound, StoreError
 from noetl.model.retention import keep_rules
 from noetl.model.triggers import (
     PlaybookRef,
@@ -64,7 +64,7 @@ def document(**spec: Any) -> str:
 
 
 async def register(system: Services, text: str) -> CatalogEntry:
-    compiled: Compiled = wiring.document_compiler(Settings.from_environment({}))(text)
+    compiled: Compiled = configured.document_compiler(Settings.from_environment({}))(text)
     assert compiled.is_valid, compiled.problems
     if compiled.trigger is None:
         return await system.catalog.keep(text, compiled)
@@ -324,6 +324,8 @@ def test_what_was_due_during_a_pause_is_left_to_backfill(tmp_path: Path):
             begun = system.clock.now()
             await asyncio.sleep(2.5)
             resumed = system.clock.now()
+            paused, _ = await system.schedules.backfill("t/s", begun, resumed, dry_run=True)
+            assert len(paused) >= 2, "also while it is paused"
             await system.schedules.resume("t/s")
             found = await started(system, before + 1)
             assert [one.time for one in found if begun < one.time <= resumed] == []
@@ -361,18 +363,79 @@ def test_times_outlive_their_executions_and_are_not_started_again(store_url: str
     run(story)
 
 
+def test_a_time_that_could_not_be_stored_is_tried_again_and_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            commit, refused = system.store.log.commit, 0
+
+            async def full_once(*given: Any, **more: Any) -> Any:
+                nonlocal refused
+                refused += 1
+                if refused == 1:
+                    raise StoreError("the disk is full. Nothing of this was written.")
+                return await commit(*given, **more)
+
+            await register(system, WAITING)
+            monkeypatch.setattr(system.store.log, "commit", full_once)
+            await register(system, document(overlap="allow_all"))
+            await started(system, 2)
+            assert {one.outcome for one in await check_each_once(system)} == {"started"}
+
+    run(story)
+
+
+def test_an_execution_that_was_removed_does_not_run_any_more(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document())
+            [first] = await started(system, 1)
+            await system.schedules.pause("t/s")
+            await end(system, first)
+            keeping = Retention(system.store, system.clock, keep_rules("1ms"))
+            assert await keeping.delete(str(first.execution_id)) == 1
+            await system.schedules.resume("t/s")
+            await started(system, 2)
+
+    run(story)
+
+
+def test_the_end_of_one_that_people_started_does_not_hide_the_one_that_runs(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document())
+            [first] = await started(system, 1)
+            asked_for, _ = await system.schedules.start_now("t/s")
+            await system.executions.signal(asked_for, "go")
+            await system.executions.wait(asked_for)
+            ended = system.clock.now()
+
+            async def skipped() -> Any:
+                found = [one for one in await times(system, "skipped") if one.time > ended]
+                return found[1:]
+
+            [second, *_] = await until(skipped)
+            assert second.reason == f"execution {first.execution_id} was running"
+            assert len(await times(system, "started")) == 2
+
+    run(story)
+
+
 def test_run_starts_one_now_also_while_it_is_paused(tmp_path: Path):
     async def story() -> None:
         async with embedded(tmp_path) as system:
             await register(system, WAITING)
             await register(system, document(every="1h"))
             await system.schedules.pause("t/s", "stocktaking")
-            execution_id = await system.schedules.start_now("t/s")
+            execution_id, _ = await system.schedules.start_now("t/s")
             [one] = await times(system)
             assert (one.execution_id, one.origin) == (execution_id, "run")
             both = await asyncio.gather(*(system.schedules.start_now("t/s") for _ in range(2)))
             found = await times(system, "started")
-            assert {one.execution_id for one in found} == {execution_id, *both}
+            assert {one.execution_id for one in found} == {execution_id, *(new for new, _ in both)}
             assert len(found) == 3
 
     run(story)
@@ -386,12 +449,37 @@ def test_a_new_version_a_pause_and_a_deletion_hold_at_once(tmp_path: Path):
             await register(system, document(overlap="allow_all"))
             await started(system, 1)
             assert (await system.schedules.find("t/s"))[1].version == 2
+            await system.schedules.pause("t/s", "stocktaking")
+            await register(system, document(overlap="allow_all", catchup_window="2h"))
+            state = (await system.schedules.find("t/s"))[1]
+            assert (state.version, state.status, state.reason) == (3, "paused", "stocktaking")
+            count = len(await times(system, "started"))
             await system.schedules.delete("t/s")
             with pytest.raises(NotFound):
                 await system.schedules.find("t/s")
             assert (await system.store.triggers.get("t/s")).next_at is None  # type: ignore[union-attr]
             await register(system, document(overlap="allow_all"))
-            await started(system, 2)
+            await started(system, count + 1)
+
+    run(story)
+
+
+def test_times_that_wait_are_skipped_when_their_schedule_is_deleted(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, document(overlap="buffer_all"))
+            [running] = await started(system, 1)
+            assert running.execution_id is not None
+            await until(lambda: times(system, "buffered"))
+            await system.schedules.delete("t/s")
+            assert await times(system, "buffered") == []
+            skipped = await times(system, "skipped")
+            assert {one.reason for one in skipped} == {"the schedule was deleted"}
+            await system.executions.cancel(running.execution_id)
+            await register(system, document(every="1h", overlap="buffer_all"))
+            await system.schedules.start_now("t/s")
+            assert len(await times(system, "started")) == 2
 
     run(story)
 
@@ -406,6 +494,56 @@ def test_times_before_a_new_version_are_not_its_own(tmp_path: Path):
             await register(system, document(overlap="allow_all", catchup_window="1h"))
             found = await started(system, 1)
             assert found[0].time > renewed
+
+    run(story)
+
+
+def test_times_while_a_schedule_was_deleted_are_not_caught_up(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            text = document(overlap="allow_all", catchup_window="1h")
+            await register(system, text)
+            await started(system, 1)
+            await system.schedules.delete("t/s")
+            before, deleted = len(await times(system)), system.clock.now()
+            await asyncio.sleep(2.1)
+            again = system.clock.now()
+            await register(system, text)
+            found = await started(system, before + 1)
+            assert [one.time for one in found if deleted < one.time <= again] == []
+
+    run(story)
+
+
+def test_what_is_due_when_a_new_version_comes_is_the_old_ones(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path, keeps=False) as system:
+            await register(system, WAITING)
+            await register(system, document())
+            await asyncio.sleep(1.1)
+            await register(system, document(every="1h"))
+            [first, *_] = await times(system)
+            assert first.outcome == "started"
+
+    run(story)
+
+
+def test_missed_times_can_be_filled_in(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, document(overlap="allow_all"))
+            await until(lambda: times(system, "missed"))
+            await system.schedules.pause("t/s")
+            missed = [one.time for one in await times(system, "missed")]
+            await register(system, WAITING)
+            new, known = await system.schedules.backfill(
+                "t/s", missed[0], missed[-1], dry_run=False
+            )
+            assert (new, known) == (missed, [])
+            await system.schedules.resume("t/s")
+            begun = await started(system, len(missed))
+            assert [one.time for one in begun if one.origin == "backfill"] == missed
 
     run(story)
 
@@ -593,3 +731,21 @@ async def fill(system: Services, count: int) -> None:
                 for n in range(begin, begin + 500)
             )
         )
+
+
+LIMITED = WAITING.replace(
+    "workflow:", "executor: {spec: {concurrency: {key: one, limit: 1}}}\nworkflow:"
+)
+
+
+def test_what_a_schedule_starts_waits_for_its_turn_where_a_limit_has_no_room(database_url: str):
+    async def story() -> None:
+        async with servers(database_url, 1) as [system]:
+            await register(system, LIMITED)
+            await register(system, document(every="1h", overlap="allow_all"))
+            ids = [(await system.schedules.start_now("t/s"))[0] for _ in range(3)]
+            states = [await system.orchestrator.state(one) for one in ids]
+            assert [state.status for state in states] == ["RUNNING", "PENDING", "PENDING"]
+            assert [one.outcome for one in await times(system)] == ["started"] * 3
+
+    run(story)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from noetl.control.kinds import lease_of_kinds
+from noetl.model.commands import Lease
 from tests.control.servers import leased, run, servers, started, waiting
 
 ONE_STEP = "workflow: [{step: start, tool: {kind: noop}}]\n"
@@ -57,5 +61,33 @@ def test_t35_what_is_being_given_to_a_worker_it_gets_though_it_is_sent_away(
 
             [lease] = await given
             assert lease.command.execution_id == execution_id
+
+    run(story)
+
+
+def test_what_a_worker_of_some_kinds_was_just_given_when_it_went_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(f"sqlite:///{tmp_path}/noetl.db", 1) as (system,):
+            queue = system.store.queue
+            claim_of = queue.claim_of
+
+            async def gone_meanwhile(*chosen: Any, **options: Any) -> list[Lease]:
+                found = await claim_of(*chosen, **options)
+                asking.cancel()
+                await asyncio.sleep(0)
+                return found
+
+            monkeypatch.setattr(queue, "claim_of", gone_meanwhile)
+            await started(system, ONE_STEP)
+            parts = system.orchestrator, queue, system.clock
+            asking = asyncio.create_task(
+                lease_of_kinds(*parts, "w", ["noop"], pool="default", want=1, wait=0.0)
+            )
+            await asyncio.wait([asking])
+
+            assert asking.cancelled()
+            assert len(await leased(system, "other", wait=5)) == 1
 
     run(story)

@@ -267,7 +267,6 @@ ELSE_CONTINUE, ELSE_FAIL = "else: {then: {do: continue}}", "else: {then: {do: fa
         pytest.param(
             [f"{SOME_ERROR}, {RETRY}", ELSE_CONTINUE], id="some are retried, else goes on"
         ),
-        pytest.param([f"{ANY_ERROR}, {RETRY}", ELSE_CONTINUE], id="used-up retries meet the else"),
         pytest.param([f"when: true, {CONTINUE}"], id="a rule that always holds"),
         pytest.param([f"{ON_OK}, {CONTINUE}", "else: {do: continue}"], id="else without then"),
         pytest.param(["else: {then: {do: break}}"], id="else ends the pipeline well"),
@@ -286,6 +285,7 @@ def test_an_error_that_goes_on_as_if_nothing_had_happened_is_pointed_out(rules):
         ),
         pytest.param([f"{ANY_ERROR}, {RETRY}", f"{ANY_ERROR}, {FAIL}", ELSE_CONTINUE], id="twice"),
         pytest.param([f"{ANY_ERROR}, {RETRY}"], id="used-up retries fail"),
+        pytest.param([f"{ANY_ERROR}, {RETRY}", ELSE_CONTINUE], id="no else takes used-up retries"),
         pytest.param([f"{ANY_ERROR}, {CONTINUE}"], id="going on is meant"),
         pytest.param(
             [f"{ANY_ERROR}, then: {{do: jump, to: start_task}}", ELSE_CONTINUE], id="jumps"
@@ -309,7 +309,3 @@ def test_a_task_that_cannot_fail_needs_no_rule_for_it():
 
 def test_a_task_without_rules_fails_by_itself():
     assert codes("- {step: start, tool: {kind: http, url: 'http://x'}}") == []
-
-
-def test_the_warning_about_used_up_retries_says_so():
-    assert "tries are used up" in messages(policy(f"{ANY_ERROR}, {RETRY}", ELSE_CONTINUE))

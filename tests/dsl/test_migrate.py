@@ -245,8 +245,18 @@ def test_a_plain_text_with_brackets_survives_the_move_into_a_rule() -> None:
     assert migrated(migrated(flowing).text).changes == ()
 
 
-def test_two_spellings_of_one_thing_are_left_to_their_author() -> None:
-    text = steps("  - step: start\n    tool: { kind: noop, args: { a: 1 }, input: { b: 2 } }\n")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "tool: { kind: noop, args: { a: 1 }, input: { b: 2 } }",
+        "tool: { kind: noop }, loop: { in: [1], collection: [2], iterator: x }",
+        "tool: { kind: noop }, pipe: [{ kind: noop }]",
+        "tool: { kind: noop, type: noop }",
+        "next: { arcs: [{ step: start, args: { a: 1 }, with: { b: 2 } }] }",
+    ],
+)
+def test_two_spellings_of_one_thing_are_left_to_their_author(keys: str) -> None:
+    text = steps(f"  - {{ step: start, {keys} }}\n")
     found = migrated(text)
 
     assert found.text == text

@@ -390,6 +390,10 @@ REFUSED = {
         "executor: {requires: {tools: [htpp]}}\n" + task("kind: noop"),
         "unknown-tool",
     ),
+    "credentials of the machine itself": (
+        task(f"{PG.replace('pg', '{source: adc}')}, command: SELECT 1"),
+        "bad-value",
+    ),
     "results out of order": (
         step(
             "tool: {kind: noop}, loop: {in: [1], iterator: x, spec: {policy: {results:"
@@ -426,6 +430,14 @@ REFUSED = {
     "both output of step and task": (
         step("tool: {kind: noop, output: {select: []}}, output: {select: []}"),
         "conflicting-keys",
+    ),
+    "an inline script without its text": (
+        task("kind: python, script: {source: {type: inline}, inline: 'result = 1'}"),
+        "missing-key",
+    ),
+    "tools that are no list": (
+        "executor: {requires: {tools: 5}}\n" + task("kind: noop"),
+        "unknown-tool",
     ),
     "both script and its place": (
         task("kind: python, script: {source: {type: inline, code: a}}, code: b"),

@@ -261,6 +261,26 @@ def test_a_call_of_a_playbook_beside_it_is_checked(args: str, said: str) -> None
     assert said in "".join(one.message for one in beside.problems)
 
 
+def test_a_call_of_a_playbook_beside_it_is_told_of_misspelt_keys_of_its_workload_and_steps() -> (
+    None
+):
+    def compiler(text: str, known: Known | None = None) -> Any:
+        return compile_text(text, tools=TOOLS, known=known)
+
+    called = CALLED.replace(
+        "executor: {spec: {inputs: {count: {type: integer}}}}", "workload: {name: Ada}"
+    )
+    caller = CALLER.replace("ARGS", "{nmae: Bob, more: 1}, return_step: strat")
+
+    told = [one.message for one in compile_beside(caller, compiler, {"tests/b": called}).problems]
+
+    assert compiler(caller).problems == ()
+    assert sorted(told) == [
+        '`return_step`: the playbook tests/b has no step "strat". Did you mean "start"?',
+        'the workload of "tests/b" has no "nmae". Did you mean "name"?',
+    ]
+
+
 DOCUMENT = (ROOT / "examples" / "schemas" / "order.yaml").read_text()
 
 

@@ -1,9 +1,11 @@
 """Names in templates: which exist where, which nothing defines, and what a step needs of them."""
 
 import json
+import sys
 
 import pytest
 
+from noetl.model.net import Patch
 from noetl.tools.registry import tools
 from noetl.tools.sql.config import SqlConfig
 from tests.dsl.compiling import codes, found, messages, step_of
@@ -691,3 +693,42 @@ def test_any_result_may_be_asked_whether_it_is_kept_by_reference(key):
 """
     assert codes(text) == []
     assert codes(text.replace(key, "_refs")) == ["undefined-key"]
+
+
+def test_many_unknown_names_cost_in_proportion():
+    """Each looked at every step for a task of that name."""
+
+    def calls(steps: int) -> int:
+        made = 0
+
+        def count(_: object, event: str, __: object) -> None:
+            nonlocal made
+            made += event == "call"
+
+        text = "".join(
+            f'- {{step: s{n}, tool: {{kind: noop, result: "{{{{ x{n} }}}}"}}}}\n'
+            for n in range(steps)
+        )
+        sys.setprofile(count)
+        try:
+            codes(text)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    assert calls(800) < 5 * calls(200)
+
+
+# --- Names that our own code has, too ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["place", "thing", "self", "node", "where", "path"])
+def test_a_value_may_have_any_name(name):
+    step = step_of(
+        f"- {{step: start, tool: {{kind: noop, args: {{{name}: 1}}, set: {{{name}: 2}}}},"
+        f" set: {{{name}: 3}}, vars: {{{name}: 4}}, args: {{{name}: 5}}}}",
+        root=f"workload: {{{name}: 6}}\n",
+    )
+
+    assert (step.args, step.vars, step.tasks[0].inputs) == ({name: 5}, {name: 4}, {name: 1})
+    assert (step.patch, step.tasks[0].patch) == (Patch(local={name: 3}), Patch(local={name: 2}))

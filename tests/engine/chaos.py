@@ -153,7 +153,12 @@ class World:
             played.lapse(command)
             return
         if dice.random() < 0.2:
-            played.happen(Leased, step_run_id=command.step_run_id, worker="w-1")
+            played.happen(
+                Leased,
+                command_id=command.command_id,
+                step_run_id=command.step_run_id,
+                worker="w-1",
+            )
         if command.chunk is not None:
             self._iterate(command)
         elif not self.calm and dice.random() < 0.2:

@@ -271,8 +271,8 @@ class Play:
         self.happen(ChildEnded, fact=fact)
         return fact
 
-    def cancel(self, reason: str = "enough", actor: Actor | None = None) -> None:
-        self.happen(Cancelled, reason=reason, actor=actor)
+    def cancel(self, reason: str = "enough", actor: Actor | None = None, key: str = "") -> None:
+        self.happen(Cancelled, reason=reason, actor=actor, key=key)
 
     def pause(self) -> None:
         self.happen(Paused, reason="wait")
@@ -333,7 +333,7 @@ def todo(command: Command) -> list[int]:
 
 def machine_of(play: Play, command: Command) -> Pipeline:
     """The pipeline of a command, as its worker would begin it."""
-    run = StepRun(play.program, command, PLAYBOOK, RESULT_MAX)
+    run = StepRun(play.program, command, PLAYBOOK, RESULT_MAX, command.at)
     frame = Frame(play.program, command, dict(command.ctx), command.progress)
     return Pipeline(run, run.step.tasks, frame, top=True)
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from noetl.engine import signals
 from noetl.engine.pipeline.actions import winner
 from noetl.engine.pipeline.rules import ENTER, CaseProgram, StepEvent, called, exiting, outside
 from noetl.model.chains import Goal, Progress, Routing
@@ -17,6 +18,7 @@ from noetl.model.events import (
     CaseProcessed,
     CtxPatched,
     NextEvaluated,
+    StepDone,
     StepFailed,
     StepPatched,
     StepSkipped,
@@ -25,6 +27,7 @@ from noetl.model.events import (
     TokenCreated,
     decode,
 )
+from noetl.model.inputs import Signalled
 from noetl.model.net import CALL_ENDS, LOOP_ENDS, STEP_ENDS, STEP_STARTS, encode
 from noetl.model.outcome import ok
 from noetl.templates import Scope
@@ -451,21 +454,27 @@ def test_a_paused_execution_hands_out_a_chain_when_it_is_resumed():
     assert played.steps == ["start"]
 
 
-def test_a_compensation_is_not_answered_by_rules():
+def test_the_rules_of_a_step_do_not_answer_a_workbook_entry_that_undoes_it():
     text = """
+workbook:
+  refund: {kind: noop}
 workflow:
 - step: start
   tool: {kind: noop}
-  spec: {compensate: undo}
-  next: breaks
+  spec: {compensate: refund, eval_mode: on_event, policy: {emit: {events: [paid]}}}
+  set: {ctx.paid: "{{ result }}"}
+  case:
+  - {when: "{{ event.name == 'step.enter' and ctx.paid is defined }}", then: {skip: true}}
+  - {when: "{{ event.name == 'order.paid' }}", then: {next: breaks}}
 - {step: breaks, tool: {kind: noop}}
-- step: undo
-  tool: {kind: noop}
-  case: [{when: "{{ event.name == 'step.enter' }}", then: {skip: true}}]
 """
     played = play(text)
-    played.done("start")
+    played.done("start", 7)
+    played.happen(Signalled, signal=signals.received(played.at, "s1", "order.paid", None, None))
     played.report("breaks", ending=Ending(error=error()))
+    played.done("start", "given back")
 
-    assert played.steps == ["undo"]
-    assert played["undo"].undoes
+    assert played.status == "FAILED"
+    paid, undone = [one for one in played.events(StepDone) if one.step == "start"]
+    assert (paid.emitted, undone.emitted) == (("paid",), ())
+    assert played.state.ctx == {"paid": 7}

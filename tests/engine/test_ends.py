@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from noetl.engine import signals
+from noetl.model.commands import Command
 from noetl.model.events import (
     ExecutionProcessed,
     Parent,
@@ -17,7 +19,7 @@ from noetl.model.events import (
     WorkflowFinished,
 )
 from noetl.model.facts import Actor
-from noetl.model.inputs import Lapsed, Leased, TimerDue
+from noetl.model.inputs import Lapsed, Leased, Signalled, TimerDue
 from tests.engine.playing import Play, play
 
 SEQUENCE = """
@@ -120,6 +122,12 @@ workflow:
 
 # --- Finished is final ---
 
+
+def lease(played: Play, command: Command) -> None:
+    ids = {"command_id": command.command_id, "step_run_id": command.step_run_id}
+    played.happen(Leased, **ids, worker="w")
+
+
 EVERYTHING: list[Callable[[Play], Any]] = [
     lambda played: played.cancel(),
     lambda played: played.pause(),
@@ -127,7 +135,7 @@ EVERYTHING: list[Callable[[Play], Any]] = [
     lambda played: played.start(),
     lambda played: played.done(played.issued[0], "late"),
     lambda played: played.happen(Lapsed, command_id=played.issued[0].command_id, worker="w"),
-    lambda played: played.happen(Leased, step_run_id=played.issued[0].step_run_id, worker="w"),
+    lambda played: lease(played, played.issued[0]),
     lambda played: played.happen(TimerDue, timer_id="no timer"),
 ]
 
@@ -153,7 +161,7 @@ SITUATIONS: dict[str, tuple[str, Callable[[Play], Any]]] = {
     "queued": ("tool: {kind: noop}", lambda played: None),
     "running": (
         "tool: {kind: noop}",
-        lambda played: played.happen(Leased, step_run_id=played["a"].step_run_id, worker="w"),
+        lambda played: lease(played, played["a"]),
     ),
     "lost and requeued": ("tool: {kind: noop}", lambda played: played.lapse("a")),
     "waiting for a moment": (
@@ -250,6 +258,19 @@ def test_a_cancellation_that_is_decided_again_does_not_stop_the_undoing() -> Non
     assert (played.status, played.steps) == ("RUNNING", ["unbook"])
     played.at += 1
     played.cancel(actor=Actor(kind="user", name="ada"))
+    assert (played.status, played.open) == ("CANCELLED", {})
+
+
+def test_a_cancellation_that_is_sent_again_under_its_key_does_not_stop_the_undoing() -> None:
+    ada = Actor(kind="user", name="ada")
+    played = play(ON_CANCEL + SAGA)
+    played.done("book")
+    for _ in range(2):
+        played.at += 1
+        played.cancel(actor=ada, key="one")
+
+    assert (played.status, played.steps) == ("RUNNING", ["unbook"])
+    played.cancel(actor=ada, key="another")
     assert (played.status, played.open) == ("CANCELLED", {})
 
 
@@ -476,6 +497,30 @@ def test_a_compensation_step_may_have_no_tasks_and_routes_nowhere() -> None:
 
     assert played.status == "FAILED"
     assert played.ran() == ["start", "bad", "undo"]
+
+
+def test_a_compensation_step_waits_hears_its_rules_and_writes_what_it_says() -> None:
+    played = play(
+        UNDO_BY
+        + """
+- step: undo
+  spec: {eval_mode: on_event, timers: [{id: late, after: 60}]}
+  tool: {kind: noop}
+  set: {ctx.given_back: "{{ result.amount }}"}
+  case: [{when: "{{ event.name == 'money.sent' }}", then: {result: {from: event.data}}}]
+"""
+    )
+    played.done("start", 1)
+    played.fail("bad")
+    played.done("undo")
+    assert (played.status, played.steps) == ("RUNNING", [])
+
+    sent = signals.received(played.at, "s1", "money.sent", {"amount": 5}, None)
+    played.happen(Signalled, signal=sent)
+
+    assert played.status == "FAILED"
+    assert played.state.steps["start"].undone == 1
+    assert played.state.ctx == {"given_back": 5}
 
 
 def test_a_compensation_step_has_its_time_limits_and_may_fail_on_its_args() -> None:

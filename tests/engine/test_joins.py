@@ -54,6 +54,20 @@ def test_args_of_joined_tokens_are_merged_in_arc_order_whatever_the_order_of_arr
     assert [token["from"] for token in args["_tokens"]] == ["a", "b", "c"]
 
 
+def test_a_run_of_several_tokens_has_the_highest_of_their_priorities() -> None:
+    played = play(
+        """
+workflow:
+- step: start
+  next: {spec: {mode: inclusive}, arcs: [
+    {step: j, spec: {priority: 2}}, {step: j, spec: {priority: 7}}, {step: j}]}
+- {step: j, tool: {kind: noop}}
+"""
+    )
+
+    assert played["j"].priority == 7
+
+
 def test_arc_order_is_that_of_the_playbook_also_beyond_ten_arcs() -> None:
     arcs = ", ".join(f"{{step: j, args: {{n: {n}}}}}" for n in range(12))
     played = play(
@@ -229,6 +243,37 @@ workflow:
     assert played.ran().count("j") == 2
 
 
+@pytest.mark.parametrize("order", [("slow", "fast"), ("fast", "slow")])
+def test_what_joins_a_straggler_with_a_token_of_the_last_round_is_of_that_round(
+    order: tuple[str, str],
+) -> None:
+    played = play(
+        """
+workflow:
+- {step: start, next: j}
+- step: j
+  spec: {join: any}
+  set: {ctx.n: "{{ (ctx.n | default(0)) + 1 }}"}
+  next: {spec: {mode: inclusive}, arcs: [
+    {step: slow, when: "{{ ctx.n == 1 }}"},
+    {step: quick, when: "{{ ctx.n == 1 }}"},
+    {step: fast, when: "{{ ctx.n == 2 }}"},
+    {step: last, when: "{{ ctx.n == 3 }}"}]}
+- {step: quick, spec: {join: each}, tool: {kind: noop}, next: j}
+- {step: fast, spec: {join: each}, tool: {kind: noop}, next: both}
+- {step: slow, spec: {join: each}, tool: {kind: noop}, next: both}
+- {step: both, tool: {kind: noop}, next: j}
+- {step: last, tool: {kind: noop}}
+"""
+    )
+
+    played.done("quick")
+    for step in (*order, "both"):
+        played.done(step)
+
+    assert played.steps == ["last"]
+
+
 def test_a_count_runs_after_so_many_and_absorbs_the_rest() -> None:
     played = fork("{n: 2}")
 
@@ -241,6 +286,21 @@ def test_a_count_runs_after_so_many_and_absorbs_the_rest() -> None:
     played.done("b")
 
     assert played.steps == ["last"]
+
+
+def test_a_count_takes_no_more_than_so_many_of_those_that_come_at_once() -> None:
+    played = play(
+        """
+workflow:
+- step: start
+  next: {spec: {mode: inclusive}, arcs: [
+    {step: j, args: {n: 1}}, {step: j, args: {n: 2}}, {step: j, args: {n: 3}}]}
+- {step: j, spec: {join: {n: 2}}, tool: {kind: noop}}
+"""
+    )
+
+    assert played.steps == ["j"]
+    assert [token["n"] for token in played["j"].args["_tokens"]] == [1, 2]
 
 
 def test_a_count_that_can_no_longer_be_reached_runs_with_what_there_is() -> None:

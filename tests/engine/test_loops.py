@@ -239,6 +239,20 @@ def test_on_error_continue_goes_on_and_leaves_a_hole() -> None:
     }
 
 
+def test_errors_are_in_the_order_of_the_collection_whichever_came_first() -> None:
+    played = loop("[1, 2, 3]", "{mode: parallel, on_error: continue}")
+    command = played["each"]
+
+    for index in (2, 0):
+        played.report(command, played.iteration(command, index, error(f"of {index}")))
+
+    result = run_all(played)
+    assert [(one["index"], one["error"]["message"]) for one in result["errors"]] == [
+        (0, "of 0"),
+        (2, "of 2"),
+    ]
+
+
 def test_best_effort_lets_the_other_iterations_finish_before_the_step_fails() -> None:
     played = loop("[1, 2, 3]", "{}", "{policy: {failure: {mode: best_effort}}}")
     command = played["each"]
@@ -561,3 +575,22 @@ def test_a_partitioned_loop_opens_no_more_commands_than_any_other() -> None:
     assert most == OPEN_MAX
     assert sorted(ended) == list(range(TOTAL))
     assert played.status == "COMPLETED"
+
+
+@pytest.mark.parametrize("kind", [{"until": 0.0}, {"child": "p"}])
+def test_an_iteration_that_waits_again_is_woken_before_its_worker_has_said_its_last_word(kind):
+    """The wake-up was ignored because the iteration had a command, and came only once."""
+    played = play("workflow: [{step: each, loop: {in: [1], iterator: x}, tool: {kind: noop}}]")
+    played.suspend("each", iteration=0, until=played.at + 60)
+    played.fire()
+    [again] = played.open.values()
+
+    played.suspend(again, iteration=0, closes=False, **kind)
+    if "child" in kind:
+        played.end_child(next(iter(played.children)), "COMPLETED", 1)
+    else:
+        played.fire()
+
+    [goes_on] = played.open.values()
+    assert goes_on.command_id != again.command_id
+    assert goes_on.iteration == 0

@@ -105,7 +105,7 @@ RULES = """
     then:
     - look: {tool: {kind: shell, cmd: "{{ result }}"}}
     - collect: {from: look.result, into: looks}
-    - set: {ctx.looked: "{{ looks }}"}
+    - set: {ctx.looked: "{{ looks }}", vars.rounds: "{{ vars.rounds | default(0) + 1 }}"}
   - when: "{{ event.name == 'call.done' and result > 7 }}"
     then:
     - result: {value: "{{ [result, looks | default([])] }}"}
@@ -234,6 +234,7 @@ def played(
 @pytest.mark.parametrize("name", TEXTS)
 @generated(20)
 @example(outcomes=[OUTCOMES[10]], dies=frozenset({6}))
+@example(outcomes=[OUTCOMES[3]], dies=frozenset({3}))
 @given(outcomes=SOME_OUTCOMES, dies=st.frozensets(st.integers(1, 30), max_size=4))
 def test_a_run_comes_to_the_same_wherever_its_workers_die(name, outcomes, dies):
     """Whoever goes on from the recorded progress goes on as if nothing had happened, and makes no

@@ -98,6 +98,11 @@ def test_a_conflict_names_both_iterations_and_the_remedy() -> None:
         reduced({}, {4: {"k": 1}, 1: {"k": 2}})
 
 
+def test_lists_that_iterations_wrote_are_to_be_put_together() -> None:
+    with pytest.raises(ReducerConflict, match=r"`loop.spec.policy.reduce: {k: extend}`"):
+        reduced({}, {0: {"k": [1]}, 1: {"k": [2]}})
+
+
 def test_a_key_and_a_part_of_it_are_a_conflict_too_unless_one_iteration_wrote_both() -> None:
     with pytest.raises(
         ReducerConflict, match=r"iteration 4 wrote ctx\.k and iteration 1 .*ctx\.k\.x"

@@ -16,8 +16,8 @@ def test_a_run_has_started_when_a_worker_first_takes_one_of_its_commands() -> No
     run_id = played["start"].step_run_id
 
     for _ in range(3):
-        played.happen(Leased, step_run_id=run_id, worker="w-1")
-    played.happen(Leased, step_run_id="unknown", worker="w-1")
+        played.happen(Leased, command_id="c", step_run_id=run_id, worker="w-1")
+    played.happen(Leased, command_id="c", step_run_id="unknown", worker="w-1")
 
     assert [event.worker for event in played.events(StepStarted)] == ["w-1"]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl import wiring
+from noetl import configured, wiring
 from noetl.api.services import Services
 from noetl.control.forks import REUSED
 from noetl.control.integrity import problems
@@ -76,7 +76,7 @@ class Bench:
 
     async def start(self, text: str, workload: Mapping[str, Any] | None = None) -> str:
         """Start a playbook given as text; its execution's id."""
-        compiled = wiring.compiler(self.settings)(text)
+        compiled = configured.compiler(self.settings)(text)
         net = compiled.unwrap()
         await self.system.orchestrator.programs.keep(net, compiled.digest)
         return await self.system.executions.start(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import noetl.store.sqlite.store as sqlite_store
-from noetl import wiring
+from noetl import configured, wiring
 from noetl.settings import Settings
 
 PLAYBOOK = """
@@ -60,7 +60,7 @@ async def main(folder: str, number: int) -> dict[str, Any]:
     global watching
     settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db"})
     async with wiring.embedded(settings) as system:
-        compiled = wiring.compiler(settings)(PLAYBOOK)
+        compiled = configured.compiler(settings)(PLAYBOOK)
         await system.orchestrator.programs.keep(compiled.unwrap(), compiled.digest)
 
         async def start(first: int, count: int) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -121,7 +122,8 @@ def test_nothing_stays_when_a_service_manager_asks_all_processes_to_end_at_once(
     assert len(everything) >= 3, "a spawner, a supervisor, and the program of the task"
 
     for pid in (process.pid, *everything):
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # the one asked before it has ended it
+            os.kill(pid, signal.SIGTERM)
     process.communicate(timeout=PATIENCE)
 
     assert process.returncode == -signal.SIGTERM

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from noetl import wiring
+from noetl import configured
 from noetl.control.integrity import problems
 from tests.faults.cluster import Cluster
 from tests.server.processes import Server
@@ -184,7 +184,7 @@ def kept(cluster: Cluster) -> Iterator[None]:
 def findings(cluster: Cluster) -> list[str]:
     async def look() -> list[str]:
         url = cluster.database_url or f"sqlite:///{cluster.folder}/.noetl/noetl.db"
-        store = await wiring.open_store(url, read_only=True)
+        store = await configured.open_store(url, read_only=True)
         try:
             return await problems(store)
         finally:

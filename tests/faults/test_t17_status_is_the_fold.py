@@ -144,7 +144,8 @@ def check(looks: list[Look]) -> None:
         assert shown.seq == state.seq == len(look.log) == shown.events
         assert shown.status == state.status
         assert shown.ended_at == state.ended_at
-        assert json.loads(shown.current_steps) == sorted({run.step for run in state.runs.values()})
+        steps = {run.step for run in state.runs.values()}
+        assert sorted(json.loads(shown.current_steps)) == sorted(steps)
         assert shown.error == (state.failure.message if state.failure is not None else None)
 
 

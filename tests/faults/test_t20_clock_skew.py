@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl import wiring
+from noetl import configured, wiring
 from noetl.control import documents
 from noetl.control.clock import SystemClock
 from noetl.control.local import LocalControl
@@ -54,7 +54,7 @@ async def begin(folder: Path, skew: float, worker_skew: float, *, to_end: bool) 
     clock = Skewed(skew)
     orchestrator = Orchestrator(store, clock, Views(tool_of))
     settings = Settings.from_environment({})
-    compiled = wiring.compiler(settings)(playbook(WORKFLOW))
+    compiled = configured.compiler(settings)(playbook(WORKFLOW))
     await orchestrator.programs.keep(compiled.unwrap(), compiled.digest)
 
     async def no_credentials(name: str) -> None:
@@ -125,7 +125,7 @@ def test_a_worker_whose_clock_is_off_keeps_its_leases_and_does_its_work_once(tmp
         settings = Settings.from_environment(
             {"NOETL_DATABASE_URL": f"sqlite:///{tmp_path}/noetl.db"}
         )
-        async with wiring.open_for_reading(settings) as store:
+        async with configured.open_for_reading(settings) as store:
             lost = await store.log.events(execution_id, types=["command.lost"])
             calls = await store.log.events(execution_id, types=["loop.iteration.done"])
             [summary] = await store.records.summaries()

@@ -103,10 +103,11 @@ def bounded(folder: Path, url: str, *, servers: int, starts: int, kills: int) ->
     try:
         running = [cluster.server() for _ in range(servers)]
         running[0].post("/api/catalog/register", {"content": PLAYBOOK})
-        workers = [cluster.worker(*running) for _ in range(2)]
         watch = Watch(url)
         with watch.watching(), ThreadPoolExecutor(16) as pool:
             started = [pool.submit(start, running, number) for number in range(starts)]
+            check_holders_are_named(url, running)
+            workers = [cluster.worker(*running) for _ in range(2)]
             for number in range(kills):
                 time.sleep(0.3)
                 if number % 2:
@@ -118,8 +119,6 @@ def bounded(folder: Path, url: str, *, servers: int, starts: int, kills: int) ->
                 killed = running[place]
                 killed.kill()
                 running[place] = cluster.server(port=killed.port)
-                if number == 0:
-                    check_holders_are_named(url, running)
             ids = {one.result(SECONDS) for one in started}
             wait_for_all(url, starts)
         assert len(ids) == starts
@@ -141,7 +140,7 @@ WAITING = "SELECT execution_id FROM noetl.execution WHERE status = 'PENDING' LIM
 
 
 def check_holders_are_named(url: str, servers: list[Server]) -> None:
-    """One that waits says for whom; it may have had its turn by the time that it is asked."""
+    """One that waits says for whom. No worker is there yet, so nobody's turn comes meanwhile."""
     deadline = time.monotonic() + SECONDS
     with psycopg.connect(url, autocommit=True) as db:
         while time.monotonic() < deadline:

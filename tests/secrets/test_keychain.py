@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from noetl.errors import NotFound
+from noetl.errors import NotAllowed, NotFound
 from noetl.model.net import KeychainEntry
-from noetl.secrets.keychain import NotAllowed, Sources, resolve
+from noetl.secrets.keychain import Sources, opened, resolve
 
 STORE = {"pg": {"host": "h", "password": "p"}, "team/token": {"token": "t"}, "own": {"token": "t"}}
 
@@ -74,6 +74,10 @@ def test_variables_are_open_by_name_or_pattern_and_never_those_of_noetl():
         resolved("env", "GONE", sources)
     with pytest.raises(NotAllowed):
         resolved("env", "SHOP_KEY")
+    spelled = Sources(environment={"noetl_token": "c"}, env_allowed=("*",))
+    with pytest.raises(NotAllowed):
+        resolved("env", "noetl_token", spelled)
+    assert opened({"noetl_token": "c", "a": "b"}, ("*",)) == {"a": "b"}
 
 
 def test_a_file_is_a_value_or_fields(tmp_path):
@@ -87,6 +91,19 @@ def test_a_file_is_a_value_or_fields(tmp_path):
     for name in ("gone", "bytes", "."):
         with pytest.raises(NotFound):
             resolved("file", name, sources)
+
+
+def test_s09_a_file_outside_the_directory_of_secret_files_is_not_read(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "other").write_text("canary")
+    (root / "link").symlink_to(tmp_path / "other")
+
+    for name in ("../other", "link", str(tmp_path / "other"), "x/../../other"):
+        with pytest.raises(NotAllowed):
+            resolved("file", name, Sources(file_root=str(root)))
+    with pytest.raises(NotAllowed):
+        resolved("file", "x")
 
 
 @pytest.mark.parametrize(

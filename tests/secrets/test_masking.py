@@ -35,6 +35,11 @@ def mask_of(*secrets):
         base64.b64encode(CANARY.encode()).decode(),
         base64.urlsafe_b64encode(CANARY.encode()).decode(),
         json.dumps(CANARY, ensure_ascii=False)[1:-1],
+        json.dumps(CANARY)[1:-1],
+        ascii(CANARY)[1:-1],
+        CANARY.encode().hex(),
+        CANARY.encode().hex().upper(),
+        "".join(f"%{byte:02x}" for byte in CANARY.encode()),
     ],
 )
 def test_s06_each_form_is_masked(form):

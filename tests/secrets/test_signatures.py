@@ -188,3 +188,38 @@ def test_no_header_however_odd_breaks_it(way: str, junk: str):
 
 def test_without_verification_everybody_may():
     assert is_genuine(Verify(scheme="none"), {}, BODY, [], NOW)
+
+
+def test_only_the_parts_that_the_scheme_names_are_signatures():
+    standard, own = signed("standard-webhooks"), signed("own")
+    made = standard["webhook-signature"].rpartition(" v1,")[2]
+    bare = own["x-sign"].removeprefix("s=")
+
+    for header in (f"v2,{made}", f"v1a,{made}", made):
+        headers = {**standard, "webhook-signature": header}
+        assert not is_genuine(PRESETS["standard-webhooks"], headers, BODY, [STANDARD_SECRET], NOW)
+    assert not is_genuine(OWN, {**own, "x-sign": bare}, BODY, [SECRET], NOW)
+
+
+def test_of_many_signatures_the_first_are_looked_at():
+    headers = signed("standard-webhooks")
+    made = headers["webhook-signature"].rpartition(" ")[2]
+
+    for others, is_seen in ((19, True), (20, False)):
+        headers["webhook-signature"] = " ".join(["v1,AAAA"] * others + [made])
+        found = is_genuine(PRESETS["standard-webhooks"], headers, BODY, [STANDARD_SECRET], NOW)
+        assert found is is_seen
+
+
+def test_a_time_in_milliseconds_is_one():
+    headers = signed("own", at=NOW * 1000)
+
+    assert is_genuine(OWN, headers, BODY, [SECRET], NOW)
+    assert not is_genuine(OWN, headers, BODY, [SECRET], NOW + 301)
+
+
+@pytest.mark.parametrize("shown", ["Bearer ", "Bearer  ", " "])
+def test_an_empty_token_is_no_proof(shown: str):
+    verify = Verify(scheme="token", header="authorization")
+
+    assert not is_genuine(verify, {"authorization": shown}, BODY, [""], NOW)

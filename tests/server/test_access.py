@@ -250,6 +250,7 @@ def test_people_sign_in_see_their_sessions_and_sign_out(guarded: Guarded):
     me = server.ask("GET", "/api/auth/me", token="", headers=shown).json
     sessions = server.get("/api/auth/sessions", token=second)["sessions"]
 
+    assert first.headers["cache-control"] == "no-store"
     assert cookie.startswith(f"{COOKIE}=noetl_s_")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie

@@ -89,14 +89,14 @@ def test_the_audit_log_says_who_acted(guarded: Guarded, asked: str):
     }
 
     assert found >= {
-        ("author", "playbook.register"),
-        ("operator", "execution.start"),
-        ("operator", "execution.pause"),
-        ("admin", "execution.resume"),
-        ("operator", "variable.put"),
-        ("admin", "execution.approval"),
-        ("operator", "execution.rerun"),
-        ("admin", "execution.cancel"),
+        ("API token author", "playbook.register"),
+        ("API token operator", "execution.start"),
+        ("API token operator", "execution.pause"),
+        ("API token admin", "execution.resume"),
+        ("API token operator", "variable.put"),
+        ("API token admin", "execution.approval"),
+        ("API token operator", "execution.rerun"),
+        ("API token admin", "execution.cancel"),
     }
 
 
@@ -110,7 +110,7 @@ class Act(NamedTuple):
     target: Callable[[dict[str, str]], str]
     """The object, from the names of this try."""
     body: Callable[[dict[str, str]], Any] = lambda names: {}
-    who: str = "admin"
+    who: str = "API token admin"
 
 
 def the(name: str) -> Callable[[dict[str, str]], str]:
@@ -355,7 +355,7 @@ def test_whoever_changes_something_leaves_one_row_in_the_audit_log(
 
     new = [one for one in after[: len(after) - len(before)] if "schedule " not in one["who"]]
     act = ACTS[route]
-    who = names["user"] if act.who == "user" else act.who
+    who = f"user {names['user']}" if act.who == "user" else act.who
     assert [(one["who"], one["action"], one["target"]) for one in new] == [
         (who, act.action, act.target(names))
     ]

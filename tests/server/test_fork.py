@@ -199,6 +199,39 @@ def test_wrong_events_and_iterations_are_refused(chain):
     assert server.ask("POST", "/api/executions/1/fork", {"seq": 5}).status == 404
 
 
+ENTRY = """
+metadata: {name: waits, path: tests/fork_entry}
+workload: {folder: ""}
+workbook:
+  patient:
+    tool:
+      - child: {kind: playbook, path: tests/fork_slow, args: {folder: "{{ workload.folder }}"}}
+workflow:
+  - step: end
+    tool: {kind: workbook, task: patient, spec: {timeout: 2}}
+"""
+SLOW = """
+metadata: {name: slow, path: tests/fork_slow}
+workload: {folder: ""}
+workflow:
+  - step: start
+    tool: {kind: shell, command: "[ -e {{ workload.folder }}/go ] || sleep 60"}
+"""
+
+
+def test_an_entry_that_waited_has_the_time_that_it_had_left(dev, tmp_path):
+    dev.post("/api/catalog/register", {"content": HEAD + SLOW})
+    execution_id = dev.start(HEAD + ENTRY, {"folder": str(tmp_path)})
+    over = dev.ended(execution_id)
+    assert over["error"]["kind"] == "timeout"
+    (tmp_path / "go").touch()
+
+    seq = at(dev.events(execution_id), "step.waiting", "end") + 1
+    ended = dev.ended(fork(dev, execution_id, seq=seq)["execution_id"])
+
+    assert ended["status"] == "COMPLETED", ended["error"]
+
+
 def test_a_fork_inside_a_loop_of_a_thousand_repeats_one_iteration(two_workers):
     server = two_workers
     execution_id = server.start(HEAD + LOOP)
@@ -334,3 +367,90 @@ workflow:
     assert server.ask("POST", path, body, token=tokens["viewer"]).status == 403
     assert server.ask("POST", path, body, token=tokens["operator"]).status == 200
     server.token = None
+
+
+def test_each_rerun_from_a_step_makes_calls_of_its_own(chain):
+    """Two reruns made calls of one name: services that know a name do nothing the second time, and
+    the second of two sub-playbooks was never started."""
+    server, execution_id, *_ = chain
+    again = {"from": "middle"}
+
+    reruns = [server.post(f"/api/executions/{execution_id}/rerun", again) for _ in range(2)]
+    made = []
+    for rerun in reruns:
+        assert server.ended(rerun["execution_id"])["status"] == "COMPLETED"
+        events = server.events(rerun["execution_id"])
+        made += {event["action_id"] for event in events if event["event_type"] == "task.done"}
+
+    assert len(made) == len(set(made)) == 4
+
+
+WRITES = """
+metadata: {name: writes, path: tests/fork_writes}
+workflow:
+  - step: each
+    loop: {in: [1, 2], iterator: n, mode: parallel, spec: {policy: {reduce: {total: sum}}}}
+    tool: {kind: noop, set: {ctx.total: "{{ n }}"}}
+    set: {ctx.count: "{{ each.stats.total }}"}
+    vars: {kept: "{{ result.stats.total }}"}
+    next: end
+  - step: end
+    tool: {kind: noop, result: "{{ [ctx.total, ctx.count, vars.kept] }}"}
+"""
+RULE = """{when: "{{ event.name == 'loop.done' }}", then: [{note: {tool: {kind: noop}}}]}"""
+WITH_RULES = WRITES.replace("    set:", f"    case: [{RULE}]\n    set:")
+
+
+@pytest.mark.parametrize("text", [WRITES, WITH_RULES])
+def test_a_fork_at_any_event_of_a_loop_that_writes_at_its_end_ends_the_same(dev, text):
+    """At the end of such a step it waited for ever, and before that a sum was added twice."""
+    execution_id = dev.start(HEAD + text)
+    result = dev.ended(execution_id)["result"]
+    events = dev.events(execution_id)
+
+    forks = {event["seq"]: fork(dev, execution_id, seq=event["seq"]) for event in events}
+    results = {seq: dev.ended(made["execution_id"])["result"] for seq, made in forks.items()}
+
+    assert result == [3, 2, 2]
+    assert results == dict.fromkeys(forks, result)
+
+
+TASKS = """
+metadata: {name: tasks, path: tests/fork_tasks}
+workflow:
+  - step: start
+    tool:
+      - one: {kind: noop, set: {ctx.first: "{{ ctx.first | default(0) + 1 }}"}}
+      - two: {kind: noop, set: {ctx.second: "{{ ctx.second | default(0) + ctx.first }}"}}
+      - three: {kind: noop}
+    next: end
+  - step: end
+    tool: {kind: noop, result: "{{ [ctx.first, ctx.second] }}"}
+"""
+
+
+PAGES = """
+metadata: {name: pages, path: tests/fork_pages}
+workflow:
+  - step: start
+    tool: {kind: python, code: "print(5)\\nresult = 5", args: {page: 0}}
+    retry:
+      - when: "{{ _retry.index < 3 }}"
+        then: {next_call: {args: {page: 1}}, collect: {from: "{{ result }}", into: ctx.all}}
+    next: end
+  - step: end
+    tool: {kind: noop, result: "{{ ctx.all }}"}
+"""
+
+
+@pytest.mark.parametrize(("text", "wanted"), [(TASKS, [1, 1]), (PAGES, [5, 5])])
+def test_a_fork_keeps_what_a_call_wrote_if_and_only_if_it_keeps_the_call(text, wanted, dev):
+    execution_id = dev.start(HEAD + text)
+    result = dev.ended(execution_id)["result"]
+    events = dev.events(execution_id)
+
+    forks = {event["seq"]: fork(dev, execution_id, seq=event["seq"]) for event in events}
+    results = {seq: dev.ended(made["execution_id"])["result"] for seq, made in forks.items()}
+
+    assert result == wanted
+    assert results == dict.fromkeys(forks, result)

@@ -142,10 +142,12 @@ def test_what_is_not_genuine_is_refused_with_one_sentence(hooks: Server, name: s
     )
 
 
-def test_a_secret_is_in_no_event_and_in_no_answer(hooks: Server):
+@pytest.mark.parametrize("header", ["Authorization", "X-Door"])
+def test_a_secret_is_in_no_event_and_in_no_answer(hooks: Server, header: str):
     body = b'{"secretly": 1}'
-    headers = genuine("token", body) | {"Cookie": f"a={SECRET}", "X-Other": "seen"}
-    spec = "{verify: {token: {secret: shared}}, target: {playbook: hooks/echo}}"
+    headers = {header: SECRET, "Cookie": f"a={SECRET}", "X-Other": "seen"}
+    verify = f"{{token: {{secret: shared, header: {header}}}}}"
+    spec = f"{{verify: {verify}, target: {{playbook: hooks/echo}}}}"
     hooks.post("/api/catalog/register", {"content": hook("whole", spec)})
     started = call(hooks, "whole", body, headers).json["execution_id"]
     ended = hooks.ended(started)
@@ -154,6 +156,14 @@ def test_a_secret_is_in_no_event_and_in_no_answer(hooks: Server):
     assert ended["workload"]["hook"]["headers"]["x-other"] == "seen"
     assert SECRET not in str(ended) + str(hooks.events(started))
     assert SECRET not in str(hooks.get("/api/hooks/hooks/whole"))
+
+
+def test_a_hook_shows_how_it_verifies_in_the_word_of_its_document(hooks: Server):
+    ways = ("github", "slack", "stripe", "standard-webhooks", "token")
+    shown = {one["path"]: one["verify"] for one in hooks.get("/api/hooks")["hooks"]}
+
+    assert {name: shown[f"hooks/{name}"] for name in ways} == {name: name for name in ways}
+    assert (shown["hooks/own"], shown["hooks/anybody"]) == ("hmac", "none")
 
 
 def test_a_credential_that_is_not_there_lets_nobody_in(hooks: Server):
@@ -280,6 +290,8 @@ def test_deliveries_that_follow_each_other_closely_are_one_start_with_the_last(h
     until(lambda: len(started()) >= 2, "both keys start")
     said = [one["workload"]["said"] for one in started()]
     assert sorted(said, key=str) == [{"branch": "main", "n": 3}, {"branch": "other", "n": 9}]
+    listed = hooks.get("/api/hooks/hooks/debounced")["deliveries"]
+    assert sorted(one["outcome"] for one in listed) == ["debounced"] * 5 + ["started"] * 2
 
 
 def test_our_own_fault_is_a_503_that_says_no_more(hooks: Server):
@@ -348,7 +360,10 @@ def test_a_server_with_users_lets_deliveries_in_without_an_account(guarded: Guar
     assert refused.status == 403
     log = server.ask("GET", "/api/access/audit", token=tokens["admin"]).json["entries"]
     found = {(one["who"], one["action"]) for one in log}
-    assert {("author", "hook.register"), ("hook hooks/anybody", "execution.start")} <= found
+    assert {
+        ("API token author", "hook.register"),
+        ("hook hooks/anybody", "execution.start"),
+    } <= found
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.long)])

@@ -15,7 +15,7 @@ import pytest
 from noetl.api import connection as module
 from noetl.api.client import Client
 from noetl.api.connection import Answer, Connection, Connections
-from noetl.api.routes.executions import RERUN, START, Rerun, StartExecution
+from noetl.api.routes.executions import CANCEL, RESUME, START, Cancel, Resume, StartExecution
 from noetl.errors import NoetlError, Unreachable
 from tests.server.stage import SMALL, Caller, Part, answer, echo, playing
 from tests.stopwatch import PATIENCE
@@ -389,8 +389,8 @@ def test_a_question_may_take_its_time_as_long_as_it_is_taken():
 # --- What people are told ---
 
 
-async def refusal(url: str) -> str:
-    async with Client([url]) as client:
+async def refusal(*urls: str) -> str:
+    async with Client(urls) as client:
         with pytest.raises(NoetlError) as caught:
             await client.get("/api/x")
     return str(caught.value)
@@ -409,6 +409,17 @@ def test_nobody_there_is_said_in_a_few_words(host: str, why: str):
     said = asyncio.run(refusal(url))
 
     assert said.startswith(f"no server answers at {url} ({why}")
+
+
+def test_of_several_servers_each_is_named_with_its_reason():
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with playing(saying(b"")) as stage:
+        said = asyncio.run(refusal(nobody, stage.url))
+
+    assert said.startswith(
+        f"no server answers at {nobody} (connection refused),"
+        f" {stage.url} (the server closed the connection)."
+    )
 
 
 def test_a_server_that_hangs_up_is_named_with_the_reason():
@@ -433,14 +444,27 @@ def test_a_start_that_a_lost_server_may_have_made_is_sent_to_another_under_the_s
         assert key is not None
 
 
-def test_what_a_lost_server_may_have_done_is_not_asked_of_another():
-    async def rerun(*urls: str) -> None:
+def test_a_cancellation_is_sent_to_another_server_under_the_same_key():
+    async def cancel(*urls: str) -> int:
         async with Client(urls) as client:
-            await client.call(RERUN, execution_id="4711", body=Rerun())
+            return (await client.call(CANCEL, execution_id="4711", body=Cancel())).cancelled
+
+    done = STARTED.replace(b"{", b'{"cancelled": 1, ')
+    with playing(saying(b"")) as lost, playing(saying(answer(done))) as there:
+        assert asyncio.run(cancel(lost.url, there.url)) == 1
+
+        [key] = {key_of(one) for one in (*lost.asked, *there.asked)}
+        assert key is not None
+
+
+def test_what_a_lost_server_may_have_done_is_not_asked_of_another():
+    async def resume(*urls: str) -> None:
+        async with Client(urls) as client:
+            await client.call(RESUME, execution_id="4711", body=Resume())
 
     with playing(saying(b"")) as lost, playing(saying(answer(STARTED))) as there:
         with pytest.raises(Unreachable):
-            asyncio.run(rerun(lost.url, there.url))
+            asyncio.run(resume(lost.url, there.url))
 
         assert (len(lost.asked), there.asked) == (1, [])
 
@@ -467,7 +491,9 @@ def test_a_certificate_is_looked_at(
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority.place / "server.pem", authority.place / "server.key")
     with playing(echo, tls=context) as stage:
-        assert "certificate verify failed" in asyncio.run(refusal(stage.url))
+        said = asyncio.run(refusal(stage.url))
+        assert "certificate verify failed" in said
+        assert "name its file in SSL_CERT_FILE" in said
 
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.place / "ca.pem"))
         assert [one.body for one in told(stage.url, post_twice)] == [b"1", b"2"]

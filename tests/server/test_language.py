@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl import wiring
+from noetl import configured
 from noetl.dsl import nodes
 from noetl.dsl.assist import about, offers, place_of
 from noetl.dsl.read import read
@@ -39,7 +40,7 @@ workflow:
     spec:
       on
 """
-SCHEMA = wiring.schema()
+SCHEMA = configured.schema()
 
 
 def at(needle: str, text: str = TEXT) -> tuple[int, int]:
@@ -213,18 +214,17 @@ class Editor:
         self._number = 0
 
     def tell(self, method: str, **params) -> None:
-        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+        self.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
 
     def ask(self, method: str, **params):
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        self._send(request)
+        self.send(json.dumps(request).encode())
         answer = self.hear()
         assert answer["id"] == self._number, answer
         return answer.get("result", answer.get("error"))
 
-    def _send(self, message: dict) -> None:
-        body = json.dumps(message).encode()
+    def send(self, body: bytes) -> None:
         self._server.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         self._server.stdin.flush()
 
@@ -270,6 +270,112 @@ def test_an_editor_gets_problems_completion_hover_and_formatting(tmp_path):
     assert editor.end() == 0
 
 
+@pytest.fixture
+def editor(tmp_path):
+    """An editor with files in a folder: `diagnosed(NAME, TEXT)` opens one."""
+    editor = Editor(tmp_path)
+    editor.ask("initialize", capabilities={})
+    editor.tell("initialized")
+    yield editor
+    editor.end()
+
+
+def diagnosed(editor: Editor, file: Path, text: str) -> list[str]:
+    """The codes of the problems of a file that is opened."""
+    editor.tell("textDocument/didOpen", textDocument={"uri": file.as_uri(), "text": text})
+    return [one["code"] for one in editor.hear()["params"]["diagnostics"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "services:\n  web: { image:   nginx }\n",
+        "apiVersion: v1\nkind:   ConfigMap\nmetadata: {name: Playbook}\n",
+        "- hosts: all\n  kind:   Playbook\n",
+    ],
+)
+def test_yaml_that_is_none_of_ours_is_left_alone(editor, tmp_path, text):
+    file = tmp_path / "compose.yaml"
+    document = {"uri": file.as_uri()}
+    start = {"line": 0, "character": 0}
+
+    assert diagnosed(editor, file, text) == []
+    assert editor.ask("textDocument/formatting", textDocument=document, options={}) == []
+    assert editor.ask("textDocument/completion", textDocument=document, position=start) == []
+
+
+def test_an_empty_text_may_become_a_playbook(editor, tmp_path):
+    file = tmp_path / "new.yaml"
+
+    def offered(text: str) -> set[str]:
+        assert diagnosed(editor, file, text) == []
+        place = {"line": 0, "character": len(text)}
+        asked = {"textDocument": {"uri": file.as_uri()}, "position": place}
+        return {one["label"] for one in editor.ask("textDocument/completion", **asked)}
+
+    assert {"apiVersion", "kind"} <= offered("")
+    assert offered("apiVersion: ") == {"noetl.io/v2"}
+    assert diagnosed(editor, file, "kind: Playbook\nworkflow: []\n")
+
+
+def test_an_editor_shows_the_problems_that_validate_reports(editor, tmp_path):
+    head = "apiVersion: noetl.io/v2\nkind: {}\nmetadata: {{name: x, path: shop/{}}}\n"
+    child = head.format("Playbook", "child") + (
+        "executor: {spec: {inputs: {n: {type: integer}}}}\n"
+        "workflow: [{step: start, tool: {kind: noop}}]\n"
+    )
+    parent = head.format("Playbook", "parent") + (
+        "workflow: [{step: start, tool: {kind: playbook, path: shop/child, args: {n: x}}}]\n"
+    )
+    schedule = head.format("Schedule", "nightly") + "spec: {cronn: '* * * * *'}\n"
+    tests = "playbook: child.yaml\ntests: [{name: it runs, expect: {status: COMPLETED}}]\n"
+    (tmp_path / "child.yaml").write_text(child)
+
+    assert diagnosed(editor, tmp_path / "parent.yaml", parent) == ["bad-call"]
+    assert "unknown-key" in diagnosed(editor, tmp_path / "nightly.yaml", schedule)
+    assert diagnosed(editor, tmp_path / "child.test.yaml", tests) == []
+    wrong = tests.replace("expect", "expct")
+    assert "unknown-key" in diagnosed(editor, tmp_path / "child.test.yaml", wrong)
+
+
+def test_an_editor_goes_to_the_step_that_is_named(editor, tmp_path):
+    file = tmp_path / "orders.yaml"
+    text = (
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: v, path: tests/v}\n"
+        "workflow:\n"
+        "  - step: start\n"
+        "    tool: {kind: noop}\n"
+        "    next: {arcs: [{step: last}]}\n"
+        "  - step: last\n"
+        '    tool: {kind: noop, result: "{{ start }}"}\n'
+    )
+    assert diagnosed(editor, file, text) == []
+
+    def place_of(word: str) -> dict | None:
+        line, column = at(word, text)
+        place = {"line": line - 1, "character": column - 1}
+        asked = {"textDocument": {"uri": file.as_uri()}, "position": place}
+        found = editor.ask("textDocument/definition", **asked)
+        return found and found["range"]["start"]
+
+    assert place_of("{step: la") == {"line": 7, "character": 10}
+    assert place_of("{{ sta") == {"line": 4, "character": 10}
+    assert place_of("kind: no") is None
+
+
+def test_a_message_out_of_turn_is_refused_with_its_code(tmp_path):
+    editor = Editor(tmp_path)
+
+    assert editor.ask("textDocument/hover")["code"] == -32002
+    editor.ask("initialize", capabilities={})
+    editor.send(b"{{{")
+    assert editor.hear()["error"]["code"] == -32700
+    editor.ask("shutdown")
+    assert editor.ask("textDocument/hover")["code"] == -32600
+    editor.tell("exit")
+    assert editor.end() == 0
+
+
 def test_problems_come_with_the_graph_of_the_text(dev):
     text = TEXT.split("workflow:")[0] + (
         "workflow:\n  - {step: start, tool: {kind: noop}, next: end}\n"
@@ -297,7 +403,7 @@ def test_a_text_is_formatted_and_migrated(dev):
     refused = dev.ask("POST", "/api/language", {"content": "a: [", "want": "format"})
 
     assert formatted["text"] == format_text(old)
-    expected = wiring.migrator()(old)
+    expected = configured.migrator()(old)
     assert migrated["text"] == expected.text
     changes = [one["message"] for one in migrated["remarks"] if one["changed"]]
     assert changes == [one.message for one in expected.changes]

@@ -95,21 +95,28 @@ def test_more_reports_than_anybody_has_slots_are_refused(agents):
 
     reply = holder.ask("POST", "/api/commands/report", [{}] * 1001)
 
-    assert reply.status == 400
-    assert "1000" in reply.json["error"]["message"]
+    events = holder.ask("POST", "/api/events", [{"name": "x", "execution_id": "1"}] * 1001)
+
+    for refused in (reply, events):
+        assert refused.status == 400
+        assert "1000" in refused.json["error"]["message"]
 
 
 def test_s04_a_report_counts_from_the_worker_that_holds_the_lease_only(guarded, agents, execution):
     holder, other = agents
+    body = {"name": "pool", "roles": ["worker"]}
+    made = guarded.server.post("/api/access/tokens", body, token=guarded.tokens["admin"])
+    similar = made["token"]
     command = holder.lease()
 
     stolen = other.report(command)
     elsewhere = holder.report(command, execution_id="77")
     forged = holder.report(command, token="forged")
+    alike = Agent(other.server, similar, "-a/w").report(command)
     right = holder.report(command)
 
     assert command["execution_id"] == execution
-    for refused in (stolen, elsewhere, forged):
+    for refused in (stolen, elsewhere, forged, alike):
         assert (refused.status, refused.code) == (409, "lease_lost")
     assert right.json["accepted"] is True
     holder.report(holder.lease())
@@ -128,11 +135,14 @@ def test_s04_a_batch_of_reports_cannot_smuggle_one_in(guarded, agents, execution
         "number": 1,
     }
 
-    smuggled = other.ask("POST", "/api/events", [{"name": "x", "execution_id": execution}, own])
-    signalled = other.ask("POST", "/api/events", {"name": "x", "execution_id": execution})
+    signal = {"name": "x", "execution_id": execution}
+    smuggled = other.ask("POST", "/api/events", [signal, own])
+    signalled = other.ask("POST", "/api/events", signal)
+    behind_its_own = holder.ask("POST", "/api/events", [own, signal])
 
     assert smuggled.status in (403, 409)
     assert signalled.status == 403
+    assert behind_its_own.status == 403
     holder.report(command)
     holder.report(holder.lease())
 
@@ -143,6 +153,8 @@ def test_s04_a_lease_is_renewed_and_given_back_by_its_holder_only(agents, execut
     name = command["command_id"]
 
     assert other.renew(command) == {"held": [], "lost": [name]}
+    forged = {**command, "lease": {"token": f"{name}.forged"}}
+    assert holder.renew(forged) == {"held": [], "lost": [name]}
     assert holder.renew(command) == {"held": [name], "lost": []}
     gone = {"worker_id": holder.name}
     leave = "/api/worker/pool/deregister"
@@ -180,13 +192,17 @@ def test_s04_secrets_are_read_under_a_lease_only_and_every_look_is_remembered(
         token = guarded.tokens[role]
         reply = guarded.server.ask("GET", "/api/credentials/shop?include_data=true", token=token)
         assert reply.status == status, role
+    for role, status in {"operator": 403, "author": 403, "admin": 200}.items():
+        path = "/api/credentials/shop?include_fields=true"
+        reply = guarded.server.ask("GET", path, token=guarded.tokens[role])
+        assert (reply.status, SECRET in reply.raw.decode()) == (status, False), role
     shown = guarded.server.ask("GET", "/api/credentials/shop", token=guarded.tokens["operator"])
     assert SECRET not in shown.raw.decode()
     audit = guarded.server.get("/api/access/audit", token=guarded.tokens["admin"])["entries"]
     reads = [
         (row["who"], row["execution_id"]) for row in audit if row["action"] == "credential.read"
     ]
-    assert reads[:2] == [("admin", None), ("pool-a/w", execution)]
+    assert reads[:2] == [("API token admin", None), ("worker pool-a/w", execution)]
     assert SECRET not in str(audit)
 
 
@@ -216,6 +232,31 @@ def test_s04_results_are_kept_and_read_under_a_lease_only(agents, execution):
     assert holder.ask("GET", path).json == {"a": 1}
     holder.report(command)
     holder.report(holder.lease())
+
+
+def test_s04_a_caller_reads_the_results_of_what_it_called_and_nothing_else(
+    guarded, agents, execution
+):
+    holder, other = agents
+    above = holder.lease()
+    body = {"path": "tried/hello", "parent_execution_id": execution}
+    child = guarded.server.post("/api/execute", body, token=guarded.tokens["author"])
+    below = other.lease()
+    of = child["execution_id"]
+    kept, forged = f"/api/results/{of}/kept", f"/api/results/{of}/forged"
+    credential = {"include_data": "true", "execution_id": of}
+
+    assert (above["execution_id"], below["execution_id"]) == (execution, of)
+    assert other.ask("PUT", kept, {"a": 1}).status == 200
+    assert holder.ask("GET", kept).json == {"a": 1}
+    assert holder.ask("PUT", forged, {"a": 2}).status == 403
+    assert holder.ask("GET", "/api/credentials/shop", **credential).status == 403
+    assert other.ask("GET", "/api/credentials/shop", **credential).status == 200
+    assert other.ask("GET", f"/api/results/{execution}/big").status == 403
+    for agent, command in ((holder, above), (other, below)):
+        agent.report(command)
+    for _ in range(2):
+        holder.report(holder.lease())
 
 
 def test_s04_a_worker_sees_no_executions(guarded, agents, execution):

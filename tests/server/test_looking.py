@@ -376,6 +376,7 @@ workflow:
           result: "{{ 2 + 2 }}"
           spec:
             policy:
+              rules: [{when: "{{ _attempt < 2 }}", then: {do: retry, delay: 0}}]
               before: [{name: x, kind: noop, result: "{{ 3 + 3 }}"}]
               after: [{name: x, kind: noop, result: "{{ 4 + 4 }}"}]
     sink: {tool: {kind: noop, result: "{{ 5 + 5 }}"}}
@@ -395,9 +396,7 @@ def test_of_tasks_with_one_name_a_call_shows_its_own(shop: Shop):
 
     assert shown == [
         ("start_sink", "{{ 1 + 1 }}"),
-        ("last", "{{ 2 + 2 }}"),
-        ("x", "{{ 3 + 3 }}"),
-        ("x", "{{ 4 + 4 }}"),
+        *[("last", "{{ 2 + 2 }}"), ("x", "{{ 3 + 3 }}"), ("x", "{{ 4 + 4 }}")] * 2,
     ]
 
 
@@ -459,7 +458,8 @@ def test_queues_and_overview_name_work_that_no_worker_takes(shop: Shop):
         found = server.get("/api/overview")
         assert [one["pool"] for one in found["stuck"]] == ["far"]
         assert found["failed"]["count"] >= 2
-        assert shop.failed[0] in [one["execution_id"] for one in found["failed"]["executions"]]
+        failed = shop.server.get(f"/api/executions/{shop.failed[0]}")["path"]
+        assert failed in [one["path"] for one in found["failed"]["executions"]]
         assert found["forms"]["total"] == 1
         assert stuck in [one["execution_id"] for one in found["running"]["executions"]]
         assert found["missed"] == found["next_times"] == []
@@ -485,6 +485,24 @@ def test_the_overview_has_what_failed_by_itself_and_not_what_it_called(shop: Sho
     assert "far/called" not in paths
     query = "status:failed parent:none"
     assert found["count"] == server.get("/api/executions/count", q=query)["count"]
+
+
+def test_a_playbook_that_fails_all_the_time_hides_no_other_in_the_overview(shop: Shop):
+    server = shop.server
+    fails = REPORT.replace("shop/report", "far/once").partition("workflow:")[0] + "workflow:"
+    fails += " [{ step: start, tool: { kind: shell, command: exit 9 } }]"
+    server.ended(server.start(fails))
+    often = [server.start(fails.replace("far/once", "far/often")) for _ in range(11)]
+    for execution_id in often:
+        server.ended(execution_id)
+
+    found = server.get("/api/overview")["failed"]
+
+    shown = {one["path"]: one["execution_id"] for one in found["executions"]}
+    assert len(shown) == len(found["executions"])
+    assert shown["far/often"] in often
+    assert "far/once" in shown
+    assert (found["times"]["far/often"], found["times"]["far/once"]) == (11, 1)
 
 
 def test_a_bulk_action_says_first_how_many_and_then_acts_on_each(shop: Shop):
@@ -546,6 +564,18 @@ def test_versions_of_a_playbook_with_their_differences_callers_and_runs(busy: tu
     assert missing.status == 404
 
 
+def test_the_last_runs_of_several_playbooks_are_told_at_once(shop: Shop):
+    server = shop.server
+    found = server.post("/api/executions/latest", {"paths": ["shop/orders", "none"], "limit": 1})
+    [orders] = found["playbooks"]
+    [newest] = server.get("/api/executions", path="shop/orders", limit=1)["executions"]
+
+    assert orders["path"] == "shop/orders"
+    assert orders["runs"] == [{name: newest[name] for name in MARK}]
+    assert server.post("/api/executions/latest", {"paths": []}) == {"playbooks": []}
+
+
+MARK = ("execution_id", "status", "waits", "start_time", "duration_seconds")
 LARGE = 25 if IS_LONG else 8
 """Executions with a workload of a megabyte."""
 

@@ -34,7 +34,7 @@ from noetl.trials.clock import VirtualLoop
 from noetl.trials.files import Expect, Signal, read_trials
 from noetl.trials.from_run import trial_of, written
 from noetl.trials.playbooks import Playbooks, Target, adapted
-from noetl.trials.recorded import Calls, RecordedTools, compared
+from noetl.trials.recorded import Calls, RecordedTools, calls_of, compared
 from noetl.trials.stand_ins import standing_in
 from noetl.trials.verdict import differences
 from noetl.trials.world import World, run_trial, surroundings
@@ -215,7 +215,7 @@ async def forked(recording: Recording, seq: int, around):
             for task in step.tasks
             if task.kind in ("workbook", "playbook")
         }
-        left = {key for key, waiting in calls.made.items() if waiting and key[:2] not in indirect}
+        left = {key for key, waiting in calls.items() if waiting and key[:2] not in indirect}
         return state, recorded.unknown, left
 
 
@@ -236,4 +236,4 @@ async def again(recording: Recording, cut: int) -> Calls:
         for number, fact in enumerate(recording.facts, 1)
     ]
     facts = [one if one is not None else recording.facts[0] for one in kept]
-    return await Calls.of(msgspec.structs.replace(recording, facts=facts))
+    return await calls_of(msgspec.structs.replace(recording, facts=facts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -220,6 +221,7 @@ def test_a_credential_keeps_its_tags(dev):
         ("hook/shop/push/1", "hook/ is for what"),
         ("consumer/shop/orders/1", "consumer/ is for what"),
         ("notification/ops/failures/failed/1", "notification/ is for what"),
+        ("rerun/nightly/1", "rerun/ is for what"),
     ],
 )
 def test_a_key_that_none_may_choose_starts_nothing(dev, key, why):
@@ -286,7 +288,7 @@ def test_a_key_knows_the_labels_of_the_request_and_of_the_playbook(dev):
 
 
 @pytest.mark.parametrize(("cascade", "count"), [(True, 3), (False, 1)])
-def test_cancelling_says_how_many_were_stopped(dev, cascade, count):
+def test_cancelling_says_how_many_were_stopped_however_often_it_is_sent(dev, cascade, count):
     dev.post("/api/catalog/register", {"content": WAITING})
     middle = CALLING.replace("calling", "middle")
     dev.post("/api/catalog/register", {"content": middle})
@@ -295,11 +297,192 @@ def test_cancelling_says_how_many_were_stopped(dev, cascade, count):
     below = dev.wait_for(child, "child.started")["payload"]["child"]
     dev.wait_for(below, "step.waiting")
 
-    answer = dev.post(f"/api/executions/{above}/cancel", {"cascade": cascade})
+    key, cancel = uuid.uuid4().hex, f"/api/executions/{above}/cancel"
+    answer = keyed(dev, cancel, key, {"cascade": cascade}).json
 
     assert (answer["status"], answer["cancelled"]) == ("CANCELLED", count)
+    assert keyed(dev, cancel, key, {"cascade": cascade}).json == answer
     if not cascade:
         assert dev.post(f"/api/executions/{child}/cancel")["cancelled"] == 2
+        assert keyed(dev, cancel, key, {"cascade": cascade}).json == answer
+
+
+YEARLY = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: {name: NAME, path: keys/NAME}
+spec: {playbook: tried/hello, cron: "0 0 1 1 *"}
+"""
+BROKEN = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: broken, path: tried/broken}
+workflow:
+  - {step: start, tool: {kind: python, code: "raise ValueError(1)"}}
+"""
+UNDOING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: undoing, path: tried/undoing}
+executor: {spec: {policy: {compensate_on: [cancel]}}}
+workflow:
+  - {step: book, spec: {compensate: unbook}, tool: {kind: noop}, next: ship}
+  - step: ship
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'order.shipped' }}", then: {next: [{step: end}]}}]
+  - {step: unbook, tool: {kind: python, code: "import time; time.sleep(600)"}}
+  - {step: end, tool: {kind: noop}}
+"""
+
+
+def test_a_cancellation_whose_answer_was_lost_may_be_sent_again_under_its_key(dev):
+    dev.post("/api/catalog/register", {"content": UNDOING})
+    execution_id = dev.start(UNDOING)
+    dev.wait_for(execution_id, "step.waiting")
+
+    def cancel(key: str, reason: str = "enough") -> Any:
+        path, headers = f"/api/executions/{execution_id}/cancel", {"Idempotency-Key": key}
+        return dev.ask("POST", path, {"reason": reason}, headers=headers)
+
+    first, again = cancel("one").json, cancel("one").json
+    assert first == again
+    assert (first["status"], first["cancelled"]) == ("RUNNING", 1)
+    refused = cancel("one", "another reason")
+    assert (refused.status, refused.code) == (422, "idempotency_key_reused")
+
+    assert cancel("two").json["status"] == "CANCELLED"
+    assert cancel("one").json["status"] == "CANCELLED"
+    assert cancel("three").code == "finished"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/api/execute", HELLO), ("/api/catalog/register", HELLO), ("/hooks/no/such", "{}")],
+)
+def test_a_compressed_body_is_refused_with_the_reason(dev, path, body):
+    packed = gzip.compress(body.encode())
+
+    refused = dev.ask("POST", path, raw=packed, headers={"Content-Encoding": "gzip"})
+
+    assert (refused.status, refused.code) == (415, "compressed")
+    assert "Send it uncompressed" in message(refused)
+    as_it_is = dev.ask("POST", path, {}, headers={"Content-Encoding": "identity"})
+    assert as_it_is.code != "compressed"
+    empty = dev.ask("POST", path, {}, headers={"Content-Encoding": ""})
+    assert empty.code != "compressed"
+
+
+def test_what_has_no_body_is_not_compressed(dev):
+    for path in ("/api/executions", "/health"):
+        assert dev.ask("GET", path, headers={"Content-Encoding": "gzip"}).status == 200
+
+
+def keyed(dev: Any, path: str, key: str, body: dict[str, Any]) -> Any:
+    return dev.ask("POST", path, body, headers={"Idempotency-Key": key})
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "other"),
+    [
+        ("rerun", {}, {"from": "shout"}),
+        ("rerun", {"from": "shout"}, {"from": "start"}),
+        ("rerun", {"workload": {"n": 2}}, {"workload": {"n": 3}}),
+        ("fork", {"seq": 5}, {"seq": 6}),
+        ("fork", {"seq": 5, "ctx": {"a": 1}}, {"seq": 5, "ctx": {"a": 2}}),
+    ],
+)
+def test_what_is_run_again_under_one_key_is_run_once(dev, route, body, other):
+    first = dev.start(HELLO)
+    dev.ended(first)
+    key = uuid.uuid4().hex
+    path = f"/api/executions/{first}/{route}"
+
+    answers = [keyed(dev, path, key, body).json for _ in range(3)]
+
+    assert len({answer["execution_id"] for answer in answers}) == 1
+    assert len({str(answer.get("plan")) for answer in answers}) == 1
+    assert answers[0]["execution_id"] != first
+    refused = keyed(dev, path, key, other)
+    assert (refused.status, refused.code) == (422, "idempotency_key_reused")
+    assert answers[0]["execution_id"] in message(refused)
+    second = dev.start(HELLO)
+    dev.ended(second)
+    of_another = keyed(dev, f"/api/executions/{second}/{route}", key, body)
+    assert of_another.code == "idempotency_key_reused"
+    assert keyed(dev, path, uuid.uuid4().hex, other).json["execution_id"] not in str(answers)
+
+
+def test_a_start_under_the_key_of_a_rerun_is_another_request(dev):
+    first = dev.start(HELLO)
+    dev.ended(first)
+    key = uuid.uuid4().hex
+    again = keyed(dev, f"/api/executions/{first}/rerun", key, {}).json
+
+    refused = keyed(dev, "/api/execute", key, {"path": dev.get(f"/api/executions/{first}")["path"]})
+
+    assert (refused.status, refused.code) == (422, "idempotency_key_reused")
+    assert again["execution_id"] in message(refused)
+
+
+def test_two_requests_at_once_under_one_key_start_one_execution(dev):
+    first = dev.start(HELLO)
+    dev.ended(first)
+    key, path = uuid.uuid4().hex, f"/api/executions/{first}/rerun"
+
+    with ThreadPoolExecutor(6) as callers:
+        answers = list(callers.map(lambda _: keyed(dev, path, key, {}).json, range(6)))
+
+    assert len({answer["execution_id"] for answer in answers}) == 1
+
+
+def test_a_run_of_a_schedule_under_one_key_is_one(dev):
+    dev.post("/api/catalog/register", {"content": HELLO})
+    for name in ("one", "two"):
+        dev.post("/api/catalog/register", {"content": YEARLY.replace("NAME", name)})
+    key = uuid.uuid4().hex
+
+    def ran(name: str) -> str:
+        return keyed(dev, "/api/schedules/run", key, {"path": f"keys/{name}"}).json["execution_id"]
+
+    assert ran("one") == ran("one")
+    assert ran("two") == ran("two") != ran("one")
+    assert len(dev.get("/api/schedules/keys/one")["times"]) == 1
+    audited = dev.get("/api/access/audit")["entries"]
+    for name in ("one", "two"):
+        acts = [entry["action"] for entry in audited if entry["target"] == f"keys/{name}"]
+        assert acts.count("schedule.run") == 1
+
+
+def test_a_bulk_action_under_one_key_acts_on_each_execution_once(dev):
+    dev.post("/api/catalog/register", {"content": UNDOING})
+    undone = dev.start(UNDOING)
+    dev.wait_for(undone, "step.waiting")
+    failed = dev.start(BROKEN)
+    dev.ended(failed)
+    key = uuid.uuid4().hex
+
+    def bulk(action: str, q: str) -> Any:
+        return keyed(dev, "/api/executions/bulk", key, {"action": action, "q": q}).json
+
+    for _ in range(2):
+        assert bulk("cancel", f"id:{undone}")["done"] == 1
+        assert dev.get(f"/api/executions/{undone}")["status"] == "RUNNING"  # It still undoes.
+    first = bulk("rerun", "path:tried/broken status:failed")["started"]
+    assert len(first) == 1
+    dev.ended(first[0])
+    assert bulk("rerun", "path:tried/broken status:failed")["started"] == first
+    dev.post(f"/api/executions/{undone}/cancel")
+
+
+def test_a_bulk_action_leaves_out_nothing_whose_key_begins_like_its_own(dev):
+    path = dev.post("/api/catalog/register", {"content": BROKEN})["path"]
+    key = uuid.uuid4().hex
+    failed = keyed(dev, "/api/execute", f"{key}/1", {"path": path}).json["execution_id"]
+    dev.ended(failed)
+
+    done = keyed(dev, "/api/executions/bulk", key, {"action": "rerun", "ids": [failed]}).json
+
+    assert len(done["started"]) == 1
 
 
 def test_every_event_has_a_status(dev):

@@ -197,6 +197,21 @@ def test_that_it_works_again_is_told_after_a_failure_only(dev: Server, receiver:
         assert [body["data"]["on"] for _, body in got] == ["failed", "recovered", "failed"]
 
 
+def test_a_failure_after_it_worked_again_is_told_in_the_window_of_the_one_before(
+    dev: Server, receiver: Receiver
+):
+    with rule(dev, receiver, on=["failed", "recovered"]):
+        for count, fail in enumerate((True, False, True), start=1):
+            work(dev, fail=fail)
+            receiver.wait_for(count)
+        work(dev, fail=True)  # within the window
+        work(dev)
+        got = receiver.wait_for(4)
+
+    told = [body["data"]["on"] for _, body in got]
+    assert told == ["failed", "recovered", "failed", "recovered"]
+
+
 CALLS = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -251,6 +266,7 @@ def test_what_waits_and_what_is_late_is_told_and_what_has_ended_is_not(
         said = {body["data"]["on"]: body["data"] for _, body in got}
         assert said["waiting"]["execution_id"] == said["late"]["execution_id"] == waits
         assert said["waiting"]["step"] == "ask"
+        assert said["late"]["text"].startswith("t/waits has not ended after 2 seconds (")
         dev.post(f"/api/executions/{waits}/events", {"name": "go"})
 
 

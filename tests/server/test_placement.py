@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tests.server.processes import serving, working
+from tests.server.processes import Server, serving, working
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -29,6 +30,13 @@ workflow:
 """
 
 
+def open_commands(server: Server) -> dict[str, float]:
+    """What Prometheus is told of each pool."""
+    figures = server.ask("GET", "/metrics").raw.decode()
+    found = re.findall(r'noetl_commands_open\{pool="([^"]*)"\} (\S+)', figures)
+    return {pool: float(waiting) for pool, waiting in found}
+
+
 def test_a_command_waits_for_a_worker_with_its_labels_on_whichever_server(
     tmp_path: Path, database_url: str
 ) -> None:
@@ -46,6 +54,7 @@ def test_a_command_waits_for_a_worker_with_its_labels_on_whichever_server(
         assert "no worker of pool default has gpu=a100" in why["text"]
         [queue] = one.get("/api/queues")["queues"]
         assert (queue["pool"], queue["missing"]) == ("default", ["gpu=a100"])
+        assert open_commands(one) == {"default": queue["waiting"]}
         [pool] = one.get("/api/worker/pools")["pools"]
         shown = {row["name"].rpartition("/")[2]: row["labels"] for row in pool["workers"]}
         assert shown == {"plain": [], "european": ["zone=eu"]}
@@ -63,6 +72,7 @@ def test_a_command_waits_for_a_worker_with_its_labels_on_whichever_server(
             }
             assert by["start"] == "fast"
             assert by["end"] in ("fast", "european")
+            assert open_commands(one) == {"default": 0}
 
 
 def test_a_worker_with_labels_takes_what_asks_for_none(tmp_path: Path) -> None:

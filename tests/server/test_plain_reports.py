@@ -106,6 +106,7 @@ async def story(client: Client, system: Services, path: str) -> dict[str, Any]:
     [third] = told["together"][1]["commands"]
     system.draining.set()
     told["while draining"] = await client.report(last_word(third))
+    assert await client.ask("/api/commands/lease", WISH) == (200, {"commands": []})
     system.draining.clear()
     _, leased = await client.ask("/api/commands/lease", WISH)
     [last] = leased["commands"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from noetl.api.listener import listening
-from noetl.api.protocol import Connections, Request
+from noetl.api.protocol import Connections, Request, lines_of
 from tests.stopwatch import PATIENCE
 
 DATA_SEGMENTS_AT = 152
@@ -67,6 +67,8 @@ async def app(request: Request) -> None:
     """Answers in the ways that there are, and says what it was sent."""
     if request.head.path == "/echo":
         request.answer(200, b"", await request.read(10_000_000))
+    elif request.head.path == "/small":
+        request.answer(200, b"", await request.read(5))
     elif request.head.path == "/refused":
         request.answer(401, b"", b"who are you?")
     elif request.head.path == "/empty":
@@ -155,6 +157,35 @@ def test_requests_that_come_together_are_answered_in_their_order():
     assert said.count(b"HTTP/1.1 ") == 3
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"BROKEN\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_what_cannot_be_read_takes_no_answer_from_the_requests_before_it(broken: bytes):
+    said = said_to(request("GET", "/sized") + request("POST", "/echo", b"{1}") + broken)
+
+    assert said.index(b"0123456789") < said.index(b"{1}")
+    assert said.count(b"HTTP/1.1 200") == said.count(b"HTTP/1.1 ") == 2
+    assert said.count(b"connection: close") == 1
+
+
+def test_a_request_whose_own_body_breaks_off_while_it_is_answered_ends_the_connection():
+    chunked = b"POST /stream HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(chunked)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"xyz\r\n")
+        return await reader.read()
+
+    assert talked(talk) == b""
+
+
 def test_many_requests_that_come_together_wait_with_the_client():
     """What is not read yet costs the server nothing, and every one of them is answered."""
     count = 20_000
@@ -175,6 +206,16 @@ def test_a_body_may_come_in_pieces_and_after_it_was_asked_for():
     said = said_to(head + b"\r\nExpect: 100-continue\r\n\r\n", body, CLOSE)
     assert said.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
     assert said.count(body) == 1
+
+
+@pytest.mark.parametrize(("body", "is_read"), [(b"01234", True), (b"012345", False)])
+def test_a_body_whose_length_is_not_told_is_as_limited_as_any(body: bytes, is_read: bool):
+    head = b"POST /small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
+    said = said_to(head + b"Connection: close\r\n\r\n", chunks)
+
+    assert said.endswith(b"\r\n\r\n01234") is is_read
+    assert bool(said) is is_read
 
 
 def test_whoever_was_not_asked_for_a_body_is_not_believed_to_send_it():
@@ -267,7 +308,7 @@ def test_clients_of_long_ago_are_told_the_end_of_a_stream_by_the_end_of_the_conn
 
 def test_a_line_break_in_a_header_is_never_sent():
     async def split(request: Request) -> None:
-        request.answer(200, [(b"x-a", b"b\r\nset-cookie: c=d")], b"")
+        request.answer(200, lines_of(((b"x-a", b"b\r\nset-cookie: c=d"),)), b"")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "app", split)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import hashlib
 import io
 import json
 import urllib.error
@@ -11,7 +13,7 @@ import urllib.request
 import pytest
 
 from noetl.control.recordings import read_bytes
-from noetl.errors import BadRequest, Corrupted
+from noetl.errors import BadRequest, Corrupted, NotFound
 from tests.canaries import assert_clean
 from tests.server.processes import Process, working
 from tests.stopwatch import PATIENCE
@@ -92,12 +94,42 @@ def test_what_is_no_recording_or_of_a_later_format_is_refused(exported):
     head["recording"]["version"] = 99
     later = gzip.compress(json.dumps(head).encode() + b"\n")
 
-    for data, said in ((b"hello", "not a recording"), (gzip.compress(b"{}\n"), "not a recording")):
-        with pytest.raises(BadRequest, match=said):
+    for data in (b"hello", gzip.compress(b"{}\n"), gzip.compress(b"[1]\n")):
+        with pytest.raises(BadRequest, match="not a recording"):
             read_bytes(data)
     with pytest.raises(BadRequest, match="version 99"):
         read_bytes(later)
     assert read_bytes(io.BytesIO(reply.raw).getvalue()).head.version == 1
+
+
+def ended(lines: list[bytes]) -> bytes:
+    """These lines as a whole file."""
+    whole = b"".join(lines)
+    end = {"lines": len(lines), "sha256": hashlib.sha256(whole).hexdigest()}
+    return gzip.compress(whole + json.dumps({"end": end}).encode() + b"\n")
+
+
+def test_a_line_that_is_not_what_its_kind_has_is_damage(exported):
+    *_, reply = exported
+    lines = gzip.decompress(reply.raw).splitlines(keepends=True)
+
+    for odd in (b"[]\n", b'{"event": {"body": {}}}\n', b'{"result": {"body": 1}}\n'):
+        with pytest.raises(Corrupted, match="damaged"):
+            read_bytes(ended([lines[0], odd]))
+
+
+def test_a_result_that_was_too_large_for_the_file_is_said_to_be(exported):
+    *_, reply = exported
+    *lines, _ = gzip.decompress(reply.raw).splitlines(keepends=True)
+    [result] = [one for one in lines if one.startswith(b'{"result"')]
+    about = {**json.loads(result)["result"], "size": 99}
+    del about["body"], about["sha256"]
+    lines[lines.index(result)] = json.dumps({"left_out": about}).encode() + b"\n"
+
+    recording = read_bytes(ended(lines))
+
+    with pytest.raises(NotFound, match="too large"):
+        asyncio.run(recording.body(about["execution_id"], about["key"]))
 
 
 def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp_path):
@@ -126,6 +158,11 @@ def test_it_is_shown_offline_by_the_same_routes_and_nobody_may_act(exported, tmp
         act.add_header("Content-Type", "application/json")
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(act, timeout=PATIENCE)
+        assert refused.value.code == 403
+        refused.value.close()
+        rebound = urllib.request.Request(f"{offline.said}{one}", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(rebound, timeout=PATIENCE)
         assert refused.value.code == 403
         refused.value.close()
     finally:

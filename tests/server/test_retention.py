@@ -120,6 +120,9 @@ def test_what_is_forgotten_is_archived_first_and_opens_again(tmp_path):
         assert name.startswith("keep/hello/")
         assert name.endswith(f"/{first}.noetl")
         assert server.get(f"/api/executions/{first}")["status"] == "COMPLETED"
+        wish = {"keep": "1ms", "dry_run": True}
+        assert server.post("/api/retention/prune", wish)["executions"] == 2
+        assert len(server.get("/api/archive")["recordings"]) == 1, "which asks, and writes nothing"
         assert server.post("/api/retention/prune", {"keep": "1ms"})["executions"] == 2
         acts = [one["action"] for one in server.get("/api/access/audit")["entries"]]
         assert acts.count("execution.archive") == acts.count("executions.prune") == 1

@@ -148,6 +148,10 @@ def test_the_same_idempotency_key_is_the_same_execution(dev, hello):
 
     assert start("a") == start("a")
     assert start("a") != start("b")
+    for owner in ("schedule", "hook", "consumer", "notification"):
+        headers = {"Idempotency-Key": f"{owner}/tried/x"}
+        taken = dev.ask("POST", "/api/execute", {"path": "tried/hello"}, headers=headers)
+        assert (taken.status, taken.code) == (400, "bad_request")
 
 
 @pytest.mark.parametrize(
@@ -535,6 +539,7 @@ def test_health_metrics_openapi_and_pools_are_there(dev, hello):
     [worker] = pool["workers"]
     assert worker["name"].startswith("embedded-")
     assert worker["seen_at"] is not None
+    assert worker["sandbox"] == "processes"
 
 
 def test_every_answer_has_the_id_of_its_request(dev):

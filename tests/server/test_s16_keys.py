@@ -139,6 +139,21 @@ def test_s16_servers_that_share_a_database_must_be_given_the_key(tmp_path: Path,
     assert not (tmp_path / ".noetl" / "secret.key").exists()
 
 
+@pytest.mark.parametrize("key", ["short", f"{'5e' * 32},short", f"short,{'5e' * 32}"])
+def test_s16_a_server_does_not_start_with_a_key_that_is_none(key: str, tmp_path: Path):
+    asked = subprocess.run(
+        [*COMMAND, "server", "start", "--port", "0"],
+        cwd=tmp_path,
+        env=clean_environment(NOETL_SECRET_KEY=key),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert asked.returncode == 2
+    assert "NOETL_SECRET_KEY is too short" in asked.stderr
+
+
 class Cluster:
     """Two servers under the same addresses for ever, and two workers that know both."""
 

@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from http.cookies import SimpleCookie
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from noetl.api.access import FAILURES_MAX, REFUSALS_NOTED_MAX, Access
-from noetl.api.edge import COOKIE
+from noetl.api.edge import COOKIE, Proxies
+from noetl.api.rights import OPEN
 from noetl.api.sessions import Sessions
 from noetl.errors import Unauthenticated
 from noetl.store.access import StoredUser
@@ -124,6 +126,27 @@ async def guessing() -> None:
     await store.close()
 
 
+def test_s32_who_signs_in_while_their_password_is_changed_is_not_let_in():
+    async def story() -> None:
+        clock = Standing()
+        store = await SqliteStore.open(":memory:", threads=False)
+        access = Access(store.access, Sessions(store.sessions, clock), clock)
+        await access.put_user(OPEN, "ada", PASSWORD, ("admin",))
+        [known] = await store.access.users()
+
+        signing_in = asyncio.create_task(access.sign_in("ada", PASSWORD, "127.0.0.1"))
+        await asyncio.sleep(0)  # It knows the user, and is checking the password in a thread.
+        assert not signing_in.done()
+        await store.access.put_user(msgspec.structs.replace(known, password_hash="another"))
+
+        with pytest.raises(Unauthenticated):
+            await signing_in
+        assert await store.sessions.of_user("ada") == []
+        await store.close()
+
+    asyncio.run(story())
+
+
 def test_s01_nobody_is_let_in_while_it_is_looked_up_whether_anybody_may(tmp_path):
     """Another server has made the first user; two ask this one at the same moment."""
 
@@ -229,6 +252,15 @@ def test_s19_nobody_chooses_the_address_that_the_audit_log_shows(closed: Server)
     login(closed, "ada", "wrong", **FORGED)
 
     assert addresses(closed) == {"127.0.0.1"}
+
+
+def test_s19_only_a_trusted_proxy_speaks_for_others():
+    proxies = Proxies(["10.0.0.0/8"])
+    told = {b"x-forwarded-for": b"203.0.113.7", b"x-forwarded-proto": b"https"}
+
+    assert proxies.behind("10.1.2.3", told) == ("203.0.113.7", "https")
+    for stranger in ("192.0.2.1", "::1", "uid 1000"):
+        assert proxies.behind(stranger, told) == (stranger, "http")
 
 
 def test_s19_a_proxy_that_the_operator_trusts_says_for_whom_it_speaks():

@@ -131,6 +131,29 @@ def test_s26_a_worker_starts_the_children_that_its_playbook_names(guarded: Guard
     assert [row["path"] for row in found] == ["s26/child"]
 
 
+RATED = "{kind: noop, spec: {rate: {key: bank, limit: 10/s}}}"
+
+
+def test_s26_a_worker_takes_moments_of_the_rates_that_its_playbook_names(guarded: Guarded):
+    agent = Agent(guarded.server, token(guarded, "banker", "s26r").json["token"])
+    execution_id = started(guarded, "s26/rated", "s26r", RATED)
+
+    def taken(**changes: Any) -> Reply:
+        wanted = {"execution_id": execution_id, "key": "bank", "apart": 0.1, **changes}
+        return agent.ask("POST", "/api/rates/take", wanted)
+
+    without_lease = taken()
+    command = agent.lease("s26r")
+    with_lease = taken()
+    others = [taken(key="mint"), taken(apart=31_000_000), taken(execution_id="77")]
+
+    assert with_lease.status == 200
+    for refused in (without_lease, *others):
+        assert (refused.status, refused.code) == (403, "not_allowed")
+    assert agent.report(command).status == 200
+    assert taken().status == 403
+
+
 # --- S27 -----------------------------------------------------------------------------------------
 
 

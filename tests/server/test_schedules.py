@@ -113,12 +113,12 @@ def test_each_right_is_asked_for_and_each_act_is_in_the_audit_log(guarded: Guard
     log = server.ask("GET", "/api/access/audit", token=tokens["admin"]).json["entries"]
     acts = {(one["who"], one["action"]) for one in log if one["target"].startswith("web/s")}
     assert acts == {
-        ("author", "schedule.register"),
-        ("operator", "schedule.pause"),
-        ("operator", "schedule.resume"),
-        ("operator", "schedule.run"),
-        ("operator", "schedule.backfill"),
-        ("author", "schedule.delete"),
+        ("API token author", "schedule.register"),
+        ("API token operator", "schedule.pause"),
+        ("API token operator", "schedule.resume"),
+        ("API token operator", "schedule.run"),
+        ("API token operator", "schedule.backfill"),
+        ("API token author", "schedule.delete"),
     }
     assert ("schedule web/s", "execution.start") in {(one["who"], one["action"]) for one in log}
 

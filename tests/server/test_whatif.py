@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -11,8 +13,10 @@ import pytest
 from noetl import wiring
 from noetl.api.routes import whatif
 from noetl.api.simulation import WAITING_MAX, Simulator
-from noetl.errors import TooLarge, TooMany
+from noetl.dsl import compile_text
+from noetl.errors import BudgetExceeded, TooLarge, TooMany
 from noetl.settings import Settings
+from noetl.tools.registry import tools
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 TEXT = """
@@ -174,13 +178,11 @@ def test_who_waits_for_a_comparison_holds_no_recordings(tmp_path):
     async def work() -> None:
         simulator, begun, go_on = Simulator(), [], asyncio.Event()
 
-        async def ask(number: int) -> object:
-            async def recording() -> bytes:
+        async def ask(number: int) -> None:
+            async with simulator.turn():
                 begun.append(number)
                 await go_on.wait()
                 raise TooLarge("as large as can be")
-
-            return await simulator.test_of(recording, "x.yaml")
 
         asked = [asyncio.create_task(ask(number)) for number in range(WAITING_MAX + 1)]
         done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -189,6 +191,23 @@ def test_who_waits_for_a_comparison_holds_no_recordings(tmp_path):
         go_on.set()
         await asyncio.wait(asked)
         assert begun == list(range(WAITING_MAX))
+
+    asyncio.run(work())
+
+
+def test_recordings_are_held_once_while_they_are_compared():
+    size = 8_000_000
+
+    async def work() -> None:
+        net = compile_text(HEAD + TEXT, tools=tools()).unwrap()
+        tracemalloc.start()
+        try:
+            with pytest.raises(BudgetExceeded):  # It cannot be read.
+                await Simulator().compared(net, [os.urandom(size)])
+            # While it is sent: the job, and the rest that the pipe has no room for.
+            assert tracemalloc.get_traced_memory()[1] < 2.9 * size
+        finally:
+            tracemalloc.stop()
 
     asyncio.run(work())
 

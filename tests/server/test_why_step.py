@@ -176,3 +176,62 @@ workflow:
     shop = dev, started(dev, text)
 
     assert why(shop, "many")["text"].endswith("`start.count` = 5000.")
+
+
+def test_what_a_fork_and_a_rerun_took_over_ran_before_them(shop):
+    server, execution_id = shop
+    last = server.get(f"/api/executions/{execution_id}/state")["last_seq"]
+    fork = server.post(f"/api/executions/{execution_id}/fork", {"seq": last})["execution_id"]
+    rerun = server.post(f"/api/executions/{execution_id}/rerun", {"from": "pay"})["execution_id"]
+    for one in (fork, rerun):
+        server.ended(one)
+
+    before = "in the execution that this one continues"
+    assert why((server, fork), "pay")["text"] == f"`pay` ran {before}."
+    assert why((server, rerun), "check")["text"] == f"`check` ran {before}."
+    assert why((server, rerun), "refund")["text"] == (
+        f"`refund` did not run: `check` ran {before}, and no token of it came here."
+    )
+
+
+def test_what_was_skipped_before_a_fork_did_not_run_in_it(dev):
+    text = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: skips, path: tests/why_skips}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {spec: {mode: inclusive}, arcs: [{step: skipped}, {step: work}]}
+  - step: skipped
+    spec: {policy: {admit: {rules: [{when: "{{ 1 > 2 }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+  - {step: work, tool: {kind: noop}, next: {arcs: [{step: end}]}}
+  - {step: end, tool: {kind: noop}}
+"""
+    execution_id = started(dev, text)
+    last = dev.events(execution_id)[-1]["seq"]
+    fork = dev.post(f"/api/executions/{execution_id}/fork", {"seq": last})["execution_id"]
+    dev.ended(fork)
+
+    told = why((dev, fork), "skipped")
+
+    assert told["outcome"] == "skipped"
+    assert told["text"] == "`skipped` was skipped in the execution that this one continues."
+
+
+def test_a_step_that_no_event_rule_led_to_names_the_step_that_has_the_rule(dev):
+    text = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: ruled, path: tests/why_ruled}
+workflow:
+  - step: start
+    tool: {kind: noop, result: 3}
+    case:
+      - {when: "{{ event.name == 'step.exit' and result > 5 }}", then: {next: [{step: many}]}}
+  - {step: many, tool: {kind: noop}}
+"""
+    told = why((dev, started(dev, text)), "many")
+
+    assert told["text"] == "`many` did not run: `start` sent no token there when it ended."

@@ -50,6 +50,7 @@ T = TypeVar("T")
 VIEWS = Views(tool_of)
 START = 1_800_000_000.0
 LEASE_SECONDS = 10.0
+HANGS = 100.0
 TURNS_MAX = 100_000
 """A moment with more turns of the loop than this never passes: somebody works without a pause."""
 
@@ -343,6 +344,11 @@ class Effect(ToolConfig, frozen=True, kw_only=True):
     value: Any = None
     takes: float = 0.0
     fails: int = 0
+    """Tries that fail, and are worth another."""
+    hangs: int = 0
+    """Tries that take far longer than anybody waits."""
+    breaks: bool = False
+    """It fails for good."""
 
 
 @lru_cache
@@ -384,8 +390,10 @@ class World:
         return None
 
     async def run(self, config: Effect, context: ToolContext) -> Outcome:
-        await asyncio.sleep(config.takes)
+        await asyncio.sleep(config.takes + (HANGS if context.attempt <= config.hangs else 0.0))
         self.effects[context.action_id] += 1
+        if config.breaks:
+            return failed("client_error", "never")
         if context.attempt <= config.fails:
             return failed("server_error", "not yet", retryable=True)
         return ok(config.value)
@@ -433,19 +441,24 @@ class World:
         while self.clock.now() < end:
             await asyncio.sleep(self.faults.dice.random() * 4)
             if self.faults.happens(0.5):
-                await self._kill_worker()
+                await self.kill_worker()
             # One of several lives longer: what it remembers has time to become old.
             if self.faults.happens(0.2 if self.air is None else 0.05):
-                await self.kill_server(self.server())
-                self._start_server()
+                await self.restart_server()
             if len(self.servers) > 1 and self.faults.happens(0.05):
                 await self.kill_server(self.server())
         self.faults.calm = True
 
-    async def _kill_worker(self) -> None:
+    async def kill_worker(self) -> None:
+        """Some worker; another takes its place."""
         name = self.faults.dice.choice(sorted(self._tasks))
         await _killed(self._tasks.pop(name))
         self._start_worker()
+
+    async def restart_server(self) -> None:
+        """Some server; what it knew is read from the store."""
+        await self.kill_server(self.server())
+        self._start_server()
 
     async def kill_server(self, server: Server) -> None:
         """For good."""

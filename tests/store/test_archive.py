@@ -69,5 +69,5 @@ def test_the_setting_names_a_folder_or_a_bucket(tmp_path: Path):
     assert isinstance(archive_at(str(tmp_path)), Folder)
     assert isinstance(archive_at(f"file://{tmp_path}"), Folder)
     pytest.importorskip("obstore")
-    with pytest.raises(BadSetting, match="NOETL_ARCHIVE_URL"):
+    with pytest.raises(BadSetting, match=r"NOETL_ARCHIVE_URL .* Name a folder, or a bucket"):
         archive_at("gopher://bucket/x")

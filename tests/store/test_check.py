@@ -7,27 +7,17 @@ from typing import Any
 
 import pytest
 
-from noetl.model.commands import Command
 from noetl.store.base import Store
 from noetl.store.queue import NewCommand
-from tests.store.making import ONE, TWO, command, free, start
+from tests.store.making import ONE, TWO, free, start, unreadable
 
 LARGE = 100_000
 MANY = 200
 
 
-class Later(Command, frozen=True, kw_only=True):
-    """A command of a version to come: as written, and not for us to read."""
-
-    step: Any
-
-
 @pytest.mark.parametrize("worker_id", [None, "w"])
 async def test_a_command_that_cannot_be_decoded_is_named(store: Store, worker_id: str | None):
-    known = command("later")
-    fields = {name: getattr(known, name) for name in Command.__struct_fields__}
-    later = Later(**fields | {"step": {"name": "fetch"}})
-    leased = NewCommand(later, worker_id, None if worker_id is None else 1.0)
+    leased = NewCommand(unreadable("later"), worker_id, None if worker_id is None else 1.0)
     await store.log.commit(
         [start(ONE, commands=[leased]), start(TWO, commands=free("b", execution_id=TWO))]
     )

@@ -70,11 +70,23 @@ async def test_the_end_frees_the_slot_in_the_same_transaction(store: Store):
 
 async def test_a_paused_one_keeps_its_slot_from_who_comes_and_from_who_waits(store: Store):
     await store.log.commit([running(ONE)])
-    await store.log.commit([admitted(ONE, status="PAUSED")])
+    assert await store.log.commit([admitted(ONE, status="PAUSED")]) == []
 
     assert await store.log.commit([running(TWO)]) == [TWO]
     await store.log.commit([waiting(TWO)])
     assert await store.limits.admissible() == []
+    # Nor does anybody wait for its own slot.
+    assert await store.log.commit([admitted(ONE, seq=2)]) == []
+
+
+async def test_those_who_wait_do_not_wait_for_each_other(store: Store):
+    await store.log.commit([running(ONE)])
+    await store.log.commit([waiting(TWO), waiting(THREE)])
+    await store.log.commit([ended(ONE)])
+
+    assert await store.limits.admissible() == [TWO]
+    assert await store.log.commit([admitted(TWO)]) == []
+    assert await store.log.commit([admitted(THREE)]) == [THREE]
 
 
 async def test_a_new_one_does_not_overtake_those_that_wait(store: Store):
@@ -113,6 +125,22 @@ async def test_newer_ones_displace_older_ones_beyond_the_limit(store: Store):
     await store.log.commit([waiting(THREE, wide, requested_at=NOON + 2)])
 
     assert [one for one, _ in await store.limits.displaced()] == [ONE]
+
+
+async def test_those_who_wait_for_their_turn_displace_nobody_and_are_shown_in_its_order(
+    store: Store,
+):
+    await store.log.commit([running(ONE, requested_at=NOON)])
+    await store.log.commit(
+        [
+            waiting(TWO, requested_at=NOON + 1),
+            waiting(THREE, KEY._replace(priority=1), requested_at=NOON + 2),
+        ]
+    )
+
+    assert await store.limits.displaced() == []
+    uses = await store.limits.slot_uses(["key a"])
+    assert [use.execution_id for use in uses] == [ONE, THREE, TWO]
 
 
 async def test_a_refused_start_drags_what_is_tied_to_it(store: Store):

@@ -222,6 +222,8 @@ async def test_what_one_write_sets_and_clears_is_gone(store: Store):
         [start(commands=free("a"), closed=["a"], timers=[("t", NOON)], timers_cleared=["t"])]
     )
 
+    assert await store.log.commit([more(1, commands=free("b"), closed=["b"])]) == []
+
     assert await store.queue.open_commands(ONE) == []
     assert await store.queue.next_timer() is None
 

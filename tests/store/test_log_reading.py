@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.model.execution_query import exactly
@@ -65,6 +66,14 @@ async def test_events_come_back_as_they_were_written(store: Store):
     assert await store.log.load(ONE) == (0, None, [array(odd)])
 
 
+async def test_the_events_of_a_report_were_all_recorded_with_it(store: Store):
+    await store.log.commit([start(events=[event(1), event(2, recorded_at=NOON + 5), event(3)])])
+    await store.log.commit([more(3)])
+
+    found = await store.log.events(ONE)
+    assert [row.recorded_at for row in found] == [0.0, NOON + 5, NOON + 5, 0.0]
+
+
 async def test_events_can_be_paged_through(store: Store):
     await store.log.commit([start(count=25)])
     pages, after = [], 0
@@ -74,6 +83,17 @@ async def test_events_can_be_paged_through(store: Store):
 
     assert [len(page) for page in pages] == [10, 10, 5]
     assert [row for page in pages for row in page] == events(1, 25)
+
+
+async def test_a_long_log_is_read_to_its_end_or_as_far_as_was_asked_for(store: Store):
+    whole = events(1, 150)
+    await store.log.commit([start(), *(more(seq) for seq in range(1, 150))])
+    first = whole[:120]
+
+    assert await store.log.events(ONE) == whole
+    assert await store.log.events(ONE, limit=120) == first
+    assert await store.log.events(ONE, size=sum(len(row.body) for row in first)) == first
+    assert await store.log.events(ONE, after=120, size=1) == whole[120:121]
 
 
 async def test_events_can_be_chosen_by_type_and_step(store: Store):
@@ -111,16 +131,36 @@ async def test_a_summary_has_every_field(store: Store):
     assert await store.records.summary(ONE) == whole
 
 
-async def test_a_summary_follows_its_execution_and_stays_if_none_is_given(store: Store):
+@pytest.mark.parametrize("with_another", [False, True])
+async def test_a_summary_follows_its_execution_and_stays_if_none_is_given(
+    store: Store, with_another: bool
+):
     await store.log.commit([start(summary=summary(status="PENDING", version=None))])
     running = summary(status="RUNNING", version=None, current_steps=("fetch",))
     await store.log.commit([more(1, summary=running)])
     await store.log.commit([more(2)])
     assert await store.records.summary(ONE) == running
 
-    done = summary(status="COMPLETED", version=None, ended_at=NOON + 5)
-    await store.log.commit([more(3, summary=done)])
+    failing = msgspec.structs.replace(running, error="it broke", failed_step="fetch")
+    await store.log.commit([more(3, summary=failing)])
+    assert await store.records.summary(ONE) == failing
+
+    done = summary(status="COMPLETED", version=None, ended_at=NOON + 5, failed_step="")
+    beside = [start(TWO)] if with_another else []
+    await store.log.commit([more(4, summary=done), *beside])
     assert await store.records.summary(ONE) == done
+
+
+@pytest.mark.parametrize("with_another", [False, True])
+async def test_an_error_with_any_character_is_kept_in_lists(store: Store, with_another: bool):
+    await store.log.commit([start()])
+    broken = summary(status="FAILED", ended_at=NOON, error="nul \0 in it")
+    beside = [start(TWO, summary=msgspec.structs.replace(broken, execution_id=TWO))]
+
+    assert await store.log.commit([more(1, summary=broken), *beside[: int(with_another)]]) == []
+
+    for row in await store.records.summaries():
+        assert (row.error or "").replace("\ufffd", "\0") == "nul \0 in it"
 
 
 async def test_an_execution_is_found_by_its_idempotency_key(store: Store):
@@ -136,10 +176,12 @@ async def test_a_second_execution_under_a_taken_key_has_moved(store: Store):
     second = start(TWO, summary=summary(TWO, idempotency_key="k"))
     third = start(THREE, summary=summary(THREE, idempotency_key="another"))
 
-    assert await store.log.commit([second, third]) == [TWO]
+    goes_on = more(1, summary=summary(ONE, idempotency_key="k", current_steps=("next",)))
+
+    assert await store.log.commit([goes_on, second, third]) == [TWO]
 
     assert await store.log.load(TWO) is None
-    assert await store.records.by_key("k") == summary(ONE, idempotency_key="k")
+    assert await store.records.by_key("k") == goes_on.summary
     assert await store.records.by_key("another") is not None
 
 
@@ -243,8 +285,9 @@ async def test_labels_are_kept_and_their_values_counted(store: Store):
 
 
 async def test_variables_are_set_replaced_and_deleted(store: Store):
-    await store.log.commit([start(vars={"a": b"1", "b": b'"x"', "ü \x00": b"[]"}), start(TWO)])
+    odd = {"ü \x00": b"[]", "\\0": b"3", "\\\x00\\": b"4"}
+    await store.log.commit([start(vars={"a": b"1", "b": b'"x"', **odd}), start(TWO)])
     await store.log.commit([more(1, vars={"a": b"2", "b": None, "never there": None})])
 
-    assert await store.log.variables(ONE) == {"a": b"2", "ü \x00": b"[]"}
+    assert await store.log.variables(ONE) == {"a": b"2", **odd}
     assert await store.log.variables(TWO) == {}

@@ -98,6 +98,21 @@ async def test_a_day_stays_while_one_of_it_must(database_url: str):
     await store.close()
 
 
+async def test_what_has_not_ended_outlives_its_day(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, _ = await days_with(store, 1)
+    [span] = [one for one in await store.retention.spans(before=now, now=now) if one != "before"]
+    runs = new_id(now - DAY + 1)
+    assert await store.log.commit([start(runs, summary=summary(runs))]) == []
+
+    gone = await store.retention.forget_span(span)
+
+    assert len(gone) == 2
+    assert await store.retention.forget_span(span) == []
+    assert len(await store.log.events(runs)) == 1
+    await store.close()
+
+
 async def test_what_is_held_at_the_last_moment_outlives_its_day(database_url: str):
     store = await PostgresStore.open(database_url)
     now, ids = await days_with(store, 1)
@@ -184,6 +199,39 @@ async def test_under_constant_load_whole_days_go_and_the_disk_stays_flat(databas
     assert len(await store.records.summaries(limit=10_000)) <= (kept + 2) * 4 * at_once
     assert max(sizes[kept + 2 :]) <= 1.05 * sizes[kept + 1], sizes
     assert await store.check() == []
+    await store.close()
+
+
+async def test_a_dry_run_and_rules_that_keep_leave_each_day_as_it_is(database_url: str):
+    store = await PostgresStore.open(database_url)
+    now, ids = await days_with(store, 3)
+    clock = _Simulated(now + DAY)
+    for rules in ("q/=1h", "1h, orders/=forever", "failed=1h", "30d, q/=1h"):
+        pruned = await Retention(store, clock, keep_rules(rules)).prune(lazily=True)
+        assert pruned.executions == 0, rules
+    would = await Retention(store, clock, keep_rules("1h")).prune(dry_run=True)
+
+    assert would.executions == len(ids)
+    assert None not in [await store.log.load(one) for one in ids]
+    await store.close()
+
+
+async def test_only_the_longest_rule_waits_for_whole_days_and_nobody_who_asks(database_url: str):
+    store = await PostgresStore.open(database_url)
+    noon = (await store.time()) // DAY * DAY + 1.5 * DAY
+    clock = _Simulated(noon + 10 * DAY)
+    old, young = ended(noon - 3600), ended(noon + 3600)  # of one day, one of them old enough
+    short = ended(clock.at - DAY - 3600, path="q/short")
+    assert await store.log.commit([old, young, short]) == []
+    retention = Retention(store, clock, keep_rules("10d, q/=1d"))
+
+    by_itself = await retention.prune(lazily=True)
+    asked_for = await retention.prune()
+
+    assert dict(by_itself.by_path) == {"q/short": 1}
+    assert asked_for.executions == 1
+    left = [one.execution_id for one in await store.records.summaries()]
+    assert left == [young.execution_id]
     await store.close()
 
 

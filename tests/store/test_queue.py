@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import psycopg
 import pytest
 
-from noetl.errors import StoreError
+from noetl.errors import Corrupted, StoreError
 from noetl.model.commands import Command, Lease
 from noetl.model.ids import token_of
 from noetl.store.base import Store
@@ -22,6 +24,8 @@ from tests.store.making import (
     free,
     more,
     start,
+    summary,
+    unreadable,
 )
 
 
@@ -163,6 +167,27 @@ async def test_a_claim_may_name_the_commands_it_is_about(store: Store):
     assert names(await claim(store)) == ["b"]
 
 
+@pytest.mark.parametrize("way", ["the pool", "own", "named"])
+async def test_what_another_server_is_claiming_just_now_is_passed_over(database_url: str, way: str):
+    ours = await PostgresStore.open(database_url)
+    await ours.log.commit([start(commands=free("a", "b"))])
+    whole: dict[str, Any] = {"pool": "default", "limit": 9, "expires_at": NOON + MINUTE}
+
+    async def claimed() -> list[str]:
+        if way == "named":
+            return names(await ours.queue.claim_of("w1", ["a", "b"], **whole))
+        return names(await ours.queue.claim("w1", **whole, own=way == "own"))
+
+    with psycopg.connect(database_url) as theirs:
+        theirs.execute(
+            "UPDATE noetl.queue SET worker_id = 'w2', lease_expires_at = 1 WHERE command_id = 'a'"
+        )
+        assert await claimed() == ["b"]
+    assert await claimed() == []
+    assert await ours.queue.holders(["a", "b"]) == {"a": Holder(ONE, "w2"), "b": Holder(ONE, "w1")}
+    await ours.close()
+
+
 async def test_claims_at_the_same_time_never_share_a_command(store: Store):
     await store.log.commit([start(commands=free(*(f"c{n}" for n in range(100))))])
 
@@ -171,6 +196,17 @@ async def test_claims_at_the_same_time_never_share_a_command(store: Store):
     found = [name for leases in taken for name in names(leases)]
     assert len(found) == 100
     assert len(set(found)) == 100
+
+
+async def test_commands_of_a_paused_execution_wait_until_it_goes_on(store: Store):
+    await store.log.commit([start(ONE, commands=free("a")), start(TWO)])
+    await store.log.commit([more(1, TWO, commands=free("b", execution_id=TWO))])
+    await store.log.commit([more(1, summary=summary(status="PAUSED"))])
+
+    assert [one.command_id for one in await store.queue.free("default", limit=9)] == ["b"]
+    assert names(await claim(store)) == ["b"]
+    await store.log.commit([more(2, summary=summary())])
+    assert names(await claim(store)) == ["a"]
 
 
 async def test_a_command_born_leased_is_not_to_be_claimed(store: Store):
@@ -192,6 +228,7 @@ async def test_a_closed_command_is_over(store: Store):
 async def test_closing_reaches_only_commands_of_its_own_execution(store: Store):
     await store.log.commit([start(ONE, commands=free("a")), start(TWO)])
     await store.log.commit([more(1, TWO, closed=["a"])])
+    await store.log.commit([more(2, TWO, closed=["a", "unknown"])])
 
     assert names(await claim(store)) == ["a"]
 
@@ -243,6 +280,41 @@ async def test_open_commands_of_one_execution_or_all(store: Store):
     assert await store.queue.open_commands(ONE) == of_one
     assert await store.queue.open_commands() == [*of_one, (command("c", TWO), None, None)]
     assert await store.queue.open_commands("3") == []
+
+
+async def test_a_command_that_cannot_be_read_is_nobodys_work_and_in_nobodys_way(store: Store):
+    damaged = [unreadable("damaged"), unreadable("another", pool="z")]
+    await store.log.commit([start(ONE, commands=[NewCommand(one) for one in damaged])])
+    await store.log.commit([start(TWO, commands=free("a", "b", "c", execution_id=TWO))])
+
+    assert await claim(store, pool="z") == []
+    assert names(await claim(store, limit=2)) == ["a", "b"]
+    assert [one.command_id for one in await store.queue.free("default", limit=9)] == ["c"]
+    assert await store.queue.waiting_commands(limit=1) == [command("c", TWO)]
+    assert [one.command.command_id for one in await store.queue.open_commands()] == ["a", "b", "c"]
+    assert names(await claim(store)) == ["c"]
+    assert await claim(store) == []
+    assert await store.queue.free_pools() == {}
+    assert await store.queue.holders(["damaged"]) == {}
+    with pytest.raises(Corrupted, match=r"Command (damaged|another)"):
+        await store.queue.open_commands(ONE)
+    with pytest.raises(Corrupted, match=r"Command (damaged|another)"):
+        await store.log.load(ONE)
+    # Nor does it hide what comes after its pool.
+    await store.log.commit([more(1, TWO, commands=free("g", execution_id=TWO, pool="gpu"))])
+    assert await store.queue.free_pools() == {"gpu": 0}
+
+
+async def test_commands_wait_oldest_first_and_are_counted_by_pool(store: Store):
+    await store.log.commit(
+        [start(commands=[*free("a", "b", "c"), *free("g", pool="gpu", priority=1)])]
+    )
+    await claim(store, limit=1)
+
+    waiting = await store.queue.waiting_commands(limit=2)
+    assert [one.command_id for one in waiting] == ["b", "c"]
+    assert len(await store.queue.waiting_commands(limit=9)) == 3
+    assert await store.queue.sizes() == {"default": (2, 1), "gpu": (1, 0)}
 
 
 async def test_timers_are_due_at_their_moment_earliest_first_and_stay_until_cleared(store: Store):

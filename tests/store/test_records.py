@@ -143,6 +143,22 @@ async def test_every_store_finds_counts_and_buckets_the_same(store: Store):
         assert found == [(*place, count) for place, count in sorted(buckets.items())], text
 
 
+async def test_every_store_finds_the_newest_of_several_playbooks_at_once(store: Store):
+    every = rows()
+    await store.log.commit([start(row.execution_id, summary=row) for row in every])
+
+    found = await store.records.latest_runs(["shop/orders", "Labs", "Labs", "never/ran"], limit=4)
+
+    newest = [row for path in ("Labs", "shop/orders") for row in newest_of(every, path)[:4]]
+    assert [(run.path, run.execution_id, run.status, run.ended_at) for run in found] == [
+        (row.path, row.execution_id, row.status, row.ended_at) for row in newest
+    ]
+
+
+def newest_of(every: list[Summary], path: str) -> list[Summary]:
+    return [row for row in reversed(every) if row.path == path]
+
+
 async def test_the_first_events_of_several_executions_are_read_at_once(store: Store):
     written = [start("71", count=2), start("72")]
     await store.log.commit(written)
@@ -169,7 +185,7 @@ async def test_the_first_events_of_several_executions_are_read_at_once(store: St
         ("status:failed,", 14, 1, "status: has no value"),
         ("status=failed", 6, 1, 'write ":" after status'),
         ("label.=x", 0, 6, "a label has a name"),
-        ("waits:rain", 6, 4, "waits: takes form or event"),
+        ("waits:rain", 6, 4, "waits: takes form, event or timer"),
         ("http://shop", 0, 4, "Quotes make it a text"),
         ("a\0b", 1, 1, "NUL"),
     ],

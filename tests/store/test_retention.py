@@ -61,6 +61,17 @@ async def test_only_what_nobody_called_is_listed_page_by_page(store: Store):
     assert await store.retention.ended(before=NOON + 2 * MINUTE, limit=1) == [first]
 
 
+async def test_pages_lose_nothing_that_was_requested_and_ended_at_the_same_moment(store: Store):
+    await store.log.commit([ended(one) for one in (ONE, TWO, THREE)])
+    pages: list[Ended] = []
+    after = None
+    while page := await store.retention.ended(before=NOON + 1, after=after, limit=1):
+        pages += page
+        after = page[-1]
+
+    assert [one.execution_id for one in pages] == [ONE, TWO, THREE]
+
+
 async def test_what_ended_in_a_stretch_of_time_is_listed_with_what_was_called(store: Store):
     await store.log.commit(
         [
@@ -119,15 +130,21 @@ async def test_what_others_stand_on_is_marked_as_long_as_they_exist(store: Store
 
     assert [member.is_reused for member in await store.retention.tree(ONE)] == [False, True]
     assert [member.is_reused for member in await store.retention.tree(TWO)] == [False]
-    assert await store.retention.forget([TWO]) == 1
+    several = await store.retention.trees([TWO, ONE, "nobody"])
+    assert {root: [one.is_reused for one in tree] for root, tree in several.items()} == {
+        TWO: [False],
+        ONE: [False, True],
+        "nobody": [],
+    }
+    assert await store.retention.forget([TWO]) == [TWO]
     assert [member.is_reused for member in await store.retention.tree(ONE)] == [False, False]
 
 
 async def test_nothing_is_left_of_what_is_forgotten_but_a_count(store: Store):
     await store.log.commit([ended(ONE), ended(TWO)])
 
-    assert await store.retention.forget([ONE, "nobody"]) == 1
-    assert await store.retention.forget([ONE]) == 0
+    assert await store.retention.forget([ONE, "nobody"]) == [ONE]
+    assert await store.retention.forget([ONE]) == []
 
     assert await store.records.summary(ONE) is None
     assert await store.log.load(ONE) is None
@@ -161,10 +178,10 @@ async def test_what_has_not_ended_or_is_held_is_not_forgotten(store: Store):
     await store.log.commit([start(ONE), ended(TWO)])
     assert await store.retention.hold(Hold(TWO, "for the audit", "ann", NOON))
 
-    assert await store.retention.forget([ONE, TWO]) == 0
+    assert await store.retention.forget([ONE, TWO]) == []
     assert await store.retention.forgotten() == []
     assert await store.retention.release(TWO)
-    assert await store.retention.forget([ONE, TWO]) == 1
+    assert await store.retention.forget([ONE, TWO]) == [TWO]
 
 
 async def test_a_hold_is_listed_replaced_and_released_once(store: Store):

@@ -15,6 +15,7 @@ from nats.js.errors import NotFoundError
 from noetl.api.sessions import TOUCH_SECONDS, Sessions
 from noetl.errors import StoreBusy
 from noetl.store.access import SESSION_SECONDS, StoredSession, StoredUser
+from noetl.store.access import Sessions as SessionStore
 from noetl.store.base import Store
 from noetl.store.nats.channel import NatsChannel
 from noetl.store.nats.connection import NatsConnection
@@ -253,6 +254,33 @@ async def test_a_session_that_was_ended_lets_nobody_in(opened):
     assert await sessions.validate(secret) is None
     assert await sessions.validate(other) is not None
     assert len(await sessions.of("ada")) == 1
+
+
+class EndedAsItIsRead:
+    """A place for sessions in which somebody ends each session just after it was read."""
+
+    def __init__(self, place: SessionStore) -> None:
+        self.place = place
+
+    async def get(self, digest: str) -> StoredSession | None:
+        found = await self.place.get(digest)
+        if found is not None:
+            await self.place.delete(found.session_id)
+        return found
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.place, name)
+
+
+async def test_a_session_that_is_ended_while_it_is_used_lets_nobody_in(opened):
+    clock = Turned()
+    store, copies = opened
+    sessions = Sessions(EndedAsItIsRead(store.sessions), clock, copies)
+    secret, _ = await sessions.create("ada", "127.0.0.1")
+
+    clock.at += TOUCH_SECONDS
+    assert await sessions.validate(secret) is None
+    assert await sessions.of("ada") == []
 
 
 # --- Copies in NATS ------------------------------------------------------------------------------

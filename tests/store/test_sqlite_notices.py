@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from noetl.errors import Corrupted
+from noetl.store.log import chain, chain_start, continues
 from noetl.store.sqlite import SqliteStore
 from tests.store.making import (
     MINUTE,
@@ -189,6 +190,21 @@ async def test_a_log_that_grows_while_it_is_read_is_judged_as_any_other(
         await store.close()
 
     assert [len(one) for one in found] == [int(is_damaged)] * 20, found
+
+
+def test_the_checksum_of_a_row_covers_its_place_and_what_is_before_it():
+    first = chain(chain_start(ONE), 1, b"[]")
+    rows = {
+        chain(first, 2, b"[]"),
+        chain(first, 3, b"[]"),
+        chain(first, 2, b"[1]"),
+        chain(chain_start(ONE), 2, b"[]"),
+        chain(chain_start(TWO), 2, b"[]"),
+    }
+
+    assert len(rows) == 5
+    assert continues(first, 2, b"[]", chain(first, 2, b"[]"))
+    assert not continues(first, 3, b"[]", chain(first, 2, b"[]"))
 
 
 async def test_a_changed_snapshot_is_noticed(path: Path):

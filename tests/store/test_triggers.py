@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import psycopg
 import pytest
 
 from noetl.errors import Conflict
 from noetl.model.triggers import TriggerChange, TriggerMessage, TriggerRow, TriggerTime
 from noetl.store.base import Store
-from tests.store.making import NOON, ONE, TWO, entry, start, summary
+from noetl.store.postgres import PostgresStore
+from tests.store.making import NOON, ONE, THREE, TWO, entry, more, start, summary
 
 ROW = TriggerRow(path="shop/nightly", kind="Schedule", next_at=NOON, state=b'{"a":1}')
 TIME = TriggerTime(path="shop/nightly", time=NOON, outcome="buffered", decided_at=NOON)
@@ -96,6 +98,24 @@ async def test_times_are_listed_newest_first_and_those_that_wait_oldest_first(st
     assert await store.triggers.times_between("shop/nightly", NOON + 1, NOON + 2) == times[1:3]
     assert await store.triggers.buffered("shop/nightly") == [times[1], times[3]]
     assert await store.triggers.buffered("shop/nightly", limit=1) == [times[1]]
+    assert await store.triggers.buffered("shop/other") == []
+
+
+async def test_the_newest_time_of_several_documents_is_found_at_once(store: Store):
+    row = await made(store)
+    other = msgspec.structs.replace(ROW, path="shop/hourly")
+    times = [
+        msgspec.structs.replace(TIME, path=path, time=NOON + after)
+        for path, after in (("shop/nightly", 60), ("shop/nightly", 0), ("shop/hourly", 30))
+    ]
+    assert await store.triggers.change(change(row, *times[:2]))
+    assert await store.triggers.change(change(other, times[2]))
+
+    asked = ["shop/nightly", "shop/hourly", "shop/nightly", "shop/never"]
+    found = await store.triggers.last_times(asked)
+
+    assert sorted(found, key=lambda one: one.time) == [times[2], times[0]]
+    assert await store.triggers.last_times([]) == []
 
 
 async def test_what_is_due_comes_earliest_first_and_what_has_no_moment_never(store: Store):
@@ -105,6 +125,7 @@ async def test_what_is_due_comes_earliest_first_and_what_has_no_moment_never(sto
 
     found = await store.triggers.due(now=NOON + 5)
     assert [row.path for row in found] == ["p1", "p0"]
+    assert [row.path for row in await store.triggers.due(now=NOON)] == ["p1"]
     assert await store.triggers.next_due() == NOON
 
 
@@ -122,12 +143,20 @@ async def test_rows_are_listed_by_kind_and_prefix_page_by_page(store: Store):
     assert [row.path for row in found] == ["a/1", "a/2"]
     found = await store.triggers.of_kind("Schedule", prefix="a/", after=("a/2", ""))
     assert [row.path for row in found] == ["a/3"]
+    for key in ("l", "m"):
+        await store.triggers.change(TriggerChange(row=TriggerRow(path="a/h", key=key, kind="Hook")))
+    found = await store.triggers.of_kind("Hook", after=("a/h", "k"))
+    assert [row.key for row in found] == ["l", "m"]
 
 
 async def test_a_row_can_be_removed(store: Store):
     row = await made(store)
+    assert await store.triggers.change(change(row, next_at=NOON + 1))
 
-    assert await store.triggers.change(TriggerChange(row=row, gone=True))
+    assert not await store.triggers.change(TriggerChange(row=row, gone=True)), "it has moved"
+    moved = await store.triggers.get("shop/nightly")
+    assert moved is not None
+    assert await store.triggers.change(TriggerChange(row=moved, gone=True))
     assert await store.triggers.get("shop/nightly") is None
 
 
@@ -164,6 +193,43 @@ async def test_a_document_is_registered_together_with_its_row(store: Store):
     assert (found.state, found.revision) == (b"2", 2)
 
 
+async def test_a_document_is_registered_over_what_another_server_decides_just_now(
+    database_url: str,
+):
+    store = await PostgresStore.open(database_url)
+    await made(store)
+
+    def renewed(_: int, before: TriggerRow | None) -> TriggerRow:
+        assert before is not None
+        return msgspec.structs.replace(before, state=before.state + b" renewed")
+
+    with (
+        psycopg.connect(database_url) as theirs,
+        psycopg.connect(database_url, autocommit=True) as looking,
+    ):
+        theirs.execute("UPDATE noetl.trigger SET revision = revision + 1, state = 'decided'")
+        document = entry("one", path="shop/nightly", kind="Schedule")
+        registering = asyncio.create_task(store.catalog.register(document, b"n", renewed))
+        waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not looking.execute(waits).fetchall():
+            await asyncio.sleep(0.01)
+        theirs.commit()
+        await registering
+
+    found = await store.triggers.get("shop/nightly")
+    assert found is not None
+    assert (found.state, found.revision) == (b"decided renewed", 3)
+    await store.close()
+
+
+async def test_documents_registered_under_a_path_at_once_are_versions_of_it(store: Store):
+    found = await asyncio.gather(
+        *(store.catalog.register(entry(str(number)), b"n") for number in range(8))
+    )
+
+    assert sorted(one.version for one in found) == list(range(1, 9))
+
+
 async def test_a_path_belongs_to_one_kind(store: Store):
     await store.catalog.register(entry("one"), b"n")
 
@@ -189,7 +255,20 @@ async def test_a_message_starts_one_execution_and_is_known_from_then_on(store: S
     assert await store.messages.known("shop/other", ["a"]) == set()
     [found] = await store.messages.of("shop/in")
     assert (found.id, found.execution_id, found.outcome) == ("a", ONE, "started")
-    assert await store.messages.open("shop/in") == [ONE]
+
+
+async def test_executions_of_messages_that_have_not_ended_are_listed_oldest_first(store: Store):
+    for number, (name, one) in enumerate((("b", TWO), ("a", ONE), ("c", THREE))):
+        change = TriggerChange(messages=(message(name, execution_id=one, at=NOON + number),))
+        assert await store.log.commit([start(one, trigger=change)]) == []
+    assert await store.messages.open("shop/in") == [TWO, ONE, THREE]
+
+    ended = summary(ONE, status="COMPLETED", ended_at=NOON)
+    assert await store.log.commit([more(1, summary=ended)]) == []
+
+    assert await store.messages.open("shop/in") == [TWO, THREE]
+    assert await store.messages.open("shop/in", limit=1) == [TWO]
+    assert await store.messages.open("shop/other") == []
 
 
 async def test_a_change_with_a_known_message_writes_nothing_at_all(store: Store):
@@ -197,7 +276,11 @@ async def test_a_change_with_a_known_message_writes_nothing_at_all(store: Store)
     assert await store.triggers.change(TriggerChange(messages=(message("a", outcome="refused"),)))
     both = (message("b"), message("a"))
 
-    assert not await store.triggers.change(TriggerChange(row=row, messages=both, times=(TIME,)))
+    whole = TriggerChange(row=row, messages=both, times=(TIME,))
+
+    assert not await store.triggers.change(whole)
+    assert await store.log.commit([start(TWO), start(ONE, trigger=whole)]) == [ONE]
+    assert await store.records.summary(TWO) is not None
     assert await store.triggers.get("shop/nightly") == row
     assert await store.messages.known("shop/in", ["a", "b"]) == {"a"}
     assert await store.triggers.times("shop/nightly") == []
@@ -205,13 +288,15 @@ async def test_a_change_with_a_known_message_writes_nothing_at_all(store: Store)
 
 async def test_messages_are_listed_newest_first_and_forgotten(store: Store):
     found = tuple(message(name, at=NOON + number) for number, name in enumerate("abcd"))
-    assert await store.triggers.change(TriggerChange(messages=found))
+    others = tuple(message(name, path="shop/other") for name in "ab")
+    assert await store.triggers.change(TriggerChange(messages=found + others))
 
     listed = await store.messages.of("shop/in", before=NOON + 3, limit=2)
     assert [one.id for one in listed] == ["c", "b"]
     await store.messages.forget("shop/in", ["b", "none"])
     await store.messages.forget_old("shop/in", before=NOON + 1)
     assert [one.id for one in await store.messages.of("shop/in")] == ["d", "c"]
+    assert [one.id for one in await store.messages.of("shop/other")] == ["b", "a"]
 
 
 async def test_new_rows_go_along_with_a_decision_and_change_nothing_that_is_there(store: Store):
@@ -236,3 +321,15 @@ async def test_moments_of_a_rate_lie_apart_whoever_takes_them(store: Store):
     assert await store.limits.take_moment("other", apart=0.5, now=NOON) == NOON
     await store.limits.forget_moments(before=NOON + 50)
     assert await store.limits.take_moment("host", apart=0.5, now=NOON + 100) == NOON + 100.5
+
+
+async def test_ids_of_messages_are_given_another_beginning(store: Store):
+    found = tuple(message(one) for one in ("a/1", "a/2", "a/3", "a/4", "ab/1", "new/4"))
+    assert await store.triggers.change(TriggerChange(messages=found))
+
+    assert await store.messages.rename("shop/in", "a/", "new/", limit=2) == 2
+    assert await store.messages.rename("shop/in", "a/", "new/", limit=2) == 1
+    assert await store.messages.rename("shop/in", "a/", "new/", limit=2) == 0
+    assert await store.messages.rename("shop/other", "ab/", "new/") == 0
+    known = {one.id for one in await store.messages.of("shop/in")}
+    assert known == {"new/1", "new/2", "new/3", "a/4", "new/4", "ab/1"}

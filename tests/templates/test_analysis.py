@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from noetl.templates import EvaluationFailed, compile_condition, compile_text
+from noetl.errors import EvaluationFailed
+from noetl.templates import compile_condition, compile_text
 from tests.effort import generated
 from tests.templates.generated import expressions, scopes
 from tests.templates.scopes import scope

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noetl.errors import EvaluationFailed
 from noetl.templates import (
     Condition,
-    EvaluationFailed,
     EventView,
     OutcomeView,
     Scope,

@@ -13,12 +13,8 @@ from hypothesis import given
 from jinja2 import ChainableUndefined, Environment, Undefined
 from markupsafe import Markup
 
-from noetl.templates import (
-    EvaluationFailed,
-    TemplateRefused,
-    compile_condition,
-    compile_text,
-)
+from noetl.errors import EvaluationFailed
+from noetl.templates import TemplateRefused, compile_condition, compile_text
 from tests.effort import generated
 from tests.templates.generated import expressions, scopes
 from tests.templates.scopes import scope

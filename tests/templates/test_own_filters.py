@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from noetl.templates import EvaluationFailed
+from noetl.errors import EvaluationFailed
 from tests.templates.scopes import value
 
 X = {"a": [1, None, True, 1.5, "é\"'<"], "b": {}}
@@ -49,6 +49,7 @@ X = {"a": [1, None, True, 1.5, "é\"'<"], "b": {}}
         ("'2024-01-02' | to_datetime < now()", True),
         ("('2024-01-02' | to_datetime).month", 1),
         ("[{'a': 1}, {'a': 1}, [2], [2], 1, true] | unique | list", [{"a": 1}, [2], 1]),
+        ("[[1], (1,), [1], {'a': [1]}, {'a': (1,)}] | unique | list | length", 4),
         ("range(4)", [0, 1, 2, 3]),
         ("range(2, 8, 3)", [2, 5]),
         ("range(3, 0, -1)", [3, 2, 1]),
@@ -108,6 +109,9 @@ def test_an_expression_gives(expression, expected):
         ("{}.upper()", ".upper() needs text, not a mapping"),
         ("'a'.split('')", "split() needs"),
         ("range(0, 1, 0)", "must not be 0"),
+        ("range(1000001)", "range() gives at most 1,000,000 numbers"),
+        ("range(0, -2000002, -2)", "range() gives at most 1,000,000 numbers"),
+        ("[1e308 * 10] | tojson", "cannot be written as JSON"),
         ("[1][::0]", "must not be 0"),
         ("[1]['a':]", "whole numbers"),
         ("{[]: 1}", "a key must be"),

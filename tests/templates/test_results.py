@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from noetl.errors import EvaluationFailed, UndefinedValue
 from noetl.templates import (
-    EvaluationFailed,
     TemplateRefused,
-    UndefinedValue,
     compile_condition,
     compile_text,
     compile_value,

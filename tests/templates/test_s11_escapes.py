@@ -10,15 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.templates import (
-    EvaluationFailed,
-    EventView,
-    Scope,
-    TemplateRefused,
-    compile_condition,
-    compile_text,
-    view,
-)
+from noetl.errors import EvaluationFailed
+from noetl.templates import EventView, Scope, TemplateRefused, compile_condition, compile_text, view
 from noetl.templates.views import AnswerView
 from tests.templates.scopes import NOON
 

@@ -16,15 +16,9 @@ from time import process_time
 
 import pytest
 
-from noetl.templates import (
-    BudgetExceeded,
-    EvaluationFailed,
-    Limits,
-    Scope,
-    TemplateRefused,
-    compile_condition,
-    compile_text,
-)
+from noetl.errors import BudgetExceeded, EvaluationFailed
+from noetl.templates import Limits, Scope, TemplateRefused, compile_condition, compile_text
+from noetl.templates.filters import FILTERS
 from tests.dsl.attempts import time_limit
 from tests.effort import IS_LONG
 from tests.templates.scopes import outcome, scope
@@ -274,3 +268,67 @@ def test_t26_honest_work_is_well_within_the_limits():
     assert compile_text("{{ rows | tojson | fromjson == rows }}").evaluate(around) is True
     text = compile_text("{% for r in rows %}{{ r.id }},{{ r.name }}\n{% endfor %}").evaluate(around)
     assert text.count("\n") == 20_000
+
+
+# --- What is paid for ------------------------------------------------------------------------------
+
+SMALL = Limits(ticks=300, text=2000)
+PAID_ROOTS = {
+    "big": "x" * 100_000,
+    "alike": "x" * 99_999 + "y",
+    "tags": "<b>" * 5_000,
+    "spaced": "x " * 5_000,
+    "json": "[" + "1," * 5_000 + "1]",
+    "coded": "QUJD" * 20_000,
+    "few": ["x" * 50_000, "y" * 50_000],
+    "rows": [{"k": "x" * 50_000}, {"k": "y" * 50_000}],
+    "pairs": {"x" * 50_000: 1, "y" * 50_000: 2},
+    "many": [1] * 2_000,
+    "wide": {f"k{n}": n for n in range(1_000)},
+    "shared": [["x" * 1_000] * 10] * 10,
+}
+PAID = {
+    "capitalize": "big | capitalize", "lower": "big | lower", "upper": "big | upper",
+    "title": "big | title", "string": "shared | string", "trim": "big | trim",
+    "center": "'x' | center(100000)", "indent": "big | indent", "replace": "big | replace('x', 'yy')",
+    "truncate": "big | truncate(50000)", "wordwrap": "spaced | wordwrap(10)", "wordcount": "big | wordcount",
+    "escape": "tags | escape", "e": "tags | e", "striptags": "tags | striptags",
+    "urlencode": "big | urlencode", "format": "'%s' | format(shared)", "tojson": "shared | tojson",
+    "fromjson": "json | fromjson", "b64encode": "big | b64encode", "b64decode": "coded | b64decode",
+    "sha256": "big | sha256", "regex_search": "big | regex_search('y')",
+    "regex_replace": "tags | regex_replace('b', 'y')", "int": "big | int", "reverse": "big | reverse",
+    "list": "many | list", "items": "wide | items", "dictsort": "pairs | dictsort",
+    "batch": "[1] | batch(1000, 0)", "slice": "[] | slice(1000)", "sum": "many | sum",
+    "join": "few | join", "sort": "few | sort", "groupby": "rows | groupby('k')",
+    "unique": "few | unique", "min": "few | min", "max": "few | max", "map": "many | map('abs')",
+    "select": "many | select", "reject": "many | reject('odd')",
+    "selectattr": "many | selectattr('a', 'undefined')", "rejectattr": "many | rejectattr('a')",
+}  # fmt: skip
+"""Filters whose work grows with what they are given, each with more than a small budget pays for."""
+FREE = {
+    "abs", "count", "d", "default", "filesizeformat", "first", "float", "last", "length", "round",
+    "strftime", "to_datetime",
+}  # fmt: skip
+"""Their work does not grow, or its limit is their own."""
+PAID_OTHERWISE = [
+    "many | reverse", "pairs | dictsort(by='key', case_sensitive=true)", "few | sort(case_sensitive=true)",
+    "few | unique(case_sensitive=true)", "few | min(case_sensitive=true)",
+    "range(1000)", "big.split('x')", "big.split('y')", "big.upper()", "big.lower()", "big.strip()",
+    "big.replace('x', 'yy')", "','.join(few)", "wide.items()", "wide.keys()", "wide.values()",
+    "big.startswith(few * 200)", "'y' in big", "1 in many", "few == few", "big ~ big", "many + many",
+    "big < alike", "'x' * 100000", "[1] * 1000", "'%s' % shared", "'%s' % big", "'%2000s' % 'x' ~ 'x' * 1000",
+]  # fmt: skip
+
+
+def test_t26_every_filter_is_paid_for_or_free():
+    assert PAID.keys() | FREE == FILTERS.keys()
+    assert not PAID.keys() & FREE
+
+
+@pytest.mark.parametrize("expression", [*PAID.values(), *PAID_OTHERWISE])
+def test_t26_work_that_grows_is_paid_for(expression: str):
+    template = compile_text(f"{{{{ {expression} }}}}")
+
+    template.evaluate(Scope(PAID_ROOTS))
+    with pytest.raises(BudgetExceeded):
+        template.evaluate(Scope(PAID_ROOTS, limits=SMALL))

@@ -10,12 +10,10 @@ import pickle
 import pytest
 from hypothesis import given
 
-from noetl.errors import NoetlError
+from noetl.errors import EvaluationFailed, NoetlError, UndefinedValue
 from noetl.templates import (
-    EvaluationFailed,
     Scope,
     Tainted,
-    UndefinedValue,
     compile_condition,
     compile_text,
     compile_value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl.templates import UndefinedValue
+from noetl.errors import UndefinedValue
 from tests.templates.scopes import holds, value
 
 CTX = {"user": {"name": "Ann", "mail": "a@b"}, "n": 1, "xs": [{"a": 1}, {"b": 2}], "none": None}

@@ -19,6 +19,7 @@ from noetl.model.net import KeychainEntry
 from noetl.model.outcome import Outcome
 from noetl.secrets.keychain import Sources, resolve
 from noetl.tools.base import TaskLog, ToolContext
+from noetl.tools.failures import known_failure
 from noetl.tools.files.results import in_memory
 from noetl.tools.registry import tools
 from noetl.tools.resources import ToolResources
@@ -92,6 +93,11 @@ class Bench:
         settled = msgspec.convert(dict(config), tool.config)
         try:
             outcome = await tool.run(settled, ToolContext(**values, open_files=lambda: files))
+        except Exception as error:
+            known = known_failure(error)
+            if known is None:
+                raise
+            outcome = known
         finally:
             await files.close()
         msgspec.json.encode(outcome)

@@ -36,6 +36,18 @@ SELECT city FROM sales UNION ALL SELECT city FROM "my more" UNION ALL SELECT cit
     assert [row["city"] for row in rows] == ["Bern", "Kyiv", "Oslo", "Rome"]
 
 
+def test_an_error_in_a_statement_shows_its_line_with_the_caret_below():
+    command = "SELECT 1 AS a,\n       2 AS b\n  FRM c WHERE"
+    outcome = ran("duckdb", {"command": command})
+
+    kind, message = failure(outcome)
+    assert (kind, "\n" in message, "^" in message) == ("client_error", False, False)
+    assert message.startswith("Parser Error: ")
+    line, caret = outcome.error.details["sql"].splitlines()
+    assert line.startswith("LINE 3: ")
+    assert line[caret.index("^") :].startswith("FRM")
+
+
 def test_types_survive():
     command = """
 SELECT 170141183460469231731687303715884105727::HUGEINT AS huge, sum(2) AS s,
@@ -239,6 +251,16 @@ def test_two_tasks_that_change_one_row_at_once_are_told_apart(tmp_path):
         {"command": "COPY (SELECT 1) TO '../x.csv'"},
         {"command": "ATTACH '../x.db' AS o"},
         {"command": "SET enable_external_access = true"},
+        {
+            "command": "SELECT * FROM read_csv_auto('../secret.csv')",
+            "settings": {"allowed_paths": "['../secret.csv']"},
+        },
+        {
+            "command": "SELECT * FROM read_csv_auto('../secret.csv')",
+            "settings": {"allowed_directories": "['..']"},
+        },
+        {"command": "SELECT 1", "settings": {"log_query_path": "../log"}},
+        {"command": "SELECT 1", "settings": {"temp_directory": "../spilt"}},
     ],
 )
 def test_s09_no_way_leads_out_of_the_allowed_directory(config, tmp_path, monkeypatch):

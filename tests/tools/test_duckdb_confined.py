@@ -43,6 +43,11 @@ STATEMENTS = {
     "load": "LOAD postgres",
     "install": "INSTALL postgres",
     "explained": "EXPLAIN ANALYZE LOAD postgres",
+    "log": "CALL enable_logging('QueryLog')",
+    "log, quoted": 'FROM "Enable_Logging"()',
+    "log by setting": "SET GLOBAL enable_logging = true",
+    "log of HTTP, which is of all": "SET enable_http_logging = true",
+    "log into a file": "SET log_query_path = 'SECRET.log'",
 }
 
 
@@ -176,6 +181,14 @@ def test_s09_a_macro_is_looked_at_where_duckdb_might_load_its_extension_by_itsel
 
     assert failure(outcome)[0] == "client_error"
     assert '"evil" in the database "mine" may not use sqlite_scan' in failure(outcome)[1]
+
+
+@pytest.mark.parametrize("name", ["enable_logging", "enable_http_logging", "LOG_query_path"])
+def test_s27_a_setting_shows_no_statements_of_other_tasks(name, places):
+    config = {"settings": {name: str(places / "log")}, "command": "SELECT 1"}
+
+    assert "settings may not use" in failure(ran("duckdb", config))[1]
+    assert not (places / "log").exists()
 
 
 def test_a_macro_that_needs_no_extension_is_judged_only_where_one_is_loaded(places, evil):

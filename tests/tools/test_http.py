@@ -235,6 +235,17 @@ def oauth2(web, secret=CANARY):
     }
 
 
+def test_the_time_of_a_call_includes_that_for_its_token():
+    async def slow(request):
+        await asyncio.sleep(0.4)
+        return web.json_response({"access_token": "t"})
+
+    with answering(("POST", "/token", slow), ("GET", "/", slow)) as url:
+        auth = {"type": "oauth2", "token_url": f"{url}/token", "client_id": "a"}
+        config = {"url": url, "auth": {**auth, "client_secret": "b"}, "timeout": "600ms"}
+        assert failure(ran("http", config))[0] == "timeout"
+
+
 def test_an_oauth2_token_is_fetched_once_and_renewed_when_refused(web):
     async def work(bench):
         config = {"url": f"{web.url}/private", "auth": oauth2(web)}
@@ -403,6 +414,16 @@ def test_s06_the_proof_does_not_follow_to_another_host(web):
     assert CANARY not in str(web.seen)
 
 
+def test_s06_the_secret_of_a_client_does_not_follow_where_its_tokens_are_said_to_be(web):
+    elsewhere = web.url.replace("127.0.0.1", "localhost")
+    moved = f"{web.url}/redirect?code=307&to={elsewhere}/echo"
+    auth = {**oauth2(web), "token_url": moved}
+    outcome = ran("http", {"url": f"{web.url}/private", "auth": auth})
+
+    assert failure(outcome)[0] == "auth"
+    assert web.seen == []
+
+
 METADATA = [
     "http://169.254.169.254/latest/meta-data",
     "http://[::ffff:169.254.169.254]/",
@@ -412,6 +433,8 @@ METADATA = [
     "http://0xa9fea9fe/",
     "http://169.254.43518/",
     "http://[64:ff9b::a9fe:a9fe]/",
+    "http://[2002:a9fe:a9fe::1]/",
+    "http://[2001:0:4136:e378:8000:63bf:5601:5601]/",
     "http://100.100.100.200/",
 ]
 
@@ -486,9 +509,20 @@ def test_s14_what_counts_as_private(address, refused):
 def test_no_answer_in_time_is_a_timeout(web):
     for timeout in ("200ms", {"read": 0.2}, {"total": 0.2}):
         outcome = ran("http", {"url": f"{web.url}/slow", "timeout": timeout})
-        assert failure(outcome)[0] == "timeout"
+        late = f"GET {web.url}/slow got no answer within 0.2 s, its `timeout`."
+        assert failure(outcome) == ("timeout", late)
         assert outcome.error.retryable
     assert failure(ran("http", {"url": f"{web.url}/slow"}, timeout=0.2))[0] == "timeout"
+
+
+def test_a_server_that_speaks_no_tls_is_told_with_the_scheme_to_write(web):
+    url = f"{web.url}/x".replace("http://", "https://")
+
+    said = failure(ran("http", {"url": url}))[1]
+
+    assert (
+        said == f"GET {url} failed: no TLS is spoken there; if it serves plain HTTP, write http://."
+    )
 
 
 def test_no_connection_is_a_connection_error():

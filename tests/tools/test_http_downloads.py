@@ -6,10 +6,10 @@ import hashlib
 
 import msgspec
 
+from noetl.configured import tool_rules
 from noetl.settings import Settings
 from noetl.tools.files.results import Files, in_memory
 from noetl.tools.rules import Rules
-from noetl.wiring import tool_rules
 from tests.tools.running import SEAL, elsewhere, failure, on_bench, ran
 
 FIFTY_MB = 50 * 1024 * 1024

@@ -96,6 +96,7 @@ def test_an_unknown_authority_is_refused_for_good(secure):
 
     kind, message = failure(outcome)
     assert (kind, "certificate" in message) == ("connection", True)
+    assert "under `ca`, or in SSL_CERT_FILE of the worker" in message
     assert not outcome.error.retryable
 
 
@@ -138,6 +139,15 @@ def test_without_a_certificate_a_strict_server_ends_the_connection(secure, autho
     outcome = ran("http", {"url": secure[1], "ca": authority.ca})
 
     assert failure(outcome)[0] == "connection"
+
+
+def test_s06_a_client_certificate_is_not_shown_to_the_origin_of_a_redirect(web, secure, authority):
+    certificate, key = authority.issue("client")
+    shown = {"ca": authority.ca, "client_cert": {"cert": certificate, "key": key}}
+    open_server, strict_server = secure
+    for elsewhere in (open_server, strict_server):
+        outcome = ran("http", {"url": f"{web.url}/redirect?to={elsewhere}", **shown})
+        assert outcome.is_ok is (elsewhere is open_server), outcome
 
 
 def test_a_request_goes_through_its_proxy(web):

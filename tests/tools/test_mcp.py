@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from noetl.tools.rules import Rules
+from tests.stopwatch import PATIENCE
 from tests.tools.mcp_server import OverHttp
 from tests.tools.running import Bench, failure, on_bench, ran
 from tests.tools.services import answering, free_port, never, refusing
@@ -104,6 +107,24 @@ def test_a_server_that_is_not_there_or_silent_is_named():
 
     assert failure(ran("mcp", gone))[0] == "connection"
     assert failure(silent)[0] == "timeout"
+
+
+def test_a_server_that_falls_silent_is_not_waited_for_at_the_end():
+    """Neither for its answer nor for the end of its session."""
+    server = OverHttp()
+
+    async def post(request: web.Request) -> web.StreamResponse:
+        message = await request.json()
+        is_call = message["method"] == "tools/call"
+        return await (never(request) if is_call else server.post(request))
+
+    with answering(("POST", "/mcp", post), ("DELETE", "/mcp", never)) as url:
+        config = {"url": f"{url}/mcp", "tool_name": "a", "timeout": "200ms"}
+
+        async def work(bench: Bench) -> Any:
+            return await asyncio.wait_for(bench.run("mcp", config), PATIENCE / 2)
+
+        assert failure(on_bench(work))[0] == "timeout"
 
 
 # --- Over stdio --------------------------------------------------------------------------------

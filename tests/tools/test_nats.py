@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import urllib.request
 from contextlib import suppress
 from typing import Any
 
@@ -75,6 +77,26 @@ def test_a_list_of_keys_goes_by_its_pattern(use):
         [],
     ]
     assert empty[0].result == {"keys": []}
+
+
+def test_lists_leave_nothing_on_the_server():
+    watched = free_port()
+
+    def subscriptions() -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{watched}/varz", timeout=PATIENCE) as said:
+            return int(json.load(said)["subscriptions"])
+
+    async def work(bench: Bench) -> list[int]:
+        task = {"url": url, "op": "kv_list", "bucket": "b", "create": True}
+        seen = []
+        for _ in range(3):
+            assert (await bench.run("nats", task)).is_ok
+            seen.append(await asyncio.to_thread(subscriptions))
+        return seen
+
+    with nats_server("-m", str(watched)) as url:
+        first, *others = on_bench(work)
+    assert others == [first, first]
 
 
 def test_a_revision_lets_only_one_writer_win(use):

@@ -391,6 +391,20 @@ def test_many_rows_go_by_copy_and_are_all_there(postgres):
     assert failure(bad(postgres, {"table": "m", "rows": rows}))[0] == "db_constraint"
 
 
+def test_of_two_tasks_that_copy_to_one_file_each_writes_a_whole_one(postgres, tmp_path):
+    out = tmp_path / "out.csv"
+
+    async def work(bench):
+        texts = [f"SELECT {n} FROM generate_series(1, 100000)" for n in (1, 2)]
+        copy = {"target": str(out), "header": False}
+        configs = [{"auth": postgres, "command": text, "copy": copy} for text in texts]
+        return await asyncio.gather(*(bench.run("postgres", config) for config in configs))
+
+    assert [outcome.is_ok for outcome in on_bench(work)] == [True, True]
+    assert out.read_text() in ("1\n" * 100_000, "2\n" * 100_000)
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_files_are_copied_in_and_out(postgres, tmp_path):
     (tmp_path / "in.csv").write_text("id;t\n1;a\n2;-\n")
     good(postgres, {"command": "CREATE TABLE m (id int, t text)"})
@@ -452,6 +466,16 @@ def test_t06_a_failed_effect_leaves_no_mark_and_two_at_once_are_one(postgres):
     outcomes = on_bench(work)
     assert all(one.is_ok for one in outcomes)
     assert good(postgres, {"command": "SELECT count(*) AS c FROM e"})["rows"] == [{"c": 1}]
+
+
+def test_an_effect_that_happens_once_needs_a_transaction(postgres):
+    good(postgres, {"command": "CREATE TABLE e (n int)"})
+    config = {"command": "INSERT INTO e VALUES (1)", "effect": "once", "transaction": False}
+    outcome = ran("postgres", {"auth": postgres, **config})
+
+    assert failure(outcome)[0] == "client_error"
+    assert "needs the transaction" in failure(outcome)[1]
+    assert good(postgres, {"command": "SELECT count(*) AS c FROM e"})["rows"] == [{"c": 0}]
 
 
 # --- What is held in memory --------------------------------------------------------------------

@@ -186,6 +186,20 @@ def test_an_exception_shows_the_authors_lines_only():
     assert "sandbox" not in outcome.error.details["traceback"]
 
 
+def test_a_function_that_calls_itself_without_end_is_told_once():
+    code = "def down(n):\n    return down(n + 1)\n\nresult = down(0)"
+    outcome = ran("python", {"code": code})
+
+    assert failure(outcome)[1].startswith("RecursionError: ")
+    lines = outcome.error.details["traceback"].splitlines()
+    assert [line for line in lines if "line 2" in line] == ['  File "<code>", line 2, in down']
+    [again] = [line for line in lines if "more times" in line]
+    assert int(again.split()[-3]) > 100
+
+    twice = ran("python", {"code": "def down(n):\n    return down(2 / n - 2)\n\ndown(1)"})
+    assert "[the same line 1 more time]" in twice.error.details["traceback"]
+
+
 def test_line_numbers_are_those_of_the_code_also_with_a_return_at_top_level():
     outcome = ran("python", {"code": "x = 1\n\nif x:\n    raise ValueError('no')\nreturn 2"})
 
@@ -329,6 +343,13 @@ def test_a_script_is_read_from_its_file(tmp_path):
     assert ran("python", {"script": script.as_uri()}, inputs={"n": 5}).result == 2
     outcome = ran("python", {"script": str(script)}, inputs={"n": 0})
     assert f'File "{script}", line 2' in outcome.error.details["traceback"]
+
+
+def test_a_script_of_the_worker_may_be_long(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(f"# {'-' * 11_000_000}\nresult = 2\n")
+
+    assert ran("python", {"script": str(script)}).result == 2
 
 
 def test_a_script_that_is_not_there_or_no_text_is_named(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from noetl.tools.processes.child import Call
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
@@ -230,7 +231,7 @@ def test_s24_python_code_is_held_to_memory_and_file_size(code, expected):
     bounds = Bounds(memory=1024 * MEBI, file_bytes=MEBI)
 
     async def work(pool):
-        return await pool.call(code, name="c", inputs={}, context={}, log=lambda text: None)
+        return await pool.call(Call(code, "c", {}, {}), log=lambda text: None)
 
     answer = in_pool(work, bounds=bounds)
 

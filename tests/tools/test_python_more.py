@@ -185,7 +185,22 @@ def test_a_package_is_installed_once_and_kept_apart(index, monkeypatch, installe
 
     assert (first.result, second.result, later.result) == (42, 42, 42)
     assert without.py == {"exception_type": "ModuleNotFoundError"}
+    assert "Install it in the environment of the worker" in failure(without)[1]
     assert len(list((index / "cache" / "libs").iterdir())) == 1
+
+
+def test_what_a_killed_worker_left_of_an_installation_stands_in_nobodys_way(index, monkeypatch):
+    """In a container every worker has the same process id."""
+    wheels = index / "index"
+    wheels.rename(index / "away")
+    wheels.mkdir()
+    with monkeypatch.context() as killed:
+        killed.setattr(packages.shutil, "rmtree", lambda *_, **__: None)
+        assert failure(ran("python", LIBS, settings=rules(index)))[0] == "not_found"
+    wheels.rmdir()
+    (index / "away").rename(wheels)
+
+    assert ran("python", LIBS, settings=rules(index)).result == 42
 
 
 def test_two_tasks_that_need_the_same_package_install_it_once(index):

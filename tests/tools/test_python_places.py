@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from noetl import wiring
+from noetl import configured
 from noetl.model.events import TaskStarted
 from noetl.tools.limits import time_limit, waiting
 from noetl.tools.processes import sandbox
@@ -146,7 +146,7 @@ def test_t42_a_call_that_times_out_while_others_wait_is_a_timeout_and_nothing_el
     run = on_bench(work, python_processes=1)
 
     assert run.document["status"] == "FAILED"
-    assert "ran longer than 0.3 seconds" in run.document["error"]["message"]
+    assert "ran longer than 0.3 s" in run.document["error"]["message"]
 
 
 def test_t42_the_time_of_a_workbook_entry_stands_still_while_its_task_waits():
@@ -213,9 +213,9 @@ async def task_began(bench, execution_id):
 
 def few_places(monkeypatch, **places):
     """Let tools have so many threads and connections to a host."""
-    made = wiring.tool_rules
+    made = configured.tool_rules
     monkeypatch.setattr(
-        wiring,
+        configured,
         "tool_rules",
         lambda settings: msgspec.structs.replace(made(settings), **places),
     )

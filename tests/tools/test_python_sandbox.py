@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from noetl.tools.processes.child import Call
 from noetl.tools.processes.programs import spawner
 from noetl.tools.processes.sandbox import Crashed, SandboxPool
 from tests.faults.runs import is_running
@@ -37,9 +38,8 @@ def in_pool(work, size=1, **settings):
 
 
 async def called(pool, code, log=lambda text: None, timeout=None, owner="", **inputs):
-    answer = await pool.call(
-        code, name="<code>", inputs=inputs, context={}, log=log, timeout=timeout, owner=owner
-    )
+    call = Call(code, "<code>", inputs, {})
+    answer = await pool.call(call, log=log, timeout=timeout, owner=owner)
     assert not answer.problem, answer
     return answer.value
 
@@ -180,9 +180,8 @@ def test_a_process_killed_while_idle_is_replaced_unnoticed():
 
 def test_an_answer_that_is_too_long_is_refused_by_name():
     async def work(pool):
-        return await pool.call(
-            "result = 'x' * 2000", name="<code>", inputs={}, context={}, log=lambda text: None
-        )
+        call = Call("result = 'x' * 2000", "<code>", {}, {})
+        return await pool.call(call, log=lambda text: None)
 
     answer = in_pool(work, message_max=1500)
     assert answer.problem == "not_plain"
@@ -237,11 +236,12 @@ def test_closing_ends_every_process_also_busy_ones():
 def test_processes_of_a_worker_that_is_killed_die_with_it(tmp_path):
     program = """
 import asyncio
+from noetl.tools.processes.child import Call
 from noetl.tools.processes.sandbox import SandboxPool
 async def main():
     pool = SandboxPool(1)
-    await pool.call("import os, time; print(os.getpid(), flush=True); time.sleep(60)",
-        name="c", inputs={}, context={}, log=lambda text: print(text, flush=True))
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    await pool.call(Call(code, "c", {}, {}), log=lambda text: print(text, flush=True))
 asyncio.run(main())
 """
     with subprocess.Popen(
@@ -260,6 +260,7 @@ def test_what_the_worker_itself_holds_in_memory_does_not_spoil_its_processes():
     # A process begins its life with the peak of whoever started it.
     story = """
 import asyncio
+from noetl.tools.processes.child import Call
 from noetl.tools.processes.sandbox import SandboxPool
 
 peak = bytearray(1300 * 1024 * 1024)
@@ -267,8 +268,8 @@ del peak
 
 async def work():
     pool = SandboxPool(1)
-    names = dict(name="t", inputs={}, context={}, log=lambda text: None)
-    found = {(await pool.call("import os; result = os.getpid()", **names)).value for _ in range(3)}
+    call = Call("import os; result = os.getpid()", "t", {}, {})
+    found = {(await pool.call(call, log=lambda text: None)).value for _ in range(3)}
     await pool.close()
     return len(found)
 

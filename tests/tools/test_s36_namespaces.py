@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from noetl.configured import tool_rules
 from noetl.errors import BadSetting
 from noetl.settings import Settings
 from noetl.tools.processes.namespaces import Room, refusal
 from noetl.tools.processes.sandbox import SandboxPool
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.rules import Rules
-from noetl.wiring import tool_rules
 from tests.cli.conftest import COMMAND, clean_environment
 from tests.stopwatch import PATIENCE
 from tests.tools.running import Bench, failure

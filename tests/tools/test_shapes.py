@@ -209,17 +209,29 @@ def test_the_forms_of_a_value_are_accepted(kind, config):
             "`mode` of kind postgres: it cannot be 'upsrt'. Write insert, upsert or ignore.",
         ),
         (
+            "{kind: http, url: [1]}",
+            "`url` of kind http: it must be a text, not a list.",
+        ),
+        (
+            "{kind: http, url: /, headers: {a: 1, b: [1]}}",
+            "`headers.b` of kind http: it must be true or false, a number or a text, not a list.",
+        ),
+        (
+            "{kind: quantum, circuit: c, shots: 1.5}",
+            "`shots` of kind quantum: it must be a whole number, not one with a fraction.",
+        ),
+        (
             "{kind: nats, op: publish, subject: a, timeout: soon}",
             "`timeout` of kind nats: it is not written as it must be. Write it like 30s.",
         ),
         (
             "{kind: transfer, source: {kind: csv}, target: {kind: file, path: b}}",
-            "`source` of kind transfer: it cannot be 'csv'. "
+            "`source.kind` of kind transfer: it cannot be 'csv'. "
             "Write http, postgres, duckdb, sqlite, file or store.",
         ),
         (
             "{kind: llm, model: m, messages: [{role: me, content: x}]}",
-            "`messages` of kind llm: it cannot be 'me'. "
+            "`messages[0].role` of kind llm: it cannot be 'me'. "
             "Write system, developer, user, assistant or tool.",
         ),
     ],

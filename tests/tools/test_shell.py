@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from noetl.tools.processes.programs import GRACE_SECONDS
 from noetl.tools.rules import Rules
 from tests.faults.runs import is_running
 from tests.stopwatch import PATIENCE, Stopwatch
@@ -92,6 +93,21 @@ def test_a_program_or_directory_that_is_not_there_is_not_found():
     assert failure(ran("shell", {"cmd": ["no-such-program"]}))[0] == "not_found"
     kind, message = failure(ran("shell", {"cmd": "true", "cwd": "/no/such/place"}))
     assert (kind, "/no/such/place" in message) == ("not_found", True)
+
+
+def test_what_a_command_misses_in_its_empty_directory_is_told_with_cwd(tmp_path):
+    alone = "in the empty directory that it has without `cwd`"
+    misses = {"cmd": "cat orders.csv"}
+
+    assert f"exit code 1 {alone}. It said: cat: orders.csv: No" in failure(ran("shell", misses))[1]
+    assert f"exit code 127 {alone}. It said:" in failure(ran("shell", {"cmd": "./load.sh"}))[1]
+    assert failure(ran("shell", {"cmd": ["./load.sh"]}))[1] == (
+        f'The program "./load.sh" does not exist {alone}.'
+    )
+    assert alone not in failure(ran("shell", {**misses, "cwd": str(tmp_path)}))[1]
+    assert f"{alone}. It said:" in failure(ran("shell", {"cmd": "cat < orders.csv"}))[1]
+    assert alone not in failure(ran("shell", {"cmd": "exit 1"}))[1]
+    assert alone not in failure(ran("shell", {"cmd": "cat /no/such/file"}))[1]
 
 
 def test_a_program_that_may_not_be_run_says_so(tmp_path):
@@ -197,6 +213,31 @@ def test_a_cancelled_command_stops_within_a_second(tmp_path):
 
     assert on_bench(work) < 1
     assert not is_alive(int(pid_file.read_text()))
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "unnoticed"])
+def test_a_cancelled_command_has_time_to_end_before_it_is_killed(noticed, tmp_path):
+    """Also if its worker, busy with something else, has not heard yet that it runs."""
+    begun = tmp_path / "begun"
+    took = 0.0
+
+    async def work(bench):
+        nonlocal took
+        command = f"trap '' TERM; echo > {begun}; while :; do sleep 0.01; done"
+        task = asyncio.create_task(bench.run("shell", {"cmd": command}))
+        while not begun.exists():
+            await asyncio.sleep(0)
+            time.sleep(0.05)
+        if noticed:
+            await asyncio.sleep(0.05)
+        since = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        took = time.monotonic() - since
+
+    on_bench(work)
+    assert took >= GRACE_SECONDS  # It does not end when it is asked to.
 
 
 @pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.01, 0.03])

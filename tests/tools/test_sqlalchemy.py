@@ -222,6 +222,12 @@ def test_an_address_that_leads_nowhere(config, kind):
     assert failure(ran("sql", {**config, "command": "SELECT 1"}))[0] == kind
 
 
+def test_s10_sqlite_changes_nothing_for_others_of_its_process():
+    config = {"url": "sqlite://", "command": f"PRAGMA hard_heap_limit = {10**12}"}
+
+    assert "not authorized" in failure(ran("sql", config))[1]
+
+
 def test_s09_a_file_outside_the_allowed_directory_is_not_opened(tmp_path):
     rules = Rules(file_root=str(tmp_path / "root"))
     config = {"url": f"sqlite:///{tmp_path}/other.db", "command": "SELECT 1"}

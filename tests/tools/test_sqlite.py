@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -65,6 +66,16 @@ def test_a_file_opened_for_reading_is_not_written_or_made(tmp_path):
     assert failure(written)[0] == "client_error"
 
 
+def test_an_empty_field_of_a_credential_names_no_file(tmp_path):
+    """Forms send the fields that nobody filled in, too."""
+    auth = {"database": "", "path": str(tmp_path / "x.db")}
+    good({"auth": auth, "command": "CREATE TABLE t (x)"})
+
+    assert (tmp_path / "x.db").exists()
+    nameless = ran("sqlite", {"auth": {"database": ""}, "command": "SELECT 1"})
+    assert failure(nameless) == ("auth", "auth: the credential has no field `database`.")
+
+
 def test_other_files_are_attached_and_pragmas_are_set(tmp_path):
     good({"database": str(tmp_path / "a.db"), "command": "CREATE TABLE t AS SELECT 5 AS x"})
     config = {
@@ -81,6 +92,32 @@ def test_other_files_are_attached_and_pragmas_are_set(tmp_path):
     assert result["command_2"]["rows"] == [{"foreign_keys": 1}]
     outcome = ran("sqlite", {"command": "SELECT 1", "pragmas": {"x; DROP": 1}})
     assert failure(outcome)[0] == "client_error"
+
+
+def test_a_table_or_column_that_is_not_there_is_told_with_those_that_are(tmp_path):
+    place = {"database": str(tmp_path / "shop.db"), "attach": {"old": str(tmp_path / "old.db")}}
+    good({**place, "command": "CREATE TABLE orders (id, total); CREATE TABLE old.customer (city)"})
+
+    def said(command, **config):
+        kind, message = failure(ran("sqlite", {**place, **config, "command": command}))
+        assert kind == "client_error"
+        return message.removeprefix("SQLite: ")
+
+    table = said("SELECT * FROM order_s")
+    assert table == 'no such table: order_s. Did you mean "orders"?'
+    assert said("DELETE FROM old.stock") == "no such table: old.stock. There are: orders, customer."
+    assert said("SELECT totl FROM orders") == 'no such column: totl. Did you mean "total"?'
+    assert said("SELECT o.zz FROM orders AS o") == "no such column: o.zz."
+    assert said("CREATE TABLE item (a); SELECT * FROM itm") == (
+        'no such table: itm. Did you mean "item"?'
+    )
+    assert said("SELECT * FROM orders", database=str(tmp_path / "shp.db"), attach={}) == (
+        "no such table: orders. The database has no tables."
+    )
+    assert said("SELECT * FROM orders", database=None, attach={}) == (
+        "no such table: orders. The database has no tables."
+        " Without `database` each task has an empty one."
+    )
 
 
 def test_vacuum_needs_no_transaction(tmp_path):
@@ -151,6 +188,23 @@ def test_a_task_that_waits_for_a_lock_can_be_cancelled(locked):
 
 
 # --- Confinement -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"command": f"PRAGMA hard_heap_limit = {10**12}"},
+        {"command": f"PRAGMA main.Soft_Heap_Limit({10**12})"},
+        {"command": "PRAGMA temp_store_directory = '/tmp'"},
+        {"command": "SELECT 1", "pragmas": {"soft_heap_limit": 10**12}},
+    ],
+)
+def test_s10_a_task_changes_nothing_for_others_of_its_process(config):
+    assert failure(ran("sqlite", config))[0] == "auth"
+    with closing(sqlite3.connect(":memory:")) as other:
+        for name in ("hard_heap_limit", "soft_heap_limit"):
+            assert other.execute(f"PRAGMA {name}").fetchone() == (0,)
+        assert other.execute("PRAGMA temp_store_directory").fetchone() in (None, ("",))
 
 
 @pytest.mark.parametrize(

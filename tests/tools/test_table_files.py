@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from decimal import Decimal
 
 import duckdb
@@ -209,8 +210,16 @@ def test_a_file_is_kept_in_parts_and_read_by_range(monkeypatch, tmp_path):
     assert (whole, part) == (body, body[990:2010])
 
 
+READERS = {
+    "artifact": {"ref": "FILE"},
+    "sqlite": {"command": "CREATE TABLE t (a)", "table": "t", "rows": "FILE"},
+    "http": {"method": "POST", "url": "http://127.0.0.1:9/", "body": "FILE"},
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("harm", ["changed", "gone"])
-def test_a_file_that_is_not_what_was_written_is_not_handed_out(harm, tmp_path):
+def test_a_file_that_is_not_what_was_written_is_not_handed_out(harm, reader, tmp_path):
     async def work(bench):
         made = await bench.run("duckdb", {"command": "SELECT 1 AS a", "result_as": "parquet"})
         if harm == "gone":
@@ -218,7 +227,11 @@ def test_a_file_that_is_not_what_was_written_is_not_handed_out(harm, tmp_path):
         else:
             bench.bodies = {key: body + b"!" for key, body in bench.bodies.items()}
         async with elsewhere(bench) as other:
-            return await other.run("artifact", {"ref": made.result})
+            config = {
+                name: made.result if value == "FILE" else value
+                for name, value in READERS[reader].items()
+            }
+            return await other.run(reader, config)
 
     kind, message = failure(on_bench(work))
     assert kind == {"changed": "parse", "gone": "not_found"}[harm]
@@ -244,10 +257,32 @@ def test_the_worker_forgets_the_files_it_used_least(tmp_path):
         for name in "abc":
             (tmp_path / name).write_bytes(b"0123456789")
             cache.add(name, tmp_path / name)
-            cache.find("a")
-        return [cache.find(name) is not None for name in "abc"]
+            cache.lend("a", tmp_path / f"a beside {name}")
+        return [cache.lend(name, tmp_path / f"lent {name}") for name in "abc"]
 
     assert on_bench(work) == [True, False, True]
+
+
+def test_a_file_that_two_attempts_keep_at_once_stays_as_its_readers_have_it(tmp_path):
+    """Both have read the same reference, and so keep the same file."""
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(name)
+
+    class First(type(tmp_path)):
+        def stat(self, **how):
+            second.start()  # when the first has its name, and before the cache knows it
+            second.join(0.1)
+            return super().stat(**how)
+
+    async def work(bench):
+        cache.add("same", First(tmp_path / "first"))
+        second.join()
+        await cache.close()
+
+    cache = files.FileCache()
+    second = threading.Thread(target=cache.add, args=("same", tmp_path / "second"))
+    on_bench(work)
+    assert (tmp_path / "first").read_text() == "first"
 
 
 def test_nothing_is_left_lying_about(tmp_path, monkeypatch):

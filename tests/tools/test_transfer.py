@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from types import SimpleNamespace
 
 import duckdb
 import msgspec
@@ -14,7 +15,7 @@ from aiohttp.web import Response
 
 from noetl.model.ids import derive
 from noetl.tools.transfer import ToHttp
-from noetl.tools.transfer.targets import Mark, Notes, ToService
+from noetl.tools.transfer.targets import Mark, ToService
 from tests.tools.running import failure, on_bench, ran
 from tests.tools.services import answering
 
@@ -509,6 +510,6 @@ def test_the_last_batch_that_was_noted_is_found_however_many_there_are(count):
         f"batch {n}": msgspec.json.encode(Mark(records=n * 7, batches=n))
         for n in range(1, count + 1)
     }
-    end = ToService(ToHttp(url="http://x"), None, None, Notes(notes.__setitem__, notes.get))
+    end = ToService(ToHttp(url="http://x"), None, None, SimpleNamespace(read=notes.get))
 
     assert end.mark() == Mark(records=count * 7, batches=count)

@@ -9,7 +9,8 @@ from noetl.dsl.grammar import Field, Record, Shape
 from noetl.trials.files import TRIAL_FILE, Answer, read_trials
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "testing-playbooks.md").read_text()
-SHOWN = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+FENCED = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SHOWN = [body for body in FENCED if not body.startswith("apiVersion")]
 
 
 def keys_below(thing: object) -> set[str]:

@@ -13,7 +13,7 @@ def screens(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "list": ("/executions", "waits for a form"),
         "query": ("/executions?q=status:failed+path:shop/*", CAUSE),
         "failed": (f"/executions/{failed}", CAUSE),
-        "events": (f"/executions/{failed}?tab=events", "playbook.execution.requested"),
+        "events": (f"/executions/{failed}?tab=events", "playbook.processed"),
         "data": (f"/executions/{done}?tab=data", "25 orders of north"),
         "output": (f"/executions/{failed}?tab=output", "INSERT INTO orders"),
         "why": (f"/executions/{ids['form']}?tab=why", "waits for approval.received"),

@@ -4,12 +4,50 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from playwright.sync_api import expect
 
 from tests.server.processes import Process
-from tests.ui.conftest import Stage, Tab
-from tests.ui.seed import CAUSE, register, start
+from tests.ui.conftest import Stage, Tab, until
+from tests.ui.seed import CAUSE, SLOW, register, start
+
+NOBODY = """
+workflow:
+  - { step: start, spec: { pool: gpu }, tool: { kind: noop } }
+"""
+LATER = """
+workflow:
+  - step: start
+    tool:
+      name: call
+      kind: python
+      code: "raise RuntimeError('not yet')"
+      spec:
+        policy:
+          rules:
+            - when: "{{ outcome.status == 'error' }}"
+              then: { do: retry, attempts: 9, delay: 1h }
+"""
+ROUNDS = """
+workflow:
+  - step: start
+    spec: { eval_mode: on_event }
+    case:
+      - when: "{{ event.name == 'more' }}"
+        then: [{ next: { to: [{ step: start }] } }]
+"""
+EACH = """
+workflow:
+  - step: start
+    loop: { in: [north, south], iterator: region, spec: { mode: parallel } }
+    tool: { kind: playbook, path: shop/orders, args: { region: "{{ iter.region }}" } }
+"""
+TALKS = """
+workflow:
+  - step: start
+    tool: { kind: python, code: "for i in range(200): print('line', i)" }
+"""
 
 
 def test_the_slider_shows_another_moment_in_every_pane(tab: Tab, stage: Stage):
@@ -17,12 +55,60 @@ def test_the_slider_shows_another_moment_in_every_pane(tab: Tab, stage: Stage):
     tab.says("event 8 of")
     collect = page.get_by_role("treeitem", name="collect")
     expect(collect).to_contain_text("not reached")
-    expect(page.locator(".timeline .line")).to_have_count(1)
+    lines = page.locator(".timeline .line")
+    expect(lines.filter(has_not_text="not begun")).to_have_count(1)
 
     page.get_by_role("button", name="end", exact=True).click()
 
-    page.locator(".timeline .line").nth(2).wait_for()
+    expect(lines.filter(has_not_text="not begun")).to_have_count(3)
     expect(collect).to_contain_text("done")
+
+
+def test_nothing_moves_under_the_pointer_that_moves_the_slider(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['failed']}?tab=data")
+    page.locator(".timeline .note").wait_for()
+    places = "() => ['.slider input', '.graph', '.timeline', '.timeline .line:nth-child(3)'].map(\
+        (one) => JSON.stringify(document.querySelector(one).getBoundingClientRect()))"
+    before = page.evaluate(places)
+
+    page.get_by_label("Moment, by event").fill("9")
+    tab.says("event 9 of")
+    tab.settle()
+
+    assert page.evaluate(places) == before
+    expect(page.locator(".timeline .cursor").first).to_be_visible()
+
+
+def test_a_step_that_runs_says_what_it_waits_for(tab: Tab, stage: Stage):
+    """Before, both said that they run, and no more."""
+    register(stage.server, "wait/nobody", NOBODY)
+    register(stage.server, "wait/later", LATER)
+    tab.go(f"/executions/{start(stage.server, 'wait/nobody')}")
+    tab.says("waits for a worker: none of pool gpu is there")
+    tab.go(f"/executions/{start(stage.server, 'wait/later')}")
+    tab.says("failed in attempt 1 (RuntimeError: not yet (line 1)); the next one begins at")
+
+
+def test_a_loop_leads_to_the_executions_that_it_called(tab: Tab, stage: Stage):
+    register(stage.server, "shop/each", EACH)
+    caller = start(stage.server, "shop/each")
+    stage.server.ended(caller)
+    page = tab.go(f"/executions/{caller}?step=start")
+    group = page.locator(".panel code", has_text="child execution")
+    expect(group.get_by_role("link")).to_have_count(1)
+
+    page.get_by_role("link", name="the executions that it called").click()
+
+    tab.says("2 hits")
+
+
+def test_a_long_output_leaves_the_result_in_sight(tab: Tab, stage: Stage):
+    register(stage.server, "shop/talks", TALKS)
+    talked = start(stage.server, "shop/talks")
+    stage.server.ended(talked)
+    page = tab.go(f"/executions/{talked}?step=start")
+    tab.says("line 199")
+    assert page.locator(".panel pre", has_text="line 199").bounding_box()["height"] < 400
 
 
 def test_the_tree_of_steps_is_walked_by_arrows(tab: Tab, stage: Stage):
@@ -106,8 +192,12 @@ def test_a_recording_is_looked_at_offline(browser, stage: Stage, tmp_path):
         page.keyboard.press("[")
         page.wait_for_url("**at=*")
         assert page.get_by_role("button", name="Rerun", exact=True).count() == 0
-        # There is no session that could end.
-        page.locator("span.who", has_text="visitor").wait_for()
+        # There is no session that could end, and no server that could have playbooks or workers.
+        page.locator("span.who", has_text="recording").wait_for()
+        screens = page.get_by_role("navigation", name="Screens").get_by_role("link")
+        expect(screens).to_have_text(["Executions"])
+        page.get_by_role("link", name="NoETL, home").click()
+        page.locator(".execution-row", has_text="shop/orders").wait_for()
         # A recording has the net and not the text of its playbook.
         assert all("/api/catalog/" in one for one in tab.troubles)
         tab.close()
@@ -401,3 +491,196 @@ def test_an_expression_is_evaluated_as_the_step_sees_it(tab: Tab, stage: Stage):
     page.get_by_label("Expression").fill("workload.orders * 2")
     page.get_by_role("button", name="Evaluate").click()
     page.locator(".json", has_text="50").first.wait_for()
+
+
+def test_the_events_stand_where_the_slider_stands(tab: Tab, stage: Stage):
+    """They began with the first event although everything else showed the last."""
+    page = tab.go(f"/executions/{stage.ids['failed']}?tab=events")
+    last = page.locator(".event-row.at")
+    expect(last).to_contain_text("playbook.processed")
+    expect(last).to_be_in_viewport()
+    expect(page.get_by_role("group", name=re.compile(r"^Event \d+$"))).to_contain_text("FAILED")
+    expect(last).to_be_in_viewport(ratio=1)
+
+
+def test_the_events_of_a_running_execution_are_followed_unless_somebody_scrolled_away(
+    tab: Tab, stage: Stage
+):
+    register(stage.server, "ops/rounds", ROUNDS)
+    running = start(stage.server, "ops/rounds")
+    page = tab.go(f"/executions/{running}?tab=events")
+    table = page.get_by_role("table", name="Events")
+    answer = {"name": "more", "step": "start"}
+    stage.server.wait_for(running, "step.waiting")
+
+    def grown() -> int:
+        return int(table.get_attribute("aria-rowcount"))
+
+    for _ in range(6):
+        before = grown()
+        stage.server.post(f"/api/executions/{running}/events", answer)
+        until(page, lambda before=before: grown() > before)
+        tab.settle()
+    expect(page.locator(f".event-row[aria-rowindex='{grown()}']")).to_be_in_viewport()
+    table.evaluate("(box) => (box.scrollTop = 0)")
+    before = grown()
+    stage.server.post(f"/api/executions/{running}/events", answer)
+    until(page, lambda: grown() > before)
+    tab.settle()
+    expect(page.locator(".event-row[aria-rowindex='1']")).to_be_in_viewport()
+
+
+def test_of_two_selected_executions_the_older_is_compared_with_the_newer(tab: Tab, stage: Stage):
+    page = tab.go("/executions?q=path:shop/orders")
+    rows = page.locator(".rows-shown .execution-row")
+    rows.nth(1).wait_for()
+    newest_first = [rows.nth(one).locator(".id a").get_attribute("title") for one in (0, 1)]
+    for box in rows.get_by_role("checkbox").all()[:2]:
+        box.check()
+    page.get_by_role("button", name="compare").click()
+    page.wait_for_url(f"**/compare?a={newest_first[1]}&b={newest_first[0]}")
+
+
+def test_what_a_step_waits_for_has_the_time_as_people_chose_it(tab: Tab, stage: Stage):
+    """It stood there as programs write it, with its T and Z."""
+    register(stage.server, "wait/again", LATER)
+    waiting = start(stage.server, "wait/again")
+    page = tab.go(f"/executions/{waiting}?tab=why")
+    said = page.get_by_role("listitem").filter(has_text="the next one begins at")
+    expect(said).to_contain_text(re.compile(r"begins at (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \(in "))
+
+
+NUMBERS = """
+workflow:
+  - step: start
+    tool:
+      { kind: noop, result: { id: 9007199254740993, rows: [{ n: -9007199254740995 }, { n: 1 }] } }
+"""
+
+
+def test_a_number_that_a_browser_would_round_is_shown_and_sent_exactly(tab: Tab, stage: Stage):
+    register(stage.server, "shop/numbers", NUMBERS)
+    page = tab.go("/playbooks/shop/numbers")
+    page.get_by_role("button", name="Start").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Workload").fill('{"order": 9007199254740997}')
+    dialog.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/executions/*")
+    page.get_by_role("tab", name="data").click()
+    for number in ("9007199254740993", "-9007199254740995", "9007199254740997"):
+        tab.says(number)
+
+
+def test_what_an_expression_gives_is_seen_also_at_the_end_of_the_pane(tab: Tab, stage: Stage):
+    tab.expected = (422,)
+    page = tab.go(f"/executions/{stage.ids['failed']}?step=load")
+    page.set_viewport_size({"width": 1280, "height": 500})
+    box = page.get_by_role("textbox", name="Expression")
+    box.fill("workload.region + '!'")
+    box.press("Enter")
+    expect(page.get_by_text("south!")).to_be_in_viewport()
+    box.fill("workload.region | nosuch")
+    box.press("Enter")
+    expect(page.get_by_role("alert")).to_be_in_viewport()
+
+
+UNLIKE = """
+workflow:
+  - step: start
+    loop:
+      in: "{{ range(12) | list }}"
+      iterator: n
+      spec: { mode: sequential, on_error: continue }
+    tool:
+      kind: python
+      code: |
+        if n % 2:
+            raise ValueError(f"row {n} has no city")
+      args: { n: "{{ iter.n }}" }
+"""
+
+
+def test_errors_of_a_loop_that_differ_in_numbers_are_one_line(tab: Tab, stage: Stage):
+    register(stage.server, "shop/unlike", UNLIKE)
+    loop = start(stage.server, "shop/unlike")
+    stage.server.ended(loop)
+    page = tab.go(f"/executions/{loop}?step=start")
+    expect(page.locator("#pane ul.plain > li", has_text="no city")).to_have_text(
+        "6×ValueError: row 1 has no city (line 2) and 5 alike but for numbers"
+    )
+
+
+def test_a_loop_says_how_far_it_had_come_at_the_moment(tab: Tab, stage: Stage):
+    loop = stage.ids["done"]
+    events = stage.server.get(f"/api/executions/{loop}/events", limit=1000)["events"]
+    first = next(one["seq"] for one in events if one["name"] == "loop.iteration.done")
+    page = tab.go(f"/executions/{loop}?step=collect&at={first}")
+    expect(page.locator("#pane h3", has_text="iterations")).to_have_text(
+        "25 iterations: 1 done, 24 left"
+    )
+    took = page.locator("#pane .row").first.locator("span.quiet")
+    expect(took).to_have_text(re.compile(r"^\d+ ms$"))
+    page.keyboard.press("l")
+    expect(page.locator("#pane h3", has_text="iterations")).to_have_text("25 iterations: 25 done")
+
+
+def test_what_somebody_cancelled_did_not_fail(tab: Tab, stage: Stage):
+    register(stage.server, "ops/stopped", SLOW)
+    stopped = start(stage.server, "ops/stopped")
+    page = tab.go(f"/executions/{stopped}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("wrong day")
+    dialog.get_by_role("button", name="Cancel it").click()
+    expect(page.locator(".headline", has_text="wrong day")).to_contain_text("cancelled")
+    page.get_by_role("tab", name="why").click()
+    expect(page.get_by_role("listitem").filter(has_text="wrong day")).to_contain_text("cancelled")
+
+
+def test_the_answer_to_an_earlier_question_does_not_come_after_the_last_one(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions/{stage.ids['done']}?step=load")
+    box = page.get_by_role("textbox", name="Expression")
+    held: list[Any] = []
+    page.route("**/api/context/render", lambda route: held.append(route), times=1)
+    box.fill("'first'")
+    box.press("Enter")
+    until(page, lambda: held)
+    box.fill("'second'")
+    box.press("Enter")
+    tab.says('"second"')
+    with page.expect_response("**/api/context/render"):
+        held[0].continue_()
+    tab.settle()
+    assert page.get_by_text('"first"').count() == 0
+
+
+MANY = """
+workflow:
+  - step: start
+    loop: { in: "{{ range(1500) | list }}", iterator: n, spec: { mode: parallel } }
+    tool: { kind: noop, result: "{{ iter.n }}" }
+"""
+
+
+def test_events_of_a_name_stand_where_the_slider_stands(tab: Tab, stage: Stage):
+    """Of more than a thousand the last one read was marked, far from the moment."""
+    register(stage.server, "ops/many", MANY)
+    many = start(stage.server, "ops/many")
+    stage.server.ended(many)
+    done = [one for one in stage.server.events(many) if one["name"] == "loop.iteration.done"]
+    near = done[1200]
+    page = tab.go(f"/executions/{many}?tab=events&at={near['seq']}")
+    only = page.get_by_label("Only events of this name")
+    only.fill("loop.iteration.done")
+    only.press("Enter")
+    marked = page.locator(".event-row.at")
+    expect(marked).to_contain_text(str(near["seq"]))
+    expect(marked).to_contain_text("loop.iteration.done")
+    expect(marked).to_be_in_viewport(ratio=1)
+    # Of a moment between two the events after it are seen.
+    between = next(seq for seq in range(done[1100]["seq"], 1 << 20) if seq + 1 == done[1101]["seq"])
+    page = tab.go(f"/executions/{many}?tab=events&at={between}")
+    expect(page.get_by_role("cell", name=str(between + 1))).to_be_in_viewport(ratio=1)
+    page.get_by_role("slider", name="Moment, by event").fill(str(done[5]["seq"]))
+    expect(marked).to_contain_text(str(done[5]["seq"]))
+    expect(marked).to_be_in_viewport(ratio=1)

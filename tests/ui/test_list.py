@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 from playwright.sync_api import expect
@@ -81,6 +82,45 @@ def test_columns_show_fields_of_the_workload_and_many_are_run_again(tab: Tab, st
     tab.says("4 hits")
 
 
+def test_who_comes_back_from_an_execution_stands_on_its_row(tab: Tab, stage: Stage):
+    register(stage.server, "ops/triage", EDITED)
+    first, second = (start(stage.server, "ops/triage") for _ in "12")
+    page = tab.go("/executions?q=path:ops/triage")
+    tab.says("2 hits")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/executions/{first}")
+    page.go_back()
+    expect(page.locator(".execution-row.at")).to_contain_text(first[-6:])
+    page.get_by_role("link", name=second[-6:]).click()
+    page.wait_for_url(f"**/executions/{second}")
+    page.go_back()
+    expect(page.locator(".execution-row.at")).to_contain_text(second[-6:])
+
+
+def test_a_row_has_room_for_its_date_and_time(tab: Tab, stage: Stage):
+    """The hour was cut off."""
+    page = tab.go(f"/executions?q=id:{stage.ids['failed']}")
+    page.get_by_title("How times are shown").select_option("utc")
+    began = page.locator(".rows-shown [role=cell]", has=page.locator("time"))
+    for size in (None, PHONE):
+        if size:
+            page.set_viewport_size(size)
+        expect(began).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+        assert began.evaluate(FITS)
+
+
+FITS = "it => it.scrollWidth <= it.clientWidth && it.scrollHeight <= it.clientHeight + 1"
+
+
+def test_a_column_is_empty_where_the_workload_has_no_such_field(tab: Tab, stage: Stage):
+    page = tab.go(f"/executions?q=id:{stage.ids['loop']}&columns=region,bad")
+    row = page.locator(".rows-shown .execution-row")
+    expect(row.get_by_role("cell").last).to_have_text("[3]")
+    expect(row.get_by_role("cell").nth(7)).to_have_text("")
+
+
 def test_all_that_match_are_cancelled_after_it_was_said_how_many(tab: Tab, stage: Stage):
     register(stage.server, "ops/many", SLOW)
     for _ in range(3):
@@ -90,7 +130,7 @@ def test_all_that_match_are_cancelled_after_it_was_said_how_many(tab: Tab, stage
     page.get_by_role("checkbox").first.check()
     page.get_by_role("button", name="all 3 that match").click()
     page.get_by_role("button", name="cancel", exact=True).click()
-    tab.says("3 chosen; for 3 of them it makes sense")
+    tab.says("3 of the 3 selected will be cancelled.")
     page.get_by_role("button", name="cancel 3").click()
     tab.says("cancel: 3 of 3.")
     page.locator(".execution-row .status", has_text="cancelled").nth(2).wait_for()
@@ -213,3 +253,55 @@ def test_a_view_is_kept_on_the_server(tab: Tab):
     tab.load("/executions")
     page.get_by_label("Saved views").select_option("team/on-call")
     page.wait_for_url("**q=status%3Afailed**")
+    # It is everybody's: it does not go by one slip.
+    page.get_by_label("Saved views").select_option("-")
+    page.get_by_role("dialog").get_by_text("It goes for everybody.").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    page.get_by_label("Saved views").select_option("-")
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    page.get_by_role("option", name="team/on-call", exact=True).wait_for(state="detached")
+
+
+def test_the_down_arrow_shows_all_words_of_a_query(tab: Tab):
+    page = tab.go("/executions")
+    page.get_by_label("Query").focus()
+    words = page.get_by_role("listbox", name="Completions").get_by_role("option")
+    expect(words).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    words.filter(has_text="waits:").click()
+    words.filter(has_text="waits:form").click()
+    expect(page.get_by_label("Query")).to_have_value("waits:form ")
+    expect(words).to_have_count(0)
+
+
+BACKS_OFF = """
+workflow:
+  - step: start
+    tool:
+      name: fetch
+      kind: noop
+      result: "{{ 1 / 0 }}"
+      spec:
+        policy:
+          rules:
+            - when: "{{ outcome.status == 'error' }}"
+              then: { do: retry, attempts: 3, delay: 600s }
+"""
+
+
+def test_the_list_and_home_say_that_a_step_backs_off(tab: Tab, stage: Stage):
+    """They said `running`, as of a step at work."""
+    register(stage.server, "shop/tired", BACKS_OFF)
+    tired = start(stage.server, "shop/tired")
+    stage.server.wait_for(tired, "timer.set")
+    page = tab.go("/executions?q=path:shop/tired")
+    row = page.locator(".execution-row", has_text="shop/tired")
+    expect(row).to_contain_text("start: backs off")
+    expect(row).to_contain_text("running")
+    assert stage.server.get("/api/executions/count", q="waits:timer")["count"] == 1
+    found = stage.server.get("/api/executions", q="status:waiting")["executions"]
+    assert tired not in [one["execution_id"] for one in found], "it goes on by itself"
+    tab.go("/")
+    tab.says("start: backs off")
+    stage.server.post(f"/api/executions/{tired}/cancel")

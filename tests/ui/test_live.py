@@ -6,6 +6,8 @@ lies a moment in which an execution may end. Some tests make that moment long.
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import threading
 import time
@@ -245,7 +247,7 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
     waiting = start(stage.server, "ops/invoice")
     stage.server.wait_for(waiting, "step.waiting")
     old: list[str] = []
-    late: list[tuple[Any, Any, int]] = []
+    late: list[tuple[Any, Any]] = []
     is_told: list[bool] = []
 
     def timeline(route: Any) -> None:
@@ -256,10 +258,9 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
             route.fulfill(body=old[0], content_type="application/json")
 
     def state(route: Any) -> None:
-        looks = len(old)
         answer = route.fetch()
         if not late and answer.json()["status"] == "COMPLETED":
-            late.append((route, answer, looks))
+            late.append((route, answer))
         else:
             route.fulfill(response=answer)
 
@@ -268,8 +269,9 @@ def test_the_timeline_of_what_has_ended_is_whole(own_tab: Tab, stage: Stage):
     own_tab.go(f"/executions/{waiting}")
     page.locator(".timeline .line", has_text="approve").wait_for()
     answered(stage, waiting)
-    until(page, lambda: late and len(old) > late[0][2])
-    [(route, answer, _)] = late
+    # Nobody tells of more than this look has seen, and the page was shown an older one.
+    until(page, lambda: late and json.loads(old[-1])["seq"] >= late[0][1].json()["last_seq"])
+    [(route, answer)] = late
     is_told.append(True)
     route.fulfill(response=answer)
 
@@ -382,3 +384,74 @@ def test_a_page_opened_while_the_server_is_away_loads_when_it_is_back(own_tab: T
     own_tab.says("The server does not answer.")
     page.unroute(away)
     own_tab.says("invoice")
+
+
+def test_an_action_whose_answer_is_lost_says_that_nobody_knows_whether_it_was_done(
+    own_tab: Tab, stage: Stage
+):
+    """It said that the page would try again by itself."""
+    page = own_tab.go(f"/executions/{stage.ids['done']}")
+    page.route("**/rerun", lambda route: route.abort())
+    own_tab.expected = ("net::",)
+    page.get_by_role("button", name="Rerun", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Rerun", exact=True).click()
+    dialog.get_by_text("Nobody knows whether this was done").wait_for()
+
+
+def test_what_takes_long_to_read_is_not_read_all_the_time(own_tab: Tab, stage: Stage):
+    """With news four times per second a long log was read without a rest, for one page."""
+    register(stage.server, "shop/chatty", CHATTY)
+    chatty = start(stage.server, "shop/chatty")
+    page = own_tab.page
+    asked: list[float] = []
+
+    def timeline(route: Any) -> None:
+        asked.append(time.monotonic())
+        page.wait_for_timeout(LONG)
+        route.continue_()
+
+    page.route("**/timeline", timeline)
+    own_tab.go(f"/executions/{chatty}")
+    moment = page.locator(".slider .moment")
+    heard = set()
+    until(page, lambda: (heard.add(moment.inner_text()), len(heard) > 12)[1])
+    stage.server.post(f"/api/executions/{chatty}/cancel")
+    says(page, "cancelled")
+
+    page.unroute_all(behavior="wait")
+    pauses = [later - before for before, later in itertools.pairwise(asked)]
+    assert min(pauses[:-1], default=LONG) > 3 * LONG / 1000  # the last look is the one at the end
+
+
+LONG = 400
+CHATTY = """
+workflow:
+  - step: start
+    loop: { in: "{{ range(2000) | list }}", iterator: n, spec: { mode: sequential } }
+    tool: { kind: shell, command: "sleep 0.2" }
+"""
+
+
+def test_a_page_says_that_the_server_has_another_version(browser, tmp_path):
+    """An old page went on asking a new server until something failed."""
+    server = Server(tmp_path, kind="dev")
+    try:
+        tab = Tab(browser, server.url)
+        page = tab.go("/workers")
+        tab.says("pool default")
+        server.kill()
+        page.locator(".banner", has_text="does not answer").wait_for()
+        page.route(
+            f"{server.url}/", lambda route: route.fulfill(body=OTHER, content_type="text/html")
+        )
+        server = Server(tmp_path, kind="dev", port=server.port)
+        page.locator(".banner", has_text="another version").wait_for()
+        page.get_by_role("button", name="Load the page again").click()
+        tab.says("pool default")
+        tab.close()
+    finally:
+        server.end()
+
+
+OTHER = '<script type="module" src="./ui/app-OTHER.js"></script>'

@@ -87,6 +87,43 @@ def test_people_sign_in_and_are_offered_what_they_may_do(browser, server: Server
     tab.close()
 
 
+def test_a_second_tab_notices_that_somebody_signed_in(browser, server: Server):
+    """Each tab asked for the password again."""
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    other = tab.context.new_page()
+    other.goto(f"{server.url}/workers")
+    other.get_by_role("button", name="Sign in").wait_for()
+    signed_in(tab, "/playbooks", "vic")
+    other.evaluate("dispatchEvent(new Event('focus'))")  # as when somebody turns to it
+    other.get_by_role("heading", name="Workers").wait_for()
+    assert tab.forget() == []
+    tab.close()
+
+
+TYPED = """
+executor:
+  spec:
+    inputs: { key: { type: secret }, doc: { type: file }, sum: { type: number } }
+workflow:
+  - { step: start, tool: { kind: noop } }
+"""
+
+
+def test_a_form_says_that_a_secret_is_asked_for_by_its_name(browser, server: Server):
+    register(server, "ops/typed", TYPED)
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/playbooks/ops/typed", "ann")
+    tab.page.get_by_role("button", name="Start", exact=True).click()
+    expect(tab.page.get_by_label("key (the name of a stored credential)")).to_be_visible()
+    expect(tab.page.get_by_label("doc (a path or an address)")).to_be_visible()
+    sum_field = tab.page.get_by_label("sum").bounding_box()
+    assert sum_field["width"] > 120  # an amount is read whole
+    assert tab.forget() == []
+    tab.close()
+
+
 def test_a_phone_signs_out_and_chooses_its_theme(browser, server: Server):
     tab = Tab(browser, server.url)
     tab.expected = ("401",)
@@ -180,3 +217,91 @@ def test_a_form_is_shown_to_the_role_that_may_answer_it(browser, server: Server)
     answered = server.wait_for(waiting, "approval.received")
     assert "fay" in str(answered)
     assert answered["payload"]["data"] == {"approved": False}
+
+
+PLAIN = """
+executor:
+  spec:
+    inputs: { doc: { type: string } }
+workflow:
+  - { step: start, tool: { kind: noop } }
+"""
+
+
+def test_nothing_typed_is_lost_when_a_session_ends(browser, server: Server):
+    """Dialogs were emptied, and the editor came back at its first line."""
+    register(server, "ops/plain", PLAIN)
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/playbooks/ops/plain", "ann")
+    page = tab.page
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Start")
+    dialog.get_by_label("doc").fill("/what/somebody/typed")
+    tab.context.clear_cookies()
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    tab.says("what you typed is still there")
+    for _ in "12":
+        page.keyboard.press("Escape")
+    again(tab)
+    expect(dialog.get_by_label("doc")).to_have_value("/what/somebody/typed")
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/executions/*")
+
+    tab.go("/editor?path=ops/plain")
+    tab.says("No problems")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("# first")
+    tab.context.clear_cookies()
+    page.keyboard.type(", second")
+    tab.says("what you typed is still there")
+    again(tab)
+    page.keyboard.type(", third")
+    expect(page.locator(".cm-content")).to_contain_text("# first, second, third")
+    page.get_by_role("button", name="discard").click()
+    assert tab.forget() == []
+    tab.close()
+
+
+def test_who_leaves_after_their_session_ended_is_not_asked_to_go_on(browser, server: Server):
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/editor", "ann")
+    tab.page.locator(".cm-content").wait_for()
+    tab.page.get_by_role("button", name="ann", exact=True).click()
+    tab.context.clear_cookies()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Sign out").click()
+    tab.page.get_by_role("button", name="Sign in").wait_for()
+    expect(tab.page.get_by_text("what you typed is still there")).to_have_count(0)
+    expect(tab.page.locator(".cm-content")).to_have_count(0)
+    assert tab.forget() == []
+    tab.close()
+
+
+def again(tab: Tab) -> None:
+    """Whose session ended signs in, at the place where they were."""
+    expect(tab.page.get_by_label("Name", exact=True)).to_be_focused()
+    tab.page.keyboard.type("ann")
+    tab.page.get_by_label("Password").fill(PASSWORD)
+    tab.page.get_by_role("button", name="Sign in").click()
+    tab.page.get_by_role("button", name="Sign in").wait_for(state="detached")
+
+
+def test_who_signs_in_after_somebody_else_finds_nothing_of_theirs(browser, server: Server):
+    register(server, "ops/plain", PLAIN)
+    tab = Tab(browser, server.url)
+    tab.expected = ("401",)
+    signed_in(tab, "/playbooks/ops/plain", "ann")
+    tab.page.get_by_role("button", name="Start", exact=True).click()
+    tab.page.get_by_label("doc").fill("of ann")
+    tab.context.clear_cookies()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
+    tab.says("what you typed is still there")
+    tab.page.get_by_label("Name", exact=True).fill("oli")
+    tab.page.get_by_label("Password").fill(PASSWORD)
+    tab.page.get_by_role("button", name="Sign in").click()
+    tab.page.get_by_role("button", name="oli", exact=True).wait_for()
+    expect(tab.page.get_by_role("dialog")).to_have_count(0)
+    assert tab.forget() == []
+    tab.close()

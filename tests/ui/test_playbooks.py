@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from playwright.sync_api import expect
 
@@ -85,6 +86,12 @@ workflow:
 """
 
 
+SAYS = """
+workflow:
+  - { step: start, tool: { kind: noop, result: WORD } }
+"""
+
+
 def test_two_versions_are_compared_as_graphs(tab: Tab, stage: Stage):
     register(stage.server, "ops/grown", EDITED)
     more = EDITED.replace("- { step: keep }", "- { step: ask }").replace(
@@ -98,6 +105,38 @@ def test_two_versions_are_compared_as_graphs(tab: Tab, stage: Stage):
     after.get_by_role("treeitem", name="ask added").wait_for(state="attached")
     after.get_by_role("treeitem", name="start changed").wait_for(state="attached")
     after.get_by_role("treeitem", name="pay unchanged").wait_for(state="attached")
+
+
+def test_executions_of_two_versions_lead_to_what_differs_in_the_text(tab: Tab, stage: Stage):
+    """Two checksums said nothing, and of further differences no values were shown."""
+    ids = []
+    for word in ("early", "late"):
+        register(stage.server, "ops/said", SAYS.replace("WORD", word))
+        ids.append(start(stage.server, "ops/said"))
+        stage.server.ended(ids[-1])
+    page = tab.go(f"/compare?a={ids[0]}&b={ids[1]}")
+    yields = page.get_by_role("listitem").filter(has_text="start yields something else")
+    yields.get_by_text("A and B").click()
+    expect(yields).to_contain_text("early")
+    expect(yields).to_contain_text("late")
+    page.get_by_role("link", name="what differs between the versions").click()
+    tab.says("version 1 → 2")
+
+
+def test_the_tree_of_playbooks_says_how_each_ran_lately(tab: Tab, stage: Stage):
+    """It said since when they were registered, and no more."""
+    waiting = start(stage.server, "ops/invoice")
+    page = tab.go("/playbooks")
+    orders = page.get_by_role("listitem").filter(
+        has=page.get_by_role("link", name="orders", exact=True)
+    )
+    expect(orders.get_by_role("link", name=re.compile("^last run of shop.orders:"))).to_be_visible()
+    expect(orders.locator(".strip i").first).to_be_visible()
+    invoice = page.get_by_role("link", name=re.compile("^last run of ops.invoice:"))
+    expect(invoice).to_contain_text("waiting")
+    invoice.click()
+    page.wait_for_url(f"**/executions/{waiting}")
+    stage.server.post(f"/api/executions/{waiting}/cancel")
 
 
 def test_who_calls_a_playbook_is_on_its_page(tab: Tab, stage: Stage):
@@ -186,6 +225,22 @@ def test_an_edited_text_is_registered(tab: Tab, stage: Stage):
     assert page.get_by_text("draft, kept in this browser").count() == 0
 
 
+def test_the_editor_knows_no_problems_of_a_text_that_was_not_checked(tab: Tab):
+    """It said "No problems" of the text before, and did not look again."""
+    tab.expected = (503,)
+    page = tab.go("/editor")
+    tab.says("No problems")
+    page.route("**/api/language", lambda route: route.fulfill(status=503, json={}))
+    page.locator(".cm-content").click()
+    page.keyboard.type("# ")
+    tab.says("Checking …")
+    assert page.get_by_role("button", name="Register").is_disabled()
+    page.unroute("**/api/language")
+    tab.says("No problems")
+    assert page.get_by_role("button", name="Register").is_enabled()
+    assert page.get_by_role("alert").count() == 0
+
+
 def test_the_editor_shows_problems_as_you_type_and_keeps_a_draft(tab: Tab):
     page = tab.go("/editor?path=ops/invoice")
     tab.says("No problems")
@@ -200,3 +255,74 @@ def test_the_editor_shows_problems_as_you_type_and_keeps_a_draft(tab: Tab):
     tab.says("draft, kept in this browser")
     page.get_by_role("button", name="discard").click()
     tab.says("No problems")
+
+
+def test_a_large_tree_draws_and_asks_for_what_is_open(tab: Tab, stage: Stage):
+    """Of the first five hundred it was said how they ran, of others as if they never had."""
+    names = [f"crowd/{number % 9}/one{number}" for number in range(600)]
+    entries = [
+        {"path": name, "version": 1, "kind": "Playbook", "description": "", "created_at": None}
+        for name in [*names, "zoo/last"]
+    ]
+    page = tab.page
+    page.route(
+        "**/api/catalog/list", lambda route: route.fulfill(json={"entries": entries, "next": None})
+    )
+    asked: list[list[str]] = []
+
+    def latest(route: Any) -> None:
+        paths = route.request.post_data_json["paths"]
+        asked.append(paths)
+        run = {"execution_id": "4711", "status": "FAILED", "waits": None}
+        run |= {"start_time": "2026-01-01T00:00:00Z", "duration_seconds": 1}
+        route.fulfill(json={"playbooks": [{"path": one, "runs": [run]} for one in paths]})
+
+    page.route("**/api/executions/latest", latest)
+    tab.go("/playbooks")
+    zoo = page.locator("summary", has_text="zoo/")
+    zoo.wait_for()
+    tab.settle()
+    assert page.locator("main li").count() == 0
+    assert not asked
+    zoo.click()
+    expect(page.get_by_role("listitem").filter(has_text="last")).to_contain_text("failed")
+    assert asked == [["zoo/last"]]
+    page.locator("summary", has_text="crowd/").click()
+    page.locator("summary", has_text="0/").click()
+    page.locator("summary", has_text="8/").click()
+    expect(
+        page.get_by_role("link", name=re.compile("^last run of crowd.8.one593:"))
+    ).to_be_attached()
+    page.get_by_role("link", name="one593", exact=True).scroll_into_view_if_needed()
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight"), (
+        "the list scrolls, and not the page below its header"
+    )
+    page.locator("summary", has_text="crowd/").click()
+    page.get_by_label("Search playbooks").fill("one")
+    page.locator("summary", has_text="crowd/").click()
+    expect(page.locator("main li")).to_have_count(0)
+    page.get_by_label("Search playbooks").fill("one59")
+    expect(page.locator("main li")).to_have_count(11)
+
+
+def test_the_editor_is_left_by_keys_and_says_how(tab: Tab):
+    """The Tab key indents there: who has no pointer came no further."""
+    page = tab.go("/editor?path=ops/invoice")
+    tab.says("No problems")
+    said = page.locator(".title .leaves")
+    expect(said).to_be_hidden()
+    page.locator(".cm-content").focus()
+    expect(said).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Zoom in")).to_be_focused()
+
+
+def test_what_was_migrated_is_said_of_the_text_that_was_migrated(tab: Tab):
+    page = tab.go("/editor?path=ops/invoice")
+    tab.says("No problems")
+    page.get_by_role("button", name="Migrate").click()
+    said = page.get_by_role("heading", name="migrated, by the lines of the text before")
+    said.wait_for()
+    page.get_by_role("button", name="discard").click()
+    expect(said).to_have_count(0)

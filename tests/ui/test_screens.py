@@ -17,6 +17,15 @@ from tests.ui.conftest import PHONE, SIZE, Stage, Tab
 from tests.ui.screens import screens
 from tests.ui.seed import CAUSE, EDITED, NIGHTLY, SHORT, register, start
 
+FAILS = """
+workflow:
+  - { step: start, tool: { kind: shell, command: exit 9 } }
+"""
+FAR = """
+workflow:
+  - { step: start, spec: { pool: far }, tool: { kind: noop } }
+"""
+
 
 def test_every_screen_shows_its_data(tab: Tab, stage: Stage):
     # Others may have started so much that the one which waits is not among the newest.
@@ -26,6 +35,26 @@ def test_every_screen_shows_its_data(tab: Tab, stage: Stage):
         tab.go(path)
         tab.says(text)
     stage.server.post(f"/api/executions/{asked}/cancel")
+
+
+def test_a_playbook_that_fails_often_is_one_line_of_home(tab: Tab, stage: Stage):
+    register(stage.server, "bad/often now", FAILS)
+    for _ in range(3):
+        stage.server.ended(start(stage.server, "bad/often now"))
+    page = tab.go("/")
+    line = page.get_by_role("listitem").filter(has_text="bad/often now")
+    expect(line).to_have_count(1)
+    line.get_by_role("link", name="3×").click()
+    tab.says("3 hits")
+
+
+def test_a_pool_without_a_worker_says_so_and_has_no_empty_table(tab: Tab, stage: Stage):
+    register(stage.server, "wait/far", FAR)
+    waits = start(stage.server, "wait/far")
+    page = tab.go("/workers")
+    tab.says("no worker · 1 command waits")
+    expect(page.get_by_role("group", name="Workers of far")).to_have_count(0)
+    stage.server.post(f"/api/executions/{waits}/cancel")
 
 
 def test_a_mistyped_address_says_so_and_leads_home(tab: Tab):
@@ -254,6 +283,23 @@ def test_on_paper_a_page_is_whole(tab: Tab, stage: Stage):
         page.emulate_media(media="screen")
 
 
+def test_bars_and_what_is_chosen_are_seen_in_few_colours(browser, stage: Stage):
+    """A background goes where people force their colours, and with it went every bar."""
+    tab = Tab(browser, stage.server.url, forced_colors="active", color_scheme="dark")
+    page = tab.go(f"/executions/{stage.ids['failed']}")
+    page.locator(".timeline .bar.run-failed").first.wait_for()
+    colour = "(one, name) => getComputedStyle(one)[name]"
+    around = page.locator(".timeline").evaluate(colour, "backgroundColor")
+    bar = page.locator(".timeline .bar.run-failed").first
+    assert bar.evaluate(colour, "backgroundColor") != around
+    chosen, other = page.locator(".tabs button").first, page.locator(".tabs button").nth(1)
+    assert chosen.evaluate(colour, "borderBottomColor") != other.evaluate(
+        colour, "borderBottomColor"
+    )
+    assert page.locator(".timeline .line.at").first.evaluate(colour, "outlineStyle") == "solid"
+    tab.close()
+
+
 def test_times_and_theme_are_as_people_like_them_and_stay_so(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['done']}")
     tab.says("ago")
@@ -311,7 +357,7 @@ def test_the_pages_work_below_a_path_of_a_proxy(browser, stage: Stage):
     try:
         tab = Tab(browser, f"http://127.0.0.1:{with_prefix.server_port}/tools/noetl")
         page = tab.go(f"/executions/{stage.ids['failed']}?tab=events")
-        tab.says("playbook.execution.requested")
+        tab.says("playbook.processed")
         page.get_by_role("link", name="Playbooks").click()
         page.wait_for_url("**/tools/noetl/playbooks")
         tab.says("invoice")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from noetl import wiring
+from noetl import configured
 from noetl.control.layouts import layout
 from noetl.settings import Settings
 from tests.effort import IS_LONG
@@ -152,7 +152,7 @@ def test_of_a_large_graph_only_what_is_seen_is_drawn(tab: Tab, capsys):
 @pytest.mark.long
 def test_a_large_graph_is_laid_out_and_painted_in_time(tab: Tab, capsys):
     text = HEAD.replace("NAME", "graph").replace("PATH", "big/graph") + tree_of(STEPS)
-    net = wiring.compiler(Settings.from_environment({}))(text).unwrap()
+    net = configured.compiler(Settings.from_environment({}))(text).unwrap()
     took = []
     for _ in range(5):
         begun = time.perf_counter()

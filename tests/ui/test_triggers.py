@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from tests.ui.conftest import PHONE, Stage, Tab, until
-from tests.ui.seed import CONSUMER, HOOK, NIGHTLY, NOTIFICATION
+from tests.ui.seed import CONSUMER, HOOK, NIGHTLY, NOTIFICATION, register
 
 
 def noted(tab: Tab, stage: Stage, path: str, *outcomes: str) -> None:
@@ -133,7 +133,7 @@ def test_a_schedule_is_run_now_and_backfilled_after_a_preview(tab: Tab, stage: S
     dialog.get_by_label("From").fill("2026-01-01T00:00")
     dialog.get_by_label("To").fill("2026-01-01T03:00")
     dialog.get_by_role("button", name="Preview").click()
-    dialog.get_by_text("3 times, from 2026-").wait_for()
+    dialog.get_by_text("3 times are due: 2026-").wait_for()
     dialog.get_by_role("button", name="Start 3").click()
     tab.says("3 times are started.")
     page.get_by_role("cell", name="backfill").first.wait_for()
@@ -141,3 +141,39 @@ def test_a_schedule_is_run_now_and_backfilled_after_a_preview(tab: Tab, stage: S
     page.wait_for_url("**/executions/*")
     page.locator(".title .status", has_text="done").wait_for()
     assert stage.server.ask("DELETE", "/api/schedules/shop/hourly").status == 200
+
+
+FAILING = """
+workflow:
+  - { step: start, tool: { kind: shell, command: exit 9 } }
+"""
+
+
+def test_a_time_of_a_schedule_says_how_its_execution_ended(tab: Tab, stage: Stage):
+    """`started` alone looked as if all were well."""
+    register(stage.server, "shop/failing", FAILING)
+    daily = NIGHTLY.replace("shop/nightly", "shop/unlucky").replace("shop/orders", "shop/failing")
+    stage.server.post("/api/catalog/register", {"content": daily})
+    run = stage.server.post("/api/schedules/run", {"path": "shop/unlucky"})["execution_id"]
+    stage.server.ended(run)
+    page = tab.go("/schedules/shop/unlucky")
+    expect(page.get_by_role("row", name=run[-6:])).to_contain_text("failed")
+    assert stage.server.ask("DELETE", "/api/schedules/shop/unlucky").status == 200
+
+
+def test_the_list_of_schedules_says_what_became_of_the_last_time_of_each(tab: Tab, stage: Stage):
+    """Which of them had failed at night nobody saw without opening each."""
+    register(stage.server, "shop/failing", FAILING)
+    for name in ("last_failed", "never_ran"):
+        text = NIGHTLY.replace("shop/nightly", f"shop/{name}")
+        text = text.replace("shop/orders", "shop/failing")
+        stage.server.post("/api/catalog/register", {"content": text})
+    run = stage.server.post("/api/schedules/run", {"path": "shop/last_failed"})["execution_id"]
+    stage.server.ended(run)
+    page = tab.go("/schedules")
+    failed = page.get_by_role("row", name="shop/last_failed")
+    expect(page.get_by_role("row", name="shop/never_ran")).to_contain_text("not yet")
+    failed.get_by_role("link", name="failed", exact=True).click()
+    page.wait_for_url(f"**/executions/{run}")
+    for name in ("last_failed", "never_ran"):
+        assert stage.server.ask("DELETE", f"/api/schedules/shop/{name}").status == 200

@@ -1,7 +1,7 @@
 // The frame: header, navigation, what is signed in, and the screen that the address names.
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { may, me, reachable, signOut, whoAmI } from "./api/client";
+import { expired, may, me, reachable, signOut, whoAmI } from "./api/client";
 import { useLoaded } from "./data";
 import { keysNow, useKeys } from "./keys";
 import { Dialogs, showDialog } from "./parts/dialog";
@@ -9,6 +9,7 @@ import { NewsList, tellProblem, Trouble } from "./parts/notes";
 import { openPalette } from "./palette";
 import { clock, CLOCKS, theme, THEMES } from "./prefs";
 import { go, href, place, words } from "./url";
+import { updated } from "./update";
 import { Admin } from "./screens/admin";
 import { Compare } from "./screens/compare";
 import { Editor } from "./screens/editor";
@@ -16,7 +17,7 @@ import { Execution } from "./screens/execution";
 import { Executions } from "./screens/executions";
 import { Home } from "./screens/home";
 import { Inbox, useInboxCount } from "./screens/inbox";
-import { Login } from "./screens/login";
+import { Login, SignInAgain } from "./screens/login";
 import { Playbook } from "./screens/playbook";
 import { Playbooks } from "./screens/playbooks";
 import { Schedule, Schedules } from "./screens/schedules";
@@ -33,7 +34,7 @@ const NAVIGATION: [word: string, title: string][] = [
 
 function screenOf(parts: string[]): [screen: ComponentType, title: string] {
   const [first, second] = parts;
-  if (first === undefined || first === "login") return [Home, "Home"];
+  if (first === undefined || first === "login") return isRecording() ? [Executions, "Recording"] : [Home, "Home"];
   if (first === "executions") return second ? [Execution, `Execution …${second.slice(-6)}`] : [Executions, "Executions"];
   if (first === "playbooks") return second ? [Playbook, parts.slice(1).join("/")] : [Playbooks, "Playbooks"];
   if (first === "inbox") return [Inbox, "Inbox"];
@@ -66,8 +67,8 @@ export function App() {
   const [Screen, title] = screenOf(words.value);
   const who = me.value;
   useEffect(() => {
-    document.title = who === null ? "Sign in · NoETL" : `${title} · NoETL`;
-  }, [title, who]);
+    document.title = who === null || expired.value ? "Sign in · NoETL" : `${title} · NoETL`;
+  }, [title, who, expired.value]);
   if (error && who === undefined) {
     return (
       <main class="page">
@@ -89,11 +90,27 @@ export function App() {
           The server does not answer. What is shown may be old; the page tries again by itself.
         </p>
       )}
+      {updated.value && (
+        <p class="banner" role="status">
+          The server has another version now. <button type="button" class="link" onClick={() => location.reload()}>Load the page again</button> when nothing typed here is left to keep.
+        </p>
+      )}
       <Screen key={place.value.path} />
       <Dialogs />
       <NewsList />
+      {expired.value && <SignInAgain />}
     </>
   );
+}
+
+/** `noetl ui FILE`: one execution, and no server with playbooks, schedules or workers. */
+function isRecording(): boolean {
+  return me.value?.kind === "visitor";
+}
+
+function offers(word: string): boolean {
+  if (isRecording()) return word === "executions";
+  return word !== "admin" || may("manage") || may("secrets.list");
 }
 
 function Header() {
@@ -109,7 +126,7 @@ function Header() {
         NoETL
       </a>
       <nav aria-label="Screens">
-        {NAVIGATION.filter(([word]) => word !== "admin" || may("manage") || may("secrets.list")).map(([word, title]) => (
+        {NAVIGATION.filter(([word]) => offers(word)).map(([word, title]) => (
           <a href={href(`/${word}`)} aria-current={here === word ? "page" : undefined}>
             {title}
             {word === "inbox" && waiting && <span class="badge">{waiting}</span>}
@@ -153,7 +170,7 @@ function Caller() {
   if (who.kind !== "user") {
     return (
       <span class="quiet who" title={NOT_SIGNED_IN[who.kind] ?? who.name}>
-        {who.name || "no sign-in"}
+        {isRecording() ? "recording" : who.name || "no sign-in"}
       </span>
     );
   }

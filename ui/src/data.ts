@@ -1,6 +1,6 @@
 // What a screen shows, kept while it is asked for again: old data is marked stale, never blanked.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem } from "./api/client";
+import { expired, Problem } from "./api/client";
 import { subscribe } from "./api/live";
 
 export interface Loaded<T> {
@@ -11,6 +11,8 @@ export interface Loaded<T> {
   /** What is shown is being asked for again, or could not be. */
   stale: boolean;
   reload: () => void;
+  /** There is news: it is asked for again, but with rests between. */
+  hear: () => void;
 }
 
 const RETRY_MIN = 2000;
@@ -20,7 +22,7 @@ const REST = 9;
 const REST_MAX = 10_000;
 
 /** Whether the same question may be answered another time: the server is away, busy, or failed. */
-function mayPass(problem: Problem): boolean {
+export function mayPass(problem: Problem): boolean {
   return problem.status < 400 || problem.status >= 500 || problem.status === 429;
 }
 
@@ -30,7 +32,9 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
   const [state, setState] = useState<{ key: string; value?: T; error?: Problem; loading: boolean }>({ key, loading: true });
   const again = useRef<() => void>(() => {});
   const news = useRef<() => void>(() => {});
+  const rests = expired.value;
   useEffect(() => {
+    if (rests) return;
     const stop = new AbortController();
     let timer = 0;
     let pause = every;
@@ -82,7 +86,7 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       clearTimeout(timer);
       clearTimeout(soon);
     };
-  }, [key, every]);
+  }, [key, every, rests]);
   useEffect(() => {
     const stops = topics.map((topic) => subscribe(topic, () => news.current()));
     return () => stops.forEach((one) => one());
@@ -94,5 +98,6 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
     isOwn: own && state.value !== undefined,
     stale: !own || (state.error !== undefined && state.value !== undefined),
     reload: () => again.current(),
+    hear: () => news.current(),
   };
 }

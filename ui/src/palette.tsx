@@ -37,6 +37,8 @@ const FIXED: Choice[] = [
   { title: "Times: local", hint: "", run: () => (clock.value = "local") },
   { title: "Times: UTC", hint: "", run: () => (clock.value = "utc") },
 ];
+/** What there is of a recording, and preferences. */
+const READS = /^(Executions|Theme|Times)/;
 /** Of what matches; with nothing typed all screens and preferences are there. */
 const SHOWN = 12;
 
@@ -55,7 +57,7 @@ function Palette({ close }: { close: () => void }) {
     call("GET /api/executions", { query: { limit: 50 } }).then((found) => setExecutions(found.executions), tellProblem);
   }, []);
   const own: Choice[] = [
-    ...FIXED,
+    ...FIXED.filter((one) => me.value?.kind !== "visitor" || READS.test(one.title)),
     ...(me.value?.kind === "user" ? [{ title: "Sign out", hint: me.value.name, run: () => void signOut().then(() => go("/"), tellProblem) }] : []),
   ];
   const choices: Choice[] = [

@@ -18,6 +18,7 @@ export const clock = kept("noetl.clock", CLOCKS);
 
 effect(() => {
   document.documentElement.dataset.theme = theme.value;
+  document.documentElement.dataset.clock = clock.value;
 });
 
 const dark = matchMedia("(prefers-color-scheme: dark)");

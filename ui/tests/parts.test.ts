@@ -64,6 +64,23 @@ test("of a million events at most five thousand are held, and each is asked for 
   expect(asked).toBeLessThanOrEqual(before + 1);
 });
 
+test("of a page that grows only the new events are asked for, and the others are there meanwhile", async () => {
+  const asked: [number, number][] = [];
+  let head = 3;
+  const pages = new Pages(async (after, limit) => {
+    asked.push([after, limit]);
+    return Array.from({ length: Math.min(limit, head - after) }, (_, number) => ({ seq: after + number + 1 }) as EventDocument);
+  });
+  await pages.at(1);
+  head = 5;
+  const coming = pages.at(5);
+  expect((pages.at(3) as EventDocument).seq).toBe(3);
+  expect(pages.at(4)).toBe(null);
+  await coming;
+  expect((pages.at(5) as EventDocument).seq).toBe(5);
+  expect(asked).toEqual([[0, 500], [3, 497]]);
+});
+
 test("an event that could not be read is asked for again", async () => {
   let broken = true;
   const pages = new Pages(() => (broken ? Promise.reject(new Error("away")) : Promise.resolve([{ seq: 1 } as EventDocument])));
@@ -115,16 +132,17 @@ test("words of a query complete, also behind a minus, and a term takes the place
   expect(hintsFor("sta", []).map(([text]) => text)).toEqual(["status:"]);
   expect(hintsFor("-status:fa", []).map(([text]) => text)).toEqual(["-status:failed"]);
   expect(hintsFor("path:or", ["shop/orders", "ops/slow"]).map(([text]) => text)).toEqual(["path:shop/orders"]);
-  expect(hintsFor("", [])).toEqual([]);
+  expect(hintsFor("wai", []).map(([text]) => text)).toEqual(["waits:"]);
+  expect(hintsFor("", []).map(([text]) => text)).toContain("id:");
   expect(withTerm("status:failed path:a since:1d", "path", "shop/x y")).toBe('status:failed since:1d path:"shop/x y"');
 });
 
 test("answers of a form have the types of its questions, and what is empty is left out", () => {
   const data = new FormData();
-  for (const [name, value] of Object.entries({ n: "7", f: "2.5", l: "[1]", e: "2", t: "x", none: "" })) data.set(name, value);
+  for (const [name, value] of Object.entries({ n: "7", id: "9007199254740993", f: "2.5", l: "[1]", e: "2", t: "x", none: "" })) data.set(name, value);
   const question = (name: string, type: string, options?: unknown) => ({ name, type, options });
-  const questions = [question("n", "integer"), question("f", "number"), question("l", "list"), question("e", "enum", [1, 2]), question("t", "string"), question("none", "string"), question("b", "boolean")];
-  expect(answers(questions, data)).toEqual({ n: 7, f: 2.5, l: [1], e: 2, t: "x", b: false });
+  const questions = [question("n", "integer"), question("id", "integer"), question("f", "number"), question("l", "list"), question("e", "enum", [1, 2]), question("t", "string"), question("none", "string"), question("b", "boolean")];
+  expect(answers(questions, data)).toEqual({ n: 7, id: 9007199254740993n, f: 2.5, l: [1], e: 2, t: "x", b: false });
 });
 
 test("a graph has a place for each step, and its twin names each once, in the order of the flow", () => {

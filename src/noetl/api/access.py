@@ -21,9 +21,10 @@ from noetl.api.rights import NOBODY, OPEN, ROLES, Principal
 from noetl.api.sessions import SESSION_PREFIX, Sessions, digest_of
 from noetl.control.clock import Clock
 from noetl.errors import BadRequest, Conflict, NotFound, TooMany, Unauthenticated
+from noetl.model.facts import Actor
 from noetl.model.spelling import did_you_mean
-from noetl.store.access import NAMELESS, AuditEntry, StoredSession, StoredToken, StoredUser
 from noetl.store.access import Access as AccessStore
+from noetl.store.access import AuditEntry, StoredSession, StoredToken, StoredUser
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -166,8 +167,9 @@ class Access:
             # The password changed during the check, after the change had ended all other sessions.
             await self._sessions.end(session)
             raise Unauthenticated("the name or the password is wrong.")
-        await self.note(name, "login", name, details=client_ip)
-        return secret, session, _principal(user, session)
+        principal = _principal(user, session)
+        await self.note(principal.actor, "login", name, details=client_ip)
+        return secret, session, principal
 
     async def note_refused_delivery(self, path: str, client_ip: str) -> None:
         """Record a delivery to a hook that failed its check; beyond the limit, only count it."""
@@ -193,7 +195,7 @@ class Access:
         if session_id not in own or not await self._sessions.end(own[session_id]):
             raise NotFound(f"you have no session {session_id}.")
         self._look_again()
-        await self.note(by.name, "logout", session_id)
+        await self.note(by.actor, "logout", session_id)
 
     # --- Keeping users and tokens ---
 
@@ -221,7 +223,7 @@ class Access:
         for session in sessions:  # The database ended them together with the old password.
             await self._sessions.end(session)
         self._look_again()
-        await self.note(by.name, "user.put", name, details=" ".join(roles))
+        await self.note(by.actor, "user.put", name, details=" ".join(roles))
 
     async def delete_user(self, by: Principal, name: str) -> None:
         for session in await self._sessions.of(name):
@@ -229,7 +231,7 @@ class Access:
         if not await self._store.delete_user(name):
             raise NotFound(f'there is no user "{name}".')
         self._look_again()
-        await self.note(by.name, "user.deleted", name)
+        await self.note(by.actor, "user.deleted", name)
 
     async def create_token(
         self,
@@ -257,14 +259,14 @@ class Access:
         if not await self._store.put_token(token):
             raise Conflict(f'there is a token "{name}" already; revoke it first.')
         self._look_again()
-        await self.note(by.name, "token.created", name, details=" ".join((*roles, *pools)))
+        await self.note(by.actor, "token.created", name, details=" ".join((*roles, *pools)))
         return secret
 
     async def delete_token(self, by: Principal, name: str) -> None:
         if not await self._store.delete_token(name):
             raise NotFound(f'there is no token "{name}".')
         self._look_again()
-        await self.note(by.name, "token.revoked", name)
+        await self.note(by.actor, "token.revoked", name)
 
     async def _refuse_lockout(self, roles: tuple[str, ...]) -> None:
         """The first user or token closes the server, so it must be able to add others."""
@@ -275,18 +277,19 @@ class Access:
 
     async def note(
         self,
-        who: str,
+        who: Actor | str,
         action: str,
         target: str,
         *,
         execution_id: str | None = None,
         details: str = "",
     ) -> None:
-        """Write an entry to the audit log."""
+        """Write an entry to the audit log. `who` is said as executions say it: a user and an API
+        token may have the same name."""
         await self._store.put_audit(
             AuditEntry(
                 at=self._clock.now(),
-                who=who or NAMELESS,
+                who=str(who),
                 action=action,
                 target=target,
                 execution_id=execution_id,

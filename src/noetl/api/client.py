@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLLOW_EVENTS, FOLLOW_SECONDS = 1000, 20.0
 LAST_EVENT = "playbook.processed"
-"""The last event of an execution."""
+"""The last event of an execution, as in `model.events`, which a client need not load."""
 
 
 class Call(NamedTuple):
@@ -86,7 +86,7 @@ class InProcess:
         """What the handler answers: a value, or what is sent of one."""
         self._principal.require(route.right)
         given: dict[str, Any] = {**call.parameters}
-        # Parse it as if it had been sent, so that the same input is refused here and there.
+        # Parse it as if it had been sent, so that the same input is refused as over the network.
         if route.query is not None:
             given["query"] = route.reader.query(urlencode(call.query).encode())
         if route.streamed:
@@ -160,7 +160,7 @@ class Client:
         request may be sent again, to another server, and has its effect once.
         """
         given = headers or {}
-        if self._servers is None or IDEMPOTENCY_KEY not in route.headers:
+        if self._servers is None or not route.keyed:
             return given
         return {IDEMPOTENCY_KEY.name: secrets.token_hex(16)} | given
 

@@ -325,8 +325,8 @@ class Connections:
         return connection
 
     async def _on_machine(self) -> Connection:
-        """Whoever calls the process that holds a database wants to know when it is another one,
-        which may run other executions.
+        """A connection to the process that holds a database. It must stay the same one: another
+        may run other executions.
         """
         from noetl.api.local_socket import process_of
 
@@ -464,7 +464,7 @@ class Servers:
         target = _target(path)
         if params:
             target += "?" + urlencode(params)
-        failure: BaseException | None = None
+        failures: dict[int, str] = {}
         is_sent = False
         may_repeat = self._repeats or is_repeatable(method, headers)
         untried = set(range(len(self._servers)))
@@ -475,7 +475,8 @@ class Servers:
                 answer = await self._servers[asked].ask(method, target, body, headers, seconds)
             except OSError as error:
                 is_sent = is_sent or not isinstance(error, NotConnected)
-                failure = error.__cause__ if isinstance(error, NotConnected) else error
+                failure = error.__cause__ if isinstance(error.__cause__, OSError) else error
+                failures[asked] = reason_of(failure)
                 self._pass_over(asked)
                 if self._repeats and isinstance(failure, TimeoutError):
                     # Other requests to this server would wait in vain just as long.
@@ -483,6 +484,7 @@ class Servers:
                 continue
             if self._repeats and untried and answer.status in _TRY_AGAIN:
                 # This server cannot work at the moment; another one may.
+                failures[asked] = f"it answered {answer.status}"
                 self._pass_over(asked)
                 continue
             self._avoided_until[asked] = 0.0
@@ -495,10 +497,15 @@ class Servers:
                 )
             raise error_of(answer.status, answer.body)
         raise (Unreachable if is_sent else Unsent)(
-            f"no server answers at {', '.join(self._urls)} ({_cause_of(failure)})."
+            f"no server answers at {self._said(failures)}."
             " Is it running? `noetl dev` starts one with a worker in it, `noetl server start` one"
             " alone; --server names another."
         )
+
+    def _said(self, failures: Mapping[int, str]) -> str:
+        """The servers, each with what kept it from answering; those that were not asked because
+        the request may be sent only once are not named."""
+        return ", ".join(f"{self._urls[one]} ({why})" for one, why in sorted(failures.items()))
 
     def _next_of(self, untried: set[int]) -> int:
         """The server to ask next: the current one first, recently failed ones last."""
@@ -518,11 +525,6 @@ class Servers:
 @lru_cache(TARGETS_REMEMBERED)
 def _target(path: str) -> str:
     return quote(path, safe=PATH_SAFE)
-
-
-def _cause_of(failure: BaseException | None) -> str:
-    """Why no server answered, in a few words."""
-    return reason_of(failure) if isinstance(failure, OSError) else "none is named"
 
 
 def error_of(status: int, body: bytes) -> NoetlError:

@@ -44,6 +44,7 @@ from noetl.api.table import TABLE
 from noetl.errors import (
     RETRY_SECONDS,
     BadText,
+    Compressed,
     NoetlError,
     NotAllowed,
     NotFound,
@@ -59,7 +60,7 @@ logger = logging.getLogger("noetl.server.requests")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SESSION = re.compile(rb"(?:^|[;,]) *%b=([^;, ]*)" % COOKIE.encode())
-"""Whatever other programs on the same host have put into their cookies."""
+"""The session among the cookies of the host, some of which may be of other programs."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOSTS_REMEMBERED = 64
 NOSNIFF = (b"x-content-type-options", b"nosniff")
@@ -372,6 +373,7 @@ class Edge:
         query = route.reader.query(head.query)
         if route.query is not None:
             given["query"] = query
+        _refuse_compressed(head)
         if route is REPORT and _is_plain(request.head):
             head.found.wish = query
         if route.streamed:
@@ -381,11 +383,8 @@ class Edge:
             media = head.headers.get(b"content-type", b"") if route.yaml else b""
             given["body"] = route.reader.body(written, media)
         answer = await route.handler(self._services, caller, **given)
-        if isinstance(answer, Reply):
-            return _response(route, answer, head.headers)
-        if isinstance(answer, bytes | str):
-            return Response(200, (_media(route),), _bytes_of(answer))
-        return Response(200, AS_JSON, _encode(answer))
+        reply = answer if isinstance(answer, Reply) else Reply(answer)
+        return _response(route, reply, head.headers)
 
     def _methods_of(self, head: Head) -> Response:
         """Every known caller may ask which methods a path has."""
@@ -515,6 +514,15 @@ class Proxies:
         return any(found in network for network in self._networks)
 
 
+def _refuse_compressed(head: Head) -> None:
+    encoding = head.headers.get(b"content-encoding", b"")
+    if head.length != 0 and encoding.lower() not in (b"", b"identity"):
+        raise Compressed(
+            f"bodies are read as they are, and this one has Content-Encoding: {encoding[:80]!a}."
+            " Send it uncompressed."
+        )
+
+
 def _is_plain(head: Head) -> bool:
     """Whether the answer needs neither CORS headers nor compression."""
     asked: Asked = head.found
@@ -585,19 +593,11 @@ def _response(route: AnyRoute, reply: Reply[Any], asked: dict[bytes, bytes]) -> 
             return Response(304, headers)
     if body is None:
         return Response(reply.status, headers)
-    if isinstance(body, AsyncIterator):
-        return Response(reply.status, (*headers, _media(route)), body, reply.size)
-    if isinstance(body, bytes | str):
-        return Response(reply.status, (*headers, _media(route)), _bytes_of(body))
+    if isinstance(body, bytes | str | AsyncIterator):
+        sent = body.encode() if isinstance(body, str) else body
+        headers = (*headers, (b"content-type", route.media.encode()))
+        return Response(reply.status, headers, sent, reply.size)
     return Response(reply.status, (*headers, *AS_JSON) if headers else AS_JSON, _encode(body))
-
-
-def _bytes_of(body: bytes | str) -> bytes:
-    return body if isinstance(body, bytes) else body.encode()
-
-
-def _media(route: AnyRoute) -> tuple[bytes, bytes]:
-    return b"content-type", route.media.encode()
 
 
 async def _packed(head: Head, response: Response, body: bytes, found: Match | None) -> Response:

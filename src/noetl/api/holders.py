@@ -15,9 +15,8 @@ from noetl.errors import NotAllowed
 from noetl.model.commands import Lease, Report
 from noetl.model.events import decode
 from noetl.model.ids import CommandId, ExecutionId
-from noetl.store.log import Log
-from noetl.store.queue import Holder, Queue
-from noetl.store.records import Records
+from noetl.store.base import Store
+from noetl.store.queue import Holder
 
 REMEMBERED_MAX = 20_000
 """Includes leases that are over: a report may be sent again, and its worker is still known."""
@@ -29,10 +28,8 @@ HEIRS_MAX = 100
 class Holders:
     """Who holds what."""
 
-    def __init__(self, queue: Queue, log: Log, records: Records, clock: Clock) -> None:
-        self._queue = queue
-        self._log = log
-        self._records = records
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
         self._clock = clock
         self._given: OrderedDict[CommandId, Holder] = OrderedDict()
 
@@ -46,8 +43,6 @@ class Holders:
 
     async def holder(self, principal: Principal, report: Report) -> str | None:
         """The caller's worker that leased the command of this report; None if none did."""
-        if report.command_id in self._given:
-            return self.known_holder(principal, report)
         found = await self._holders([report.command_id])
         return _worker(found.get(report.command_id), principal, report)
 
@@ -69,7 +64,7 @@ class Holders:
         found = {one: self._given[one] for one in commands if one in self._given}
         if len(found) < len(commands):
             # Another server leased them, or this one before it restarted.
-            found |= await self._queue.holders(set(commands) - found.keys())
+            found |= await self._store.queue.holders(set(commands) - found.keys())
         return found
 
     async def require_execution(
@@ -106,7 +101,7 @@ class Holders:
         now = self._clock.now()
         return any(
             holder == worker_id and until is not None and until > now
-            for _, holder, until in await self._queue.open_commands(execution_id)
+            for _, holder, until in await self._store.queue.open_commands(execution_id)
         )
 
     async def _reuses(self, heir: ExecutionId, members: list[ExecutionId]) -> bool:
@@ -114,7 +109,7 @@ class Holders:
         for one in await self._family(heir):
             source: ExecutionId | None = one
             for _ in range(FAMILY_DEPTH_MAX):
-                rows = await self._log.events(source, limit=1) if source is not None else []
+                rows = await self._store.log.events(source, limit=1) if source is not None else []
                 source = getattr(decode(rows[0].body), "rerun_of", None) if rows else None
                 if source in members:
                     return True
@@ -126,7 +121,7 @@ class Holders:
         """The execution and its callers: the calling step reads a child's result."""
         found = [execution_id]
         while len(found) < FAMILY_DEPTH_MAX:
-            row = await self._records.summary(found[-1])
+            row = await self._store.records.summary(found[-1])
             if row is None or row.parent_execution_id is None:
                 break
             found.append(row.parent_execution_id)

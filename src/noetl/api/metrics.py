@@ -7,12 +7,10 @@ library is imported on the first scrape; most processes that hold a database nev
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
-
-import msgspec
 
 from noetl.model.ids import ExecutionId
 from noetl.model.state import ExecutionState
@@ -20,6 +18,9 @@ from noetl.version import __version__
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from noetl.control.commit_loop import CommitLoop
+    from noetl.store.nats import Nats
 
 CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 """The content type of `prometheus_client`'s text format."""
@@ -29,33 +30,6 @@ PATHS_MAX = 1000
 OTHER_PATHS = "(other)"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Bucket bounds of the request histogram."""
-
-
-class NatsFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the NATS connection, as far as this server knows."""
-
-    is_connected: bool
-    connects: int
-    failures: int
-    copies_found: int
-    copies_missed: int
-
-
-AskNats = Callable[[], NatsFigures]
-
-
-class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commit loop has counted."""
-
-    started: int
-    """Executions that it began."""
-    found: int
-    """Decisions with the state in memory."""
-    read: int
-    """Decisions that had to read it."""
-
-
-AskDecisions = Callable[[], Decisions]
 
 
 class Figure:
@@ -125,10 +99,10 @@ class Times:
 
 
 class Metrics:
-    """The metrics of one server."""
+    """The metrics of one server: its own counts, and those of its commit loop and of NATS."""
 
-    def __init__(self, decisions: AskDecisions, nats: AskNats | None) -> None:
-        self._decisions = decisions
+    def __init__(self, commits: CommitLoop, nats: Nats | None) -> None:
+        self._commits = commits
         self._nats = nats
         self._requests = _counter(
             "noetl_http_requests", "Requests answered", "method", "route", "status"
@@ -203,14 +177,14 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, for `prometheus_client`."""
-        now = self._decisions()
+        commits = self._commits
         started = _counter("noetl_executions_started", "Executions started here")
-        started.show({(): now.started})
+        started.show({(): commits.started})
         states = _counter("noetl_states", "Decisions, by where the state was found", "where")
-        states.show({("memory",): now.found, ("store",): now.read})
+        states.show({("memory",): commits.states_found, ("store",): commits.states_read})
         yield from (started.metric(), states.metric())
         if self._nats is not None:
-            yield from _of_nats(self._nats())
+            yield from _of_nats(self._nats)
         for one in vars(self).values():
             if isinstance(one, Figure | Times):
                 yield one.metric()
@@ -230,13 +204,14 @@ class Metrics:
         return generate_latest(registry)
 
 
-def _of_nats(now: NatsFigures) -> Iterator[Metric]:
+def _of_nats(nats: Nats) -> Iterator[Metric]:
+    connection, bodies = nats.connection, nats.bodies
     connected = _gauge("noetl_nats_connected", "Whether NATS is connected")
-    connected.show({(): float(now.is_connected)})
+    connected.show({(): float(connection.is_connected)})
     connects = _counter("noetl_nats_connects", "Connections made to NATS")
-    connects.show({(): now.connects})
+    connects.show({(): connection.connects})
     failures = _counter("noetl_nats_failures", "Requests that NATS did not answer")
-    failures.show({(): now.failures})
+    failures.show({(): connection.failures})
     copies = _counter("noetl_nats_copies", "Large results looked up in NATS", "outcome")
-    copies.show({("found",): now.copies_found, ("missed",): now.copies_missed})
+    copies.show({("found",): bodies.found, ("missed",): bodies.missed})
     yield from (one.metric() for one in (connected, connects, failures, copies))

@@ -19,7 +19,17 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from noetl.api.errors import STATUS_WORDS
-from noetl.api.route import FILE, JSON, AnyRoute, Caller, Query, Route, Services, structs_in
+from noetl.api.route import (
+    FILE,
+    IDEMPOTENCY_KEY,
+    JSON,
+    AnyRoute,
+    Caller,
+    Query,
+    Route,
+    Services,
+    structs_in,
+)
 from noetl.api.sessions import COOKIE
 from noetl.model.answers import ErrorAnswer
 from noetl.version import __version__
@@ -47,6 +57,7 @@ def document(routes: Sequence[AnyRoute]) -> dict[str, Any]:
     schemas = dict(zip(kinds, written, strict=True))
     _complete(components)
     _add_field_docs(kinds, components)
+    _leave_defaults_to_the_server(routes, components)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         for path in route.paths:
@@ -86,8 +97,9 @@ def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _complete(part: Any) -> None:
-    """Write lists as generators read them: those of anything have an explicit `items: {}`, those of
-    a fixed length no `items: false`, which their `maxItems` says already.
+    """Write lists and mappings as generators read them: those of anything have an explicit
+    `items: {}` or `additionalProperties: {}`, lists of a fixed length no `items: false`, which
+    their `maxItems` says already.
     """
     if isinstance(part, list):
         for one in part:
@@ -97,6 +109,11 @@ def _complete(part: Any) -> None:
             part["items"] = {}
         if part.get("items") is False:
             del part["items"]
+        if (
+            part.get("type") == "object"
+            and not {"properties", "additionalProperties"} & part.keys()
+        ):
+            part["additionalProperties"] = {}
         for one in part.values():
             _complete(one)
 
@@ -108,6 +125,25 @@ def operation_id(route: AnyRoute, path: str) -> str:
         return f"{area}_{verb}"
     words = [word for word in path.split("/") if word]
     return f"{words[1]}_{verb}" if words[0] == "api" else "_".join(words)
+
+
+def _leave_defaults_to_the_server(
+    routes: Sequence[AnyRoute], components: dict[str, dict[str, Any]]
+) -> None:
+    """Structs that clients only send have no `default`: typed clients would demand every key that
+    has one, or send its value along. The description of the key says it.
+    """
+    answered = {
+        struct.cls.__name__
+        for struct in structs_in([ErrorAnswer, *(p for one in routes for p in _parts(one.answer))])
+    }
+    sent = structs_in([part for one in routes for part in _parts(one.body)])
+    for name in {struct.cls.__name__ for struct in sent} - answered:
+        for described in components.get(name, {}).get("properties", {}).values():
+            default = described.pop("default", None)
+            if default not in (None, "", [], {}, False):
+                said = f"Default: {msgspec.json.encode(default).decode()}."
+                described["description"] = f"{described.get('description', '')} {said}".strip()
 
 
 def _kinds(routes: Sequence[AnyRoute]) -> list[Any]:
@@ -188,7 +224,7 @@ def _parameters(route: AnyRoute, components: dict[str, Any]) -> list[dict[str, A
                 parameter["description"] = schema["description"]
             parameter["required"] = name in described.get("required", ())
             found.append(parameter)
-    for header in route.headers:
+    for header in (*route.headers, *((IDEMPOTENCY_KEY,) if route.keyed else ())):
         found.append(
             {
                 "name": header.name,
@@ -265,4 +301,3 @@ def _classes(module: str) -> dict[str, list[ast.stmt]]:
 
 
 OPENAPI = Route("server.openapi", "GET", "/api/openapi.json", "read", describe)
-ROUTES = (OPENAPI,)

@@ -459,15 +459,11 @@ class Connection(asyncio.Protocol):
         self._look_within(WATCH_SECONDS)
         per_address, at_all = connections_max()
         if self._of_address[self._network] > per_address:
-            self._refuse(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too_many",
-                f"your address has {per_address} connections to this server, which is the limit.",
-            )
+            said = f"your address has {per_address} connections to this server, which is the limit."
+            self._refuse(_Refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many", said))
         elif len(self._connections.open) > at_all:
-            self._refuse(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too_many", "the server has no free connections."
-            )
+            said = "the server has no free connections."
+            self._refuse(_Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too_many", said))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
@@ -506,8 +502,7 @@ class Connection(asyncio.Protocol):
             self._feed(data)
         except httptools.HttpParserError as error:
             is_target = isinstance(error, httptools.HttpParserInvalidURLError)
-            refusal = self._refusal or _bad(UNESCAPED if is_target else "this is not HTTP/1.1.")
-            self._refuse(refusal.status, refusal.code, str(refusal))
+            self._refuse(self._refusal or _bad(UNESCAPED if is_target else "this is not HTTP/1.1."))
             return
         framing = self._came - self._body  # For a head, all of it.
         if self._stage == "idle":
@@ -515,7 +510,7 @@ class Connection(asyncio.Protocol):
                 self._keep_head(data, size, self._reading.head)
             return
         if framing > HEAD_BYTES_MAX + FRAMING_MAX * self._body:
-            self._refuse(*_head_too_large())
+            self._refuse(_head_too_large())
         self._look_within(WATCH_SECONDS)
 
     def _keep_head(self, data: bytes, size: int, head: Head) -> None:
@@ -601,7 +596,7 @@ class Connection(asyncio.Protocol):
 
     def _refusal_of_head(self) -> _Refused | None:
         if self._fields > FIELDS_MAX or self._head_size + len(self._target) > HEAD_BYTES_MAX:
-            return _Refused(*_head_too_large())
+            return _head_too_large()
         host = self._headers.get(b"host")
         if host is None and self._parser.get_http_version() != "1.0":
             return _bad("a request needs the header Host.")
@@ -655,7 +650,7 @@ class Connection(asyncio.Protocol):
             self._watch_unread(unread)
         if not (request.keeps_alive and self.goes_on()):
             self._waiting.clear()
-            if request.is_whole:
+            if request.is_whole and self._stage != "refused":
                 self.transport.close()
             else:
                 self._linger()
@@ -757,6 +752,8 @@ class Connection(asyncio.Protocol):
 
     def _look_at_request(self, now: float, took: float) -> None:
         match self._stage:
+            case "refused" if self._answering is not None and not self._answering.is_gone:
+                pass  # It has its answer first.
             case "refused" if took > LINGER_SECONDS:
                 self.transport.abort()
             case "head" | "body" if self._is_paused:
@@ -772,21 +769,20 @@ class Connection(asyncio.Protocol):
         if self._stage == "head" and not self._came:
             self.transport.close()  # No request was begun.
             return
-        self._refuse(
-            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the request did not arrive whole in time."
-        )
+        said = "the request did not arrive whole in time."
+        self._refuse(_Refused(HTTPStatus.REQUEST_TIMEOUT, "too_slow", said))
 
-    def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+    def _refuse(self, refusal: _Refused) -> None:
         """Refuse the request, unless an earlier answer is under way, and close."""
         owed, asked = self._answering, self._reading if self._stage == "body" else None
         if self.transport.is_closing():
             self._begin("refused")
             return
         if self._waiting or (owed is not None and (owed is not asked or owed.is_begun)):
-            self._begin("refused")
-            self.transport.close()
+            self._answer_those_before(asked)
             return
-        body = msgspec.json.encode(ErrorAnswer(error=Error(code=code, message=message)))
+        status, error = refusal.status, Error(code=refusal.code, message=str(refusal))
+        body = msgspec.json.encode(ErrorAnswer(error=error))
         head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
             head += b"retry-after: %d\r\n" % RETRY_SECONDS
@@ -795,6 +791,18 @@ class Connection(asyncio.Protocol):
         if owed is not None:
             owed.hang_up()  # A reader of the body continues without the rest.
         self._linger()
+
+    def _answer_those_before(self, broken: Request | None) -> None:
+        """Close once the requests that arrived whole have their answers; the one whose body breaks
+        off gets none.
+        """
+        self._is_finishing = True
+        self._begin("refused")
+        if broken is not None and broken in self._waiting:
+            self._waiting.remove(broken)
+        owed = self._answering
+        if (owed is None and not self._waiting) or (owed is not None and owed is broken):
+            self.transport.close()
 
     def _linger(self) -> None:
         """Close once the client has had time to stop sending and to read the answer."""
@@ -808,8 +816,8 @@ def _bad(message: str) -> _Refused:
     return _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
 
 
-def _head_too_large() -> tuple[HTTPStatus, str, str]:
-    return (
+def _head_too_large() -> _Refused:
+    return _Refused(
         HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
         "too_large",
         f"the head of a request has at most {FIELDS_MAX} fields and {HEAD_BYTES_MAX} bytes.",

@@ -126,7 +126,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def reader(self, worker: str) -> str:
         """Who reads a secret: the worker that the request names, or the caller himself."""
-        return self.worker_name(worker) if worker else self.name
+        return f"worker {self.worker_name(worker)}" if worker else str(self.actor)
 
 
 OPEN = Principal(name="", kind="open")

@@ -19,7 +19,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from typing import (
     TYPE_CHECKING,
@@ -94,7 +94,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 IDEMPOTENCY_KEY = Header(
-    "Idempotency-Key", "A key that was used before returns the execution it started."
+    "Idempotency-Key", "The same request under a key that was used before is the one made then."
 )
 """With it a request has its effect once, however often it is sent."""
 
@@ -201,8 +201,8 @@ class Route(Generic[Q, B, A]):
     headers: tuple[Header, ...] = ()
     deep: bool = False
     """The last path parameter may contain slashes."""
-    raw: bool = False
-    """The handler receives the body as bytes, with any content."""
+    keyed: bool = False
+    """It takes an Idempotency-Key."""
     streamed: bool = False
     """The handler receives a raw body as `Incoming`."""
     holds: Any = None
@@ -218,11 +218,16 @@ class Route(Generic[Q, B, A]):
     """Possible answers beside 200 and errors."""
     patient: bool = False
     """The answer may wait for news, so its duration says nothing about the server."""
-    parameters: tuple[str, ...] = field(init=False)
-    """The names of its path parameters, in order."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", tuple(_PARAMETER.findall(self.path)))
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its path parameters, in order."""
+        return tuple(_PARAMETER.findall(self.path))
+
+    @property
+    def raw(self) -> bool:
+        """The handler receives the body as bytes, with any content."""
+        return self.body is bytes
 
     @cached_property
     def reader(self) -> Reader:
@@ -265,12 +270,8 @@ class Reader:
     """Parses the query and the body of one route into typed values."""
 
     def __init__(self, route: AnyRoute) -> None:
-        self._is_of_workers = route.right == "work"
-        self._query = route.query
-        self._body = route.body
+        self._route = route
         self.query = lru_cache(QUERIES_REMEMBERED)(self._read_query)
-        self._is_raw = route.raw
-        self._takes_yaml = route.yaml
         self._decode = (
             None
             if route.body is None or route.raw
@@ -280,15 +281,16 @@ class Reader:
     @cached_property
     def _parameters(self) -> dict[str, msgspec.inspect.Type]:
         """The parameters of the query, with their types."""
-        if self._query is None:
+        if self._route.query is None:
             return {}
-        fields = msgspec.inspect.type_info(self._query).fields  # type: ignore[attr-defined]
+        fields = msgspec.inspect.type_info(self._route.query).fields  # type: ignore[attr-defined]
         return {one.encode_name: one.type for one in fields}
 
     def _read_query(self, written: bytes) -> Any:
         """The query as its struct; None if the route has none. Raises UnknownKey, Malformed."""
         pairs = parse_qsl(written.decode("latin-1"), keep_blank_values=True)
-        if self._query is dict:  # The caller may add parameters of their own.
+        route = self._route
+        if route.query is dict:  # The caller may add parameters of their own.
             return dict(pairs)
         known, given = self._parameters, dict[str, Any]()
         for key, value in pairs:
@@ -300,35 +302,35 @@ class Reader:
                 given[key] = value
             elif entry and isinstance(known.get(table), msgspec.inspect.DictType):
                 given.setdefault(table, {})[entry] = value
-            elif key != LET_THROUGH and not self._is_of_workers:
+            elif key != LET_THROUGH and route.right != "work":
                 keys = (
                     f"{name}.NAME" if isinstance(one, msgspec.inspect.DictType) else name
                     for name, one in known.items()
                 )
                 raise _unknown("the query", key, tuple(keys))
-        if self._query is None:
+        if route.query is None:
             return None
         try:
-            return msgspec.convert(given, self._query, strict=False)
+            return msgspec.convert(given, route.query, strict=False)
         except msgspec.ValidationError as error:
-            raise _malformed(str(error), "query", self._query) from None
+            raise _malformed(str(error), "query", route.query) from None
 
     def body(self, written: bytes, media: bytes = b"") -> Any:
         """The body as its type, parsed from JSON or as `media` says. Raises UnknownKey, BadText and
         Malformed.
         """
-        if self._is_raw:
+        if self._route.raw:
             return written
         assert self._decode is not None
         if not written:
             written = b"{}"
-        elif self._takes_yaml and media.partition(b";")[0].strip().lower() in YAML:
+        elif self._route.yaml and media.partition(b";")[0].strip().lower() in YAML:
             written = msgspec.json.encode({"content": written.decode()})
         refuse_nul(written)
         try:
             return self._decode(written)
         except msgspec.ValidationError as error:
-            said, kind = str(error), self._body
+            said, kind = str(error), self._route.body
             raise unknown_field(said, kind) or _malformed(said, "body", kind) from None
         except msgspec.DecodeError as error:
             raise Malformed(f"the body is not JSON: {error}.") from None

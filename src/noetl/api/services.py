@@ -1,23 +1,30 @@
 """The services that routes call: the parts of the control plane, and access control.
 
 Each part is created and imported on first use: a command that lists executions loads neither the
-compiler nor the engine. What is special about this process comes from `wiring`.
+compiler nor the engine. What settings choose comes from `configured`, what is special about this
+process from `wiring`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+import os
+import secrets
+import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from noetl import configured
+from noetl.version import __version__
 
 if TYPE_CHECKING:
     from noetl.api.access import Access
     from noetl.api.evaluation import Evaluator
     from noetl.api.holders import Holders
-    from noetl.api.metrics import AskNats, Metrics
+    from noetl.api.metrics import Metrics
     from noetl.api.sessions import Sessions
     from noetl.api.simulation import Simulator
     from noetl.api.stream import Streams
@@ -44,36 +51,12 @@ if TYPE_CHECKING:
     from noetl.control.trigger_documents import TriggerDocuments, TriggerServices
     from noetl.control.triggers import Triggers
     from noetl.control.versions import Versions
-    from noetl.dsl import Compiled
-    from noetl.secrets.operator_key import OperatorKey
+    from noetl.secrets.vault import Vault
     from noetl.settings import Settings
-    from noetl.store.base import Runtime, Store
+    from noetl.store.base import Store
     from noetl.store.nats import Nats
-    from noetl.templates import Views
+    from noetl.tools.base import Tool
     from noetl.tools.resources import ToolResources
-
-
-class Makers(NamedTuple):
-    """Factories that `wiring` provides; each is called when its part is needed."""
-
-    compiled: Callable[..., Compiled]
-    """Compiles text to a playbook."""
-    views: Callable[[], Views]
-    """How templates read the results of each tool kind."""
-    own_kinds: bool
-    """Whether the embedding program brought tool kinds of its own."""
-    tools: Callable[[], ToolResources]
-    """The parts of the tools that a server itself uses."""
-    keys: Callable[[Store, Clock], Keys]
-    operator_key: Callable[[], OperatorKey]
-    process: str
-    """The name of this process among those that share a database."""
-    wall: Clock
-    """The clock for what is due at a time of day."""
-    is_shared: bool
-    """Whether other processes may write to the database."""
-    own: OwnWork | None
-    """The work of this process, if it does not do all there is."""
 
 
 class Services:
@@ -85,19 +68,29 @@ class Services:
         stack: AsyncExitStack,
         store: Store,
         clock: Clock,
-        makers: Makers,
-        me: Runtime | None = None,
+        wall: Clock,
+        *,
+        is_shared: bool,
+        serves: bool = False,
+        tools: Sequence[Tool] = (),
+        own: OwnWork | None = None,
     ) -> None:
-        """`stack` closes what has to be closed; `me` is this server among its peers."""
-        self._settings = settings
+        """`stack` closes what has to be closed. `wall` is the clock for what is due at a time of
+        day. Other processes may write to a store that `is_shared`; with those that also `serve`
+        this one divides what there is to look after. `tools` are kinds of the embedding program;
+        `own` is the work of this process, if it does not do all there is.
+        """
+        self.settings = settings
         self._stack = stack
-        self._makers = makers
-        self.own = makers.own
-        self.process = makers.process
-        self._me = me
+        self._wall = wall
+        self._is_shared = is_shared
+        self.serves = serves
+        self.tools = tools
+        self.own = own
+        self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        """The name of this process among those that share a database."""
         self.store = store
         self.clock = clock
-        self._wall = makers.wall
         self.nats: Nats | None = None
         """NATS beside the database, if configured."""
         self.draining = asyncio.Event()
@@ -109,23 +102,35 @@ class Services:
     def orchestrator(self) -> Orchestrator:
         from noetl.control.children import ChildLimits
         from noetl.control.orchestrator import Orchestrator
+        from noetl.templates import Views
+        from noetl.tools.registry import tool_of
 
-        settings = self._settings
+        settings = self.settings
         return Orchestrator(
             self.store,
             self.clock,
-            self._makers.views(),
+            Views(partial(tool_of, added=self.tools)),
             limits=settings.limits,
             child_limits=ChildLimits(settings.max_depth, settings.max_children),
             work=self.own,
-            is_shared=self._makers.is_shared,
+            is_shared=self._is_shared,
         )
 
     @cached_property
     def membership(self) -> Membership:
         from noetl.control.peers import Membership
+        from noetl.store.base import Runtime
 
-        return Membership(self.store.runtimes, self.clock, self._me)
+        now = self.clock.now()
+        me = Runtime(
+            name=f"server-{self.process}",
+            kind="server",
+            started_at=now,
+            seen_at=now,
+            host=socket.gethostname(),
+            version=__version__,
+        )
+        return Membership(self.store.runtimes, self.clock, me if self.serves else None)
 
     @cached_property
     def executions(self) -> Executions:
@@ -161,8 +166,7 @@ class Services:
     def holders(self) -> Holders:
         from noetl.api.holders import Holders
 
-        store = self.store
-        return Holders(store.queue, store.log, store.records, self.clock)
+        return Holders(self.store, self.clock)
 
     # --- What is recorded of them -----------------------------------------------------------------
 
@@ -197,11 +201,11 @@ class Services:
         from noetl.model.retention import keep_rules
         from noetl.store.archive import archive_at
 
-        archive = self._settings.archive_url
+        archive = self.settings.archive_url
         return Retention(
             self.store,
             self.clock,
-            keep_rules(self._settings.keep),
+            keep_rules(self.settings.keep),
             lambda execution_id: self.orchestrator.memory.drop(execution_id),
             archive_at(archive) if archive else None,
         )
@@ -226,7 +230,8 @@ class Services:
     def catalog(self) -> Catalog:
         from noetl.control.catalog import Catalog
 
-        return Catalog(self.store.catalog, self._makers.compiled, self.clock)
+        compile_text = configured.compiler(self.settings, self.tools)
+        return Catalog(self.store.catalog, compile_text, self.clock)
 
     @cached_property
     def versions(self) -> Versions:
@@ -242,7 +247,7 @@ class Services:
             self.store.triggers,
             self._wall,
             self.membership.owns,
-            LOOK_SECONDS if self._makers.is_shared else math.inf,
+            LOOK_SECONDS if self._is_shared else math.inf,
             {
                 "Schedule": lambda row: self.schedules.settle(row),
                 "Hook": lambda row: self.hooks.settle(row),
@@ -286,7 +291,7 @@ class Services:
             self.store.messages,
             self.keys,
             resources=lambda: self._server_tools,
-            me=f"server-{self._makers.process}" if self._me is None else self._me.name,
+            me=f"server-{self.process}",
             count=self.metrics.messages.inc,
         )
 
@@ -301,7 +306,7 @@ class Services:
     @cached_property
     def _server_tools(self) -> ToolResources:
         """The parts of the tools that a server itself uses."""
-        made = self._makers.tools()
+        made = configured.tool_resources(self.settings, 1)
         self._stack.push_async_callback(made.close)
         return made
 
@@ -309,9 +314,8 @@ class Services:
     def evaluator(self) -> Evaluator:
         from noetl.api.evaluation import Evaluator
 
-        made = Evaluator(
-            self._settings.limits, self._makers.compiled if self._makers.own_kinds else None
-        )
+        here = configured.compiler(self.settings, self.tools) if self.tools else None
+        made = Evaluator(self.settings.limits, here)
         self._stack.push_async_callback(made.close)
         return made
 
@@ -331,7 +335,15 @@ class Services:
 
     @cached_property
     def keys(self) -> Keys:
-        return self._makers.keys(self.store, self.clock)
+        from noetl.control.keys import Keys
+
+        def open_vault(salt: str, may_create: bool) -> Vault:
+            # Most executions use no stored credential: encryption is loaded with the first.
+            return configured.operator_key(self.settings).vault(salt, may_create=may_create)
+
+        store = self.store
+        sources = configured.secret_sources(self.settings)
+        return Keys(store.credentials, store.installation, open_vault, self.clock, sources)
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -359,7 +371,7 @@ class Services:
         several.
         """
         await self.keys.prepare()
-        key = self._makers.operator_key()
+        key = configured.operator_key(self.settings)
         moved = await self.keys.rotate(key.renewed)
         key.forget_old()
         return moved
@@ -368,29 +380,9 @@ class Services:
 
     @cached_property
     def metrics(self) -> Metrics:
-        from noetl.api.metrics import Decisions, Metrics
+        from noetl.api.metrics import Metrics
 
         commits = self.orchestrator.commits
-        made = Metrics(
-            lambda: Decisions(
-                started=commits.started, found=commits.states_found, read=commits.states_read
-            ),
-            self.nats_figures,
-        )
+        made = Metrics(commits, self.nats)
         commits.on_ended.append(made.finished)
         return made
-
-    @cached_property
-    def nats_figures(self) -> AskNats | None:
-        from noetl.api.metrics import NatsFigures
-
-        nats = self.nats
-        if nats is None:
-            return None
-        return lambda: NatsFigures(
-            is_connected=nats.connection.is_connected,
-            connects=nats.connection.connects,
-            failures=nats.connection.failures,
-            copies_found=nats.bodies.found,
-            copies_missed=nats.bodies.missed,
-        )

@@ -1,4 +1,4 @@
-"""Sessions of signed-in users (document 001 §6): they expire, and using them extends them.
+"""Sessions of signed-in users: they expire, and using them extends them.
 
 A browser holds a random secret, and the store holds its digest. With NATS each valid session has a
 copy there, which other programs read; servers go by the database.

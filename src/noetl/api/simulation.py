@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -53,52 +54,45 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulator:
-    """Runs one job at a time. Each raises TooMany, BudgetExceeded or BadRequest."""
+    """Runs jobs, each in a `turn` of its caller. They raise BudgetExceeded and BadRequest."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._asking = 0
 
-    async def compared(
-        self, net: Net, recordings: Callable[[], Awaitable[list[bytes]]]
-    ) -> list[WhatIfExecution]:
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The caller's turn: one at a time. Recordings are read in it, so a caller that waits holds
+        no memory. Raises TooMany.
+        """
+        if self._asking >= WAITING_MAX:
+            raise TooMany("several comparisons and tests are under way; try again soon.")
+        self._asking += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._asking -= 1
+
+    async def compared(self, net: Net, recordings: list[bytes]) -> list[WhatIfExecution]:
         """Compare the playbook with these recordings."""
+        job = pickle.dumps(Compare(net=nets.encode(net), recordings=recordings))
+        del recordings  # The job has a copy, and they may be large.
+        return msgspec.json.decode(await _answered(job), type=list[WhatIfExecution])
 
-        async def job() -> Job:
-            return Compare(net=nets.encode(net), recordings=await recordings())
-
-        return msgspec.json.decode(await self._done(job), type=list[WhatIfExecution])
-
-    async def test_of(self, recording: Callable[[], Awaitable[bytes]], playbook: str) -> str:
+    async def test_of(self, recording: bytes, playbook: str) -> str:
         """The test file of a recording."""
-
-        async def job() -> Job:
-            return WriteTest(recording=await recording(), playbook=playbook)
-
-        answer = await self._done(job)
-        found = msgspec.json.decode(answer, type=str | Refused)
+        job = pickle.dumps(WriteTest(recording=recording, playbook=playbook))
+        del recording
+        found = msgspec.json.decode(await _answered(job), type=str | Refused)
         if isinstance(found, Refused):
             raise BadRequest(found.message)
         return found
 
     async def tested(self, playbook: str, tests: str) -> TestsDocument:
         """Run the tests of a playbook."""
-
-        async def job() -> Job:
-            return RunTests(playbook=playbook, tests=tests)
-
-        return msgspec.json.decode(await self._done(job), type=TestsDocument)
-
-    async def _done(self, job: Callable[[], Awaitable[Job]]) -> bytes:
-        """Recordings are read when the job starts, so a waiting job holds no memory."""
-        if self._asking >= WAITING_MAX:
-            raise TooMany("several comparisons and tests are under way; try again soon.")
-        self._asking += 1
-        try:
-            async with self._turn:
-                return await _answered(pickle.dumps(await job()))
-        finally:
-            self._asking -= 1
+        job = pickle.dumps(RunTests(playbook=playbook, tests=tests))
+        return msgspec.json.decode(await _answered(job), type=TestsDocument)
 
 
 async def _answered(job: bytes) -> bytes:

@@ -29,8 +29,8 @@ import msgspec
 
 from noetl.api.metrics import Metrics
 from noetl.control import documents
+from noetl.control.records import no_execution
 from noetl.control.watchers import Tail, Watchers
-from noetl.errors import NotFound
 from noetl.model.events import LAST_EVENT
 from noetl.model.ids import ExecutionId
 from noetl.model.state import TERMINAL
@@ -348,7 +348,7 @@ class Streams:
             if feed.failure is not None:
                 raise feed.failure
             if not feed.is_known:
-                raise NotFound(f"there is no execution {execution_id}.")
+                raise no_execution(execution_id)
             return not feed.was_over or after < feed.head
 
     async def frames(self, execution_id: ExecutionId, after: int) -> AsyncGenerator[bytes, None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.api import openapi
-from noetl.api.route import AnyRoute
+from noetl.api.route import AnyRoute, Route
 from noetl.api.routes import (
     access,
     auth,
@@ -37,4 +37,7 @@ _MODULES = (
     *(language, results, retention, whatif, workers, auth, access, openapi),
 )
 """In the order in which the description of the API lists them."""
-TABLE: tuple[AnyRoute, ...] = tuple(route for module in _MODULES for route in module.ROUTES)
+TABLE: tuple[AnyRoute, ...] = tuple(
+    one for module in _MODULES for one in vars(module).values() if isinstance(one, Route)
+)
+"""Every route that one of these modules defines."""

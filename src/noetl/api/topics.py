@@ -18,7 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,7 +34,8 @@ from noetl.api.stream import (
     shared,
 )
 from noetl.control import documents
-from noetl.errors import BadRequest, NotFound
+from noetl.control.records import no_execution
+from noetl.errors import BadRequest
 from noetl.model.execution_query import Condition, Term, Wanted
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
@@ -137,7 +138,7 @@ class Topics:
             if topic.startswith(OF_EXECUTION):
                 execution_id = topic.removeprefix(OF_EXECUTION)
                 if await self._records.summary(execution_id) is None:
-                    raise NotFound(f"there is no execution {execution_id}.")
+                    raise no_execution(execution_id)
             elif topic not in TOPICS:
                 hint = did_you_mean(topic, TOPICS)
                 known = f" The topics are {', '.join(TOPICS)} and execution:ID."
@@ -152,7 +153,7 @@ class Topics:
         """
         async with AsyncExitStack() as stack:
             stack.enter_context(self._streams.counted())
-            readers: list[_Reader] = []
+            readers: list[_EventReader | _BoardReader] = []
             for topic in topics:
                 if topic.startswith(OF_EXECUTION):
                     execution_id = topic.removeprefix(OF_EXECUTION)
@@ -245,15 +246,6 @@ class Topics:
             await asyncio.sleep(WORKERS_SECONDS)
 
 
-class _Reader(Protocol):
-    @property
-    def changed(self) -> asyncio.Future[None] | None:
-        """Resolved when there is more; None if nothing more can come."""
-
-    async def next(self) -> bytes:
-        """The messages available now."""
-
-
 class _BoardReader:
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -262,9 +254,11 @@ class _BoardReader:
 
     @property
     def changed(self) -> asyncio.Future[None]:
+        """Resolved when there is more."""
         return self._board.changed
 
     async def next(self) -> bytes:
+        """The messages available now."""
         if self._board.failure is not None:
             raise self._board.failure
         said = self._board.after(self._version)
@@ -281,9 +275,11 @@ class _EventReader:
 
     @property
     def changed(self) -> asyncio.Future[None] | None:
+        """Resolved when there is more; None if nothing more can come."""
         return None if self._feed.has_ended else self._feed.changed
 
     async def next(self) -> bytes:
+        """The messages available now."""
         feed = self._feed
         if feed.failure is not None:
             raise feed.failure

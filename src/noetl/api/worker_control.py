@@ -341,9 +341,11 @@ class HttpControl:
             path = f"/api/auth-cache/{key}"
             await self._persist("PUT", path, body=body, params=params, headers=self._who())
 
-    async def next_moment(self, key: str, apart: float) -> float:
-        body = msgspec.json.encode({"key": key, "apart": apart})
-        answer = await self._persist("POST", "/api/rates/take", body=body)
+    async def next_moment(self, key: str, apart: float, execution_id: ExecutionId) -> float:
+        wanted = {"execution_id": execution_id, "key": key, "apart": apart}
+        answer = await self._persist(
+            "POST", "/api/rates/take", body=msgspec.json.encode(wanted), headers=self._who()
+        )
         return msgspec.json.decode(answer, type=Moment).delay
 
     def _who(self) -> dict[str, str]:

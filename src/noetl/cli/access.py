@@ -9,6 +9,7 @@ import click
 from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import ask_secret, json_option
 from noetl.cli.output import local_time, print_json, print_line, print_list, say
+from noetl.model.duration import seconds
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -170,7 +171,6 @@ async def create_token(
       noetl access token create workers --role worker --pool default
     """
     from noetl.api.routes.access import CREATE_TOKEN, NewToken
-    from noetl.model.duration import seconds
 
     span = seconds(expires) if expires is not None else None
     if expires is not None and not span:
@@ -246,7 +246,7 @@ async def audit(api: Api, limit: int, as_json: bool) -> None:
         "entries",
         found[:limit],
         lambda one: (
-            *(local_time(one.at), one.who or "(open)", one.action),
+            *(local_time(one.at), one.who, one.action),
             one.target + (f"  execution {one.execution_id}" if one.execution_id else ""),
             one.details,
         ),

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from noetl import configured, wiring
 from noetl.cli.options import json_option, local_settings
 from noetl.cli.output import counted, print_json, print_line, say
 from noetl.cli.workloads import MEANINGS, WORKLOADS, figures, machine
@@ -86,8 +87,6 @@ async def _measure(db: str | None, runs: int, chosen: tuple[str, ...]) -> dict[s
 
 async def _unused(db: str) -> str:
     """The URL of a database, checked to hold no unfinished executions."""
-    from noetl import wiring
-
     settings = local_settings(db)
     async with wiring.embedded(settings, work=False) as system:
         others = len(await system.store.records.unfinished())
@@ -103,9 +102,7 @@ def _disk(url: str) -> Path:
     """The directory in which a flush is measured: that of the file. A server's disk is out of
     reach.
     """
-    from noetl.wiring import is_server
-
-    return Path.cwd() if is_server(url) else Path(url.removeprefix("sqlite:///")).parent
+    return Path.cwd() if configured.is_server(url) else Path(url.removeprefix("sqlite:///")).parent
 
 
 def _table(document: dict[str, Any]) -> Iterator[str]:

@@ -17,6 +17,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from noetl import configured, wiring
 from noetl.cli.options import (
     db_option,
     local_settings,
@@ -24,6 +27,8 @@ from noetl.cli.options import (
     settings_for,
     settings_for_server,
 )
+from noetl.errors import NotFound, Unreachable, Unsent
+from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from noetl.api.client import Client
@@ -75,10 +80,9 @@ class Api:
         self, route: Route[Q, B, A], *, headers: dict[str, str] | None = None, **given: Any
     ) -> A:
         """Call the route. If the process that held the database has ended and cannot have done it,
-        or it may be done again, whoever holds the database now does it.
+        or it may be done again, the process that holds the database now does it.
         """
         from noetl.api.connection import is_repeatable
-        from noetl.errors import Unreachable, Unsent
 
         sent = self.client.keyed(route, headers)
         while True:
@@ -90,8 +94,8 @@ class Api:
                     raise
 
     async def moves(self) -> bool:
-        """Turn to whoever holds the database now: another process, or this one. False for a server,
-        which has no other in its place.
+        """Turn to the process that holds the database now: another one, or this one. False for a
+        server, which has no other in its place.
         """
         if self._reach is None or self.system is not None:
             return False
@@ -102,7 +106,6 @@ class Api:
     async def find(self, written: str) -> str:
         """The id that people mean: the whole id, its beginning or end, or `last`."""
         from noetl.api.routes.executions import LIST, STATUS, Which
-        from noetl.errors import NotFound
 
         if written == LAST:
             newest = await self.call(LIST, query=Which(q="parent:none", limit=1))
@@ -141,9 +144,6 @@ class Api:
         """The result of an execution or of one of its steps, or a reference to it. Raises NotFound
         if it has none.
         """
-        from noetl.errors import NotFound
-        from noetl.model.spelling import did_you_mean
-
         document = await self.document(execution_id)
         found, what = document, f"execution {execution_id}"
         if step is not None:
@@ -164,7 +164,6 @@ class Api:
     async def text(self, path: str, version: int) -> str | None:
         """The text of a playbook in the catalog."""
         from noetl.api.routes.catalog import RESOURCE, Wanted
-        from noetl.errors import NotFound
 
         try:
             return (await self.call(RESOURCE, body=Wanted(path=path, version=version))).content
@@ -202,8 +201,8 @@ class Api:
         limit: int = PAGE,
         wait: float = 0.0,
     ) -> EventPage:
-        """The next events. Raises Unreachable if the process that held the database has ended: who
-        waits for events wants to know that nobody may be causing any.
+        """The next events. Raises Unreachable if the process that held the database has ended: a
+        caller that waits must know that no process may be causing any.
         """
         from noetl.api.routes.executions import EVENTS, WhichEvents
 
@@ -234,8 +233,6 @@ class Api:
 
 def _following(query: Any, page: Any) -> Any:
     """The query for the next page; None after the last one."""
-    from msgspec.structs import replace
-
     match page:
         case object(next_cursor=cursor):
             return None if cursor is None else replace(query, cursor=cursor)
@@ -258,15 +255,13 @@ def user_name() -> str:
 @asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[Api]:
     """The API, for reading."""
-    from noetl import wiring
-
     is_server = settings.server_url is not None
     async with wiring.reached(settings, user_name(), reads=True) as (client, _):
         yield Api(
             settings,
             client,
             None,
-            lambda: is_server or wiring.is_in_use(settings),
+            lambda: is_server or configured.is_in_use(settings),
             WAIT_SECONDS if is_server else LOOK_SECONDS,
         )
 
@@ -274,14 +269,12 @@ async def looking(settings: Settings) -> AsyncIterator[Api]:
 @asynccontextmanager
 async def acting(settings: Settings) -> AsyncIterator[Api]:
     """The API, for changes."""
-    from noetl import wiring
-
     async with AsyncExitStack() as opened:
 
         async def reach() -> tuple[Client, Services | None, Callable[[], bool]]:
             found = wiring.reached(settings, user_name())
             client, system = await opened.enter_async_context(found)
-            is_run = system is None or wiring.is_server(settings.database_url)
+            is_run = system is None or configured.is_server(settings.database_url)
             return client, system, lambda: is_run
 
         is_server = settings.server_url is not None
@@ -289,12 +282,18 @@ async def acting(settings: Settings) -> AsyncIterator[Api]:
 
 
 @asynccontextmanager
+async def changing(settings: Settings) -> AsyncIterator[Api]:
+    """The API, for changes of what is there: a database is not made for them."""
+    configured.require_database(settings)
+    async with acting(settings) as api:
+        yield api
+
+
+@asynccontextmanager
 async def holding(settings: Settings) -> AsyncIterator[Api]:
     """The API of a database that this process holds, to run executions here. Raises StoreBusy if
     another process holds it.
     """
-    from noetl import wiring
-
     # What was loaded so far stays until the end, and no search for cycles goes through it. The last
     # search still frees what libraries report as leaked: they are loaded after this.
     gc.freeze()
@@ -311,15 +310,7 @@ def looks(run: Run) -> Callable[..., None]:
 def acts(run: Run) -> Callable[..., None]:
     """Makes a command that changes something; adds --db and --server."""
 
-    @asynccontextmanager
-    async def opened(settings: Settings) -> AsyncIterator[Api]:
-        from noetl import wiring
-
-        wiring.require_database(settings)
-        async with acting(settings) as api:
-            yield api
-
-    return _command(run, opened)
+    return _command(run, changing)
 
 
 def adds(run: Run) -> Callable[..., None]:

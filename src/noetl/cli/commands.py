@@ -59,6 +59,17 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
+ELSEWHERE = {
+    **dict.fromkeys(("start", "trigger", "submit"), "execute"),
+    **dict.fromkeys(("deploy", "apply", "publish"), "register"),
+    **dict.fromkeys(("secret", "secrets", "connections", "variables"), "credential"),
+    **dict.fromkeys(("lint", "compile"), "validate"),
+    **dict.fromkeys(("ls", "ps", "runs", "jobs"), "executions list"),
+    **dict.fromkeys(("describe", "get"), "executions show"),
+    **dict.fromkeys(("standalone", "webserver", "up"), "dev"),
+}
+"""What other tools call a command, and ours that does the same."""
+
 FIRST_EXAMPLE = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -89,13 +100,28 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from noetl.model.spelling import did_you_mean
-
-            ctx.fail(
-                f'there is no command "{args[0]}".{did_you_mean(args[0], COMMANDS)}'
-                f" The commands are: {', '.join(COMMANDS)}."
+            meant = self._meant(ctx, args[0])
+            more = (
+                "`noetl --help` lists all."
+                if meant
+                else f"The commands are: {', '.join(COMMANDS)}."
             )
+            ctx.fail(f'there is no command "{args[0]}".{meant} {more}')
         return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, word: str) -> str:
+        """Which command is meant by a word: in other tools, below another command, or misspelt."""
+        from noetl.model.spelling import did_you_mean
+
+        groups = ((name, self.get_command(ctx, name)) for name in COMMANDS)
+        below = [
+            f"`noetl {name} {word}`"
+            for name, group in groups
+            if isinstance(group, click.Group) and word in group.commands
+        ]
+        if word in ELSEWHERE:
+            below = [f"`noetl {ELSEWHERE[word]}`"]
+        return f" Did you mean {' or '.join(below[:3])}?" if below else did_you_mean(word, COMMANDS)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.output import local_time, one_line, print_line, say
-from noetl.cli.trigger_documents import (
-    add_delete,
-    add_list,
-    add_pause,
-    add_show,
-    does,
-    print_head,
-    state,
-)
+from noetl.cli.trigger_documents import Documents, does, print_head, state
 
 if TYPE_CHECKING:
     from noetl.model.trigger_answers import ConsumerDocument, ConsumerItem
@@ -36,13 +28,14 @@ def command() -> None:
     """
 
 
+documents = Documents(command, "consumers")
+
+
 def _state(one: ConsumerItem) -> str:
     return state(one, one.problem or ("reading" if one.holder else "no server reads it"))
 
 
-add_list(
-    command,
-    "consumers",
+documents.add_list(
     "List consumers, and what each does.",
     lambda one: (one.source, one_line(_state(one)), f"→ {does(one)}"),
 )
@@ -63,8 +56,6 @@ def _print(one: ConsumerDocument) -> None:
         say("it has taken no message yet")
 
 
-add_show(
-    command, "consumers", "Show a consumer, and the outcome of its messages.", _print, "messages"
-)
-add_pause(command, "consumers", "Pause it: it takes no message until it is resumed.")
-add_delete(command, "consumers", "Delete it: it takes no more messages.")
+documents.add_show("Show a consumer, and the outcome of its messages.", _print, "messages")
+documents.add_pause("Pause it: it takes no message until it is resumed.")
+documents.add_delete("Delete it: it takes no more messages.")

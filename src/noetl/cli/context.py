@@ -16,6 +16,7 @@ from noetl.cli.options import (
     settings_for,
 )
 from noetl.cli.output import print_json, print_line, print_list, say
+from noetl.model.spelling import did_you_mean
 
 
 @click.group()
@@ -106,8 +107,6 @@ def remove_command(name: str) -> None:
 
 
 def _must_be_known(name: str, known: Contexts) -> None:
-    from noetl.model.spelling import did_you_mean
-
     if name not in known.servers:
         hint = did_you_mean(name, known.servers)
         raise click.BadParameter(

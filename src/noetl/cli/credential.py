@@ -6,10 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import SECRET_MAX, ask_secret, json_option
 from noetl.cli.output import print_json, print_line, print_list, printable, say
+from noetl.model.spelling import did_you_mean, is_slip
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -94,7 +96,6 @@ async def set_command(
 
 def _tell_if_own(kind: str) -> None:
     """Say that no tool knows this type: it may be misspelt."""
-    from noetl.model.spelling import did_you_mean, is_slip
     from noetl.tools.registry import tools
     from noetl.tools.web.auth import KINDS, kind_named
 
@@ -119,8 +120,6 @@ def _fields(written: tuple[str, ...]) -> dict[str, str]:
 
 def _from_file(name: str) -> dict[str, Any]:
     """`{type, data}` as in the API, or only the fields."""
-    import msgspec
-
     try:
         if name == "-":
             body = sys.stdin.buffer.read(SECRET_MAX)

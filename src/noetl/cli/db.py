@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl import configured
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import on_database
 from noetl.cli.output import counted, print_line, printable, say
@@ -39,10 +40,8 @@ async def migrate_command(settings: Settings) -> None:
     Example:
       noetl db migrate --db postgresql://noetl@db.example.com/noetl
     """
-    from noetl import wiring
-
-    is_new = wiring.is_missing(settings)
-    await (await wiring.open_store(settings.database_url)).close()
+    is_new = configured.is_missing(settings)
+    await (await configured.open_store(settings.database_url)).close()
     made = f"{settings.database_url} did not exist and was made; it" if is_new else "the database"
     say(f"{made} has the schema of this version")
 
@@ -59,10 +58,9 @@ async def check_command(settings: Settings) -> int:
     Example:
       noetl db check
     """
-    from noetl import wiring
     from noetl.control.integrity import problems
 
-    async with wiring.open_for_reading(settings) as store:
+    async with configured.open_for_reading(settings) as store:
         found = await problems(store)
     for problem in found:
         print_line(printable(problem))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli import OK, WRONG
-from noetl.cli.calls import acting, adds_on_server
+from noetl.cli.calls import adds_on_server, changing
 from noetl.cli.options import (
     json_option,
     label_option,
@@ -20,6 +20,7 @@ from noetl.cli.options import (
     workload,
 )
 from noetl.cli.output import print_json, print_line, say
+from noetl.errors import BadInputs
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -56,15 +57,12 @@ async def command(
       noetl execute shop/orders --set days=3
       noetl execute shop/orders --version 2 --wait
     """
-    from noetl import wiring
     from noetl.api.routes.executions import START, StartExecution
     from noetl.cli.follow import to_end
     from noetl.cli.run import point_out_misspelt, registered
-    from noetl.errors import BadInputs
 
     given, named = workload(sets, payload), labels_of(labels)
-    wiring.require_database(settings)  # a new one has no playbook to start
-    async with acting(settings) as api:
+    async with changing(settings) as api:  # a new database has no playbook to start
         if given or sys.stdin.isatty():
             chosen = await registered(api, path, version)
             point_out_misspelt(given, chosen.workload, chosen.inputs)

@@ -8,14 +8,18 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
+from noetl import configured
 from noetl.cli import FAILED, OK, WRONG
+from noetl.cli.options import current_settings
 from noetl.cli.output import counted, print_text, printable, say
 from noetl.errors import PlaybookRejected
+from noetl.model.spelling import nearest
 
 if TYPE_CHECKING:
     from noetl.model.problems import Problem
@@ -57,6 +61,11 @@ class Unreadable(NamedTuple):
 TEST_ENDINGS = (".test.yaml", ".test.yml")
 
 
+def is_document(content: bytes) -> bool:
+    """Whether it is a playbook, or another document of NoETL, by the `apiVersion` it says."""
+    return _PLAYBOOK.search(content) is not None
+
+
 def is_test(found: Source) -> bool:
     """Whether it is a file of tests (`noetl test`), by its name."""
     return found.path is not None and found.path.name.endswith(TEST_ENDINGS)
@@ -91,18 +100,13 @@ def _unless_seen(path: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
 def _in_directory(directory: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
     found = False
     unreadable: list[OSError] = []
-    for folder, folders, files in os.walk(directory, onerror=unreadable.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.endswith((".yaml", ".yml")) or name.startswith("."):
-                continue
-            path = Path(folder, name)
-            content = _bytes_of(path)
-            if isinstance(content, Unreadable):
-                yield content
-            elif _PLAYBOOK.search(content):
-                found = True
-                yield from _unless_seen(path, seen)
+    for path in _yaml_files(directory, unreadable):
+        content = _bytes_of(path)
+        if isinstance(content, Unreadable):
+            yield content
+        elif is_document(content):
+            found = True
+            yield from _unless_seen(path, seen)
     for error in unreadable:
         yield Unreadable(click.format_filename(error.filename), _reason(error))
     if not found and not unreadable:
@@ -110,6 +114,28 @@ def _in_directory(directory: Path, seen: set[Path]) -> Iterator[Source | Unreada
             click.format_filename(directory),
             "no playbook in this directory: no .yaml or .yml file says `apiVersion: noetl.io/…`",
         )
+
+
+def _yaml_files(directory: Path, unreadable: list[OSError]) -> Iterator[Path]:
+    """In order, without what is hidden."""
+    for folder, folders, files in os.walk(directory, onerror=unreadable.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.endswith((".yaml", ".yml")) and not name.startswith("."):
+                yield Path(folder, name)
+
+
+def stamps(names: Sequence[str]) -> dict[Path, tuple[int, int]]:
+    """When each file that the names may stand for was written, and its size: changes when one of
+    them does.
+    """
+    found = {}
+    for name in names:
+        for path in _yaml_files(Path(name), []) if os.path.isdir(name) else [Path(name)]:
+            with suppress(OSError):  # It went meanwhile.
+                about = path.stat()
+                found[path] = (about.st_mtime_ns, about.st_size)
+    return found
 
 
 def _read(path: Path) -> Source | Unreadable:
@@ -144,8 +170,6 @@ def _decoded(name: str, path: Path | None, content: bytes) -> Source | Unreadabl
 
 def _meant(missing: object) -> str:
     """A similarly named playbook in the same directory."""
-    from noetl.model.spelling import nearest
-
     path = Path(os.fsdecode(missing)) if isinstance(missing, str | bytes | os.PathLike) else None
     if path is None or not path.parent.is_dir():
         return ""
@@ -197,17 +221,25 @@ def print_problems(name: str, problems: Iterable[Problem]) -> None:
 
 
 def suggest_migrate(name: str, text: str, problems: tuple[Problem, ...]) -> None:
-    """Say that a playbook is in an older dialect, if `noetl migrate` would rewrite it."""
-    if not any(problem.code in OLDER_DIALECT for problem in problems):
+    """Say that a playbook is in an older dialect, as far as `noetl migrate` would rewrite it."""
+    older = _older_parts(problems)
+    if not older:
         return
-    from noetl.wiring import migrator
-
     try:
-        changes = migrator()(text).changes
+        migrated = configured.migrator()(text)
     except PlaybookRejected:
         return
-    if changes:
+    if not migrated.changes:
+        return
+    compiled = configured.compiler(current_settings())(migrated.text)
+    if compiled.is_valid:
         say(f"{name} is written in an older dialect: `noetl migrate {name}` rewrites it.")
+    elif is_document(text.encode()) and _older_parts(compiled.problems) < older:
+        say(f"a part of {name} is in an older dialect: `noetl migrate {name}` rewrites that part.")
+
+
+def _older_parts(problems: tuple[Problem, ...]) -> int:
+    return sum(problem.code in OLDER_DIALECT for problem in problems)
 
 
 # --- Rewriting ---------------------------------------------------------------------------------

@@ -14,11 +14,20 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from noetl import configured, wiring
 from noetl.cli import FAILED, INTERRUPTED, OK
 from noetl.cli.output import as_text, one_line, say
-from noetl.cli.views.lines import NEWS, Telling, failed_iterations, length, more_about
+from noetl.cli.views.lines import (
+    NEWS,
+    Telling,
+    failed_iterations,
+    length,
+    more_about,
+    of_what_is_there,
+)
 from noetl.cli.views.paint import is_rich
 from noetl.cli.views.source_lines import Locator, SourceLines
+from noetl.errors import Finished, Unreachable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,8 +35,6 @@ if TYPE_CHECKING:
     from noetl.cli.calls import Api
     from noetl.model.events import TaskDone
 
-LAST_EVENT = "playbook.processed"
-"""The last event of an execution."""
 QUIET_SECONDS = 3.0
 """How long nothing may happen before we ask what it waits for."""
 LOOKS_BETWEEN_CHECKS = 5
@@ -40,13 +47,6 @@ ELEMENT_MAX = 60
 Tell = Callable[[str], None]
 
 
-class Heard:
-    """How far the events of an execution have been told."""
-
-    def __init__(self, after: int = 0) -> None:
-        self.after = after
-
-
 async def to_end(
     api: Api, execution_id: str, *, as_json: bool, file: SourceLines | None = None
 ) -> int:
@@ -56,17 +56,15 @@ async def to_end(
     database, and ends before the execution does, the execution goes on here, or in the process
     that holds the database by then.
     """
-    from noetl.errors import Unreachable
-
     is_server = api.settings.server_url is not None
     if not as_json and _console() is None:
         say(f"execution {execution_id}" + (f" on {api.client.url}" if is_server else ""))
-    heard = Heard()
+    telling = Telling(execution_id, _locator(api, execution_id, file))
     while True:
         try:
             if api.has_moved and api.system is None:
                 await _hand_over(api, execution_id)
-            return await _to_end(api, execution_id, heard, as_json=as_json, file=file)
+            return await _to_end(api, execution_id, telling, as_json=as_json)
         except Unreachable:
             if not await api.moves():
                 raise
@@ -76,7 +74,6 @@ async def to_end(
 async def _hand_over(api: Api, execution_id: str) -> None:
     """Let the process that holds the database now continue what began in another."""
     from noetl.api.routes.executions import RESUME, STATUS, Resume
-    from noetl.errors import Finished
 
     root = await _root(api, execution_id)
     with suppress(Finished):
@@ -84,10 +81,7 @@ async def _hand_over(api: Api, execution_id: str) -> None:
             await api.call(RESUME, execution_id=root, body=Resume())
 
 
-async def _to_end(
-    api: Api, execution_id: str, heard: Heard, *, as_json: bool, file: SourceLines | None
-) -> int:
-    locator = _locator(api, execution_id, file)
+async def _to_end(api: Api, execution_id: str, telling: Telling, *, as_json: bool) -> int:
     console = None if as_json else _console()
     async with AsyncExitStack() as here:
         if api.system is not None:
@@ -96,22 +90,21 @@ async def _to_end(
             if as_json:
                 await _until_over(api, execution_id)
             else:
-                await _show(api, execution_id, locator, console, heard)
+                await _show(api, execution_id, telling, console)
             document = await api.document(execution_id)
-        code = await conclude(api, document, locator, as_json=as_json)
+        code = await conclude(api, document, telling.locator, as_json=as_json)
     return INTERRUPTED if was_pressed() and code != OK else code
 
 
 @asynccontextmanager
 async def working_here(api: Api, executions: Collection[str]) -> AsyncIterator[None]:
     """Run the tasks of these executions in this process."""
-    from noetl import wiring
     from noetl.cli.privacy import hide_process
 
     assert api.system is not None
     hide_process()
     api.is_run = lambda: True
-    async with wiring.working(api.system, api.settings, executions):
+    async with wiring.working(api.system, executions):
         yield
 
 
@@ -128,12 +121,12 @@ async def follow(api: Api, execution_id: str) -> int:
     """Show an execution until it ends, or until no process runs it any more. Ctrl-C only stops the
     display.
     """
-    locator, console = _locator(api), _console()
+    telling, console = Telling(execution_id, _locator(api)), _console()
     if console is None:
         # Printed at once, because the first event may take long.
         now = await api.document(execution_id)
         say(f"following execution {execution_id} ({now['path']}, {now['status'].lower()})")
-    await _show(api, execution_id, locator, console, Heard())
+    await _show(api, execution_id, telling, console)
     document = await api.document(execution_id)
     if document["end_time"] is None:
         say(
@@ -141,29 +134,26 @@ async def follow(api: Api, execution_id: str) -> int:
             f" `noetl executions resume {execution_id}` continues it."
         )
         return FAILED
-    return await conclude(api, document, locator, as_json=False)
+    return await conclude(api, document, telling.locator, as_json=False)
 
 
 async def follow_quietly(api: Api, execution_id: str, path: str) -> int:
     """Print the news of one execution among several until it ends. Returns the exit code."""
     from noetl.api.routes.moments import STATE
 
-    name, locator = f"{path} {execution_id}", _locator(api)
+    name = f"{path} {execution_id}"
     after = (await api.call(STATE, execution_id=execution_id)).seq
-    telling = Telling(execution_id, locator)
-    heard = Heard(after)
-    await _until_over(api, execution_id, telling, heard, lambda line: say(f"{name}: {line}"))
+    telling = Telling(execution_id, _locator(api), after)
+    await _until_over(api, execution_id, telling, lambda line: say(f"{name}: {line}"))
     document = await api.document(execution_id)
-    document = (await locator.source(document)).told(document)
+    document = (await telling.locator.source(document)).told(document)
     error = f": {document['error']['message']}" if document["error"] else ""
     say(f"{name}: {document['status'].lower()}{error}")
     return OK if document["status"] == "COMPLETED" else FAILED
 
 
 def _locator(api: Api, execution_id: str = "", file: SourceLines | None = None) -> Locator:
-    from noetl import wiring
-
-    return Locator(api, wiring.compiler(api.settings), execution_id, file)
+    return Locator(api, configured.compiler(api.settings), execution_id, file)
 
 
 def _console() -> Console | None:
@@ -175,56 +165,71 @@ def _console() -> Console | None:
     return Console(stderr=True)
 
 
-async def _show(
-    api: Api, execution_id: str, locator: Locator, console: Console | None, heard: Heard
-) -> None:
+async def _show(api: Api, execution_id: str, telling: Telling, console: Console | None) -> None:
     if console is not None:
         from noetl.cli.views.live import show_live
 
-        await show_live(api, execution_id, locator, _until_over(api, execution_id), console)
+        ended = _until_over(api, execution_id)
+        await show_live(api, execution_id, telling.locator, ended, console)
         return
-    await _until_over(api, execution_id, Telling(execution_id, locator), heard)
+    await _until_over(api, execution_id, telling)
 
 
 async def _until_over(
-    api: Api,
-    execution_id: str,
-    telling: Telling | None = None,
-    heard: Heard | None = None,
-    tell: Tell = say,
+    api: Api, execution_id: str, telling: Telling | None = None, tell: Tell = say
 ) -> None:
     """Follow it until it ends, or no process runs it; report when no worker takes its commands."""
+    from noetl.api.client import LAST_EVENT
     from noetl.control.documents import restored
 
     types = (*NEWS, LAST_EVENT) if telling is not None else (LAST_EVENT,)
     looks, told = 0, set[str]()
-    heard = heard or Heard()
+    after = 0 if telling is None else telling.after
     while True:
         wait = min(api.patience, QUIET_SECONDS) if not looks else api.patience
-        page = await api.page(execution_id, after=heard.after, types=types, wait=wait)
-        for event in page.events:
-            if event.event_type == LAST_EVENT:
+        page = await api.page(execution_id, after=after, types=types, wait=wait)
+        for row in of_what_is_there([restored(event) for event in page.events]):
+            if row.type == LAST_EVENT:
                 return
-            line = await telling.line(restored(event)) if telling is not None else None
+            line = await telling.line(row) if telling is not None else None
             if line is not None:
                 tell(line)
-        heard.after = page.next_after
+        after = page.next_after
+        if telling is not None:
+            telling.after = after
         if page.events:
             continue
         looks += 1
-        if api.settings.server_url is not None:
-            unserved = {
-                one.text for one in await api.why(execution_id) if one.waits_for == "worker"
-            }
-            start = "`noetl worker start"
-            for text in unserved - told:
-                say(text.replace(start, f"{start} --server {api.client.url}"))
-            told |= unserved
-        elif looks % LOOKS_BETWEEN_CHECKS == 1 and not api.is_run():
+        unserved = await _unserved(api, execution_id)
+        for text in unserved - told:
+            say(text)
+        told |= unserved
+        if (
+            api.settings.server_url is None
+            and looks % LOOKS_BETWEEN_CHECKS == 1
+            and not api.is_run()
+        ):
             # The process may have stored the end just before it released the database.
-            rest = await api.page(execution_id, after=heard.after, types=types)
+            rest = await api.page(execution_id, after=after, types=types)
             if not rest.events:
                 return
+
+
+async def _unserved(api: Api, execution_id: str) -> set[str]:
+    """What is said of each step that no worker takes, with what makes one take it."""
+    found = {one.text for one in await api.why(execution_id) if one.waits_for == "worker"}
+    start = "`noetl worker start"
+    if api.settings.server_url is not None:
+        return {text.replace(start, f"{start} --server {api.client.url}") for text in found}
+    if api.system is None:
+        return found
+    here = (
+        "This process takes steps of the pool default, with labels that are in NOETL_LABELS;"
+        " workers of a server take others."
+    )
+    return {
+        f"{head}{here}" for head, is_none, _ in (one.partition(start) for one in found) if is_none
+    }
 
 
 @asynccontextmanager
@@ -263,7 +268,6 @@ async def _cancelled_by_ctrl_c(
 
 async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
     from noetl.api.routes.executions import CANCEL, Cancel
-    from noetl.errors import Finished
 
     try:
         await api.call(CANCEL, execution_id=execution_id, body=Cancel(reason="cancelled by Ctrl-C"))
@@ -276,7 +280,7 @@ async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
 
 async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_json: bool) -> int:
     """Print how it ended. Returns the exit code."""
-    from noetl.cli.views.results import print_document, print_value
+    from noetl.cli.views.results import print_beginning, print_document, print_value
 
     execution_id = document["execution_id"]
     if as_json:
@@ -288,6 +292,8 @@ async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_j
         await print_output(api, execution_id, shown=True, source=source)
     for warning in document.get("warnings", ()):
         say(f"warning: {one_line(warning['message'])}")
+        if child := warning.get("execution_id"):
+            say(f"  `noetl executions show {child}` shows it")
     for step in document["steps"]:
         if failed := failed_iterations(step):
             say(f"{step['step']}: {failed}")
@@ -295,8 +301,11 @@ async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_j
         say("cancelled")
     elif document["status"] == "COMPLETED":
         say(f"completed in {length(document['duration_seconds'])}")
-        if document["result"] is not None:
-            await print_value(document["result"], execution_id, api.body)
+        result = document["result"]
+        if result is not None and not sys.stdout.isatty():
+            await print_value(result, execution_id, api.body)
+        elif result is not None and not await print_beginning(result, execution_id, api.body):
+            say(f"the result goes on: `noetl executions result {execution_id}` prints all of it")
     else:
         error = document["error"] or {}
         where = f" in step {document['failed_step']}" if document.get("failed_step") else ""

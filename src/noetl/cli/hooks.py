@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.output import local_time, one_line, print_line, say
-from noetl.cli.trigger_documents import add_delete, add_list, add_show, does, print_head
+from noetl.cli.trigger_documents import Documents, does, print_head
 
 if TYPE_CHECKING:
     from noetl.model.trigger_answers import HookDocument
@@ -27,11 +27,11 @@ def command() -> None:
     """
 
 
-add_list(
-    command,
-    "hooks",
-    "List hooks, and what each does.",
-    lambda one: (f"POST {one.url}", one.verify, f"→ {does(one)}"),
+documents = Documents(command, "hooks")
+
+
+documents.add_list(
+    "List hooks, and what each does.", lambda one: (f"POST {one.url}", one.verify, f"→ {does(one)}")
 )
 
 
@@ -47,5 +47,5 @@ def _print(one: HookDocument) -> None:
         say(f'the credential "{name}" is missing; `noetl credential set {name}` stores it')
 
 
-add_show(command, "hooks", "Show a hook, and the outcome of its deliveries.", _print, "deliveries")
-add_delete(command, "hooks", "Delete it: it accepts no more deliveries.")
+documents.add_show("Show a hook, and the outcome of its deliveries.", _print, "deliveries")
+documents.add_delete("Delete it: it accepts no more deliveries.")

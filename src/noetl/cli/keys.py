@@ -41,4 +41,11 @@ async def rotate_command(api: Api) -> None:
     from noetl.api.routes.credentials import ROTATE
 
     moved = (await api.call(ROTATE)).rotated
-    say(f"{counted(moved, 'credential')} encrypted with the new key")
+    if moved:
+        say(f"{counted(moved, 'credential')} encrypted with the new key")
+    else:
+        say(
+            "nothing to do: no credential is under another key than the newest. To change"
+            " NOETL_SECRET_KEY, write the new key in front of the old one, separated by a comma,"
+            " restart the servers, and rotate again."
+        )

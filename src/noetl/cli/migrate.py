@@ -26,7 +26,7 @@ def command(files: tuple[str, ...], write: bool, check: bool) -> None:
       noetl migrate --check playbooks/
       noetl migrate --write playbooks/
     """
-    from noetl.wiring import migrator
+    from noetl.configured import migrator
 
     if write and check:
         raise click.UsageError("choose one of --write and --check.")

@@ -36,8 +36,10 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from noetl.model.outcome import Outcome, failed, ok
+from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import Credential, Duration, Tool, ToolConfig, ToolContext, about
+from noetl.tools.credentials import fields_of
+from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
 
 
@@ -53,15 +55,11 @@ class CLASS(ToolConfig, frozen=True, kw_only=True):
 async def run(config: CLASS, context: ToolContext) -> Outcome:
     """Import large libraries here, not above: every command of NoETL loads this module."""
     if not config.text:
-        return failed("client_error", "There is nothing to say: `text` is empty.")
-    limit = shortest(config.timeout, context.timeout)
-    try:
-        async with asyncio.timeout(limit):
-            await asyncio.sleep(shortest(config.pause) or 0)
-    except TimeoutError:
-        return failed("timeout", f"It took longer than {limit:g} seconds.", retryable=True)
+        raise Failed("client_error", "There is nothing to say: `text` is empty.")
+    async with within(shortest(config.timeout, context.timeout), "It took longer than"):
+        await asyncio.sleep(shortest(config.pause) or 0)
     # Of a credential only what is not a secret may go into the result or the log.
-    fields = await context.credential(config.auth) if config.auth is not None else {}
+    fields = await fields_of(config.auth, context)
     context.log(f"saying {config.text}\\n")
     return ok({"said": config.text, "to": fields.get("user"), "inputs": context.inputs})
 
@@ -71,7 +69,7 @@ TOOL = Tool(
     summary="Says something.",
     config=CLASS,
     run=run,
-    errors=("client_error", "timeout"),
+    errors=("client_error", "timeout", "auth"),
     aliases={"credential": "auth"},
     needs=(("text",),),
 )
@@ -94,7 +92,10 @@ class TestCLASS(ToolContract):
         credentials = {"someone": {"user": "ada", "password": CANARY}}
         return Trials(
             good=Trial({"text": "hello", "auth": "someone"}, credentials=credentials),
-            failing=(Trial({"text": ""}, fails="client_error"),),
+            failing=(
+                Trial({"text": ""}, fails="client_error"),
+                Trial({"text": "hello", "auth": "nobody"}, fails="auth"),
+            ),
             endless=Trial({"text": "hello", "pause": 3600}),
         )
 

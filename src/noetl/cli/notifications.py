@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.output import one_line, print_line, say
-from noetl.cli.trigger_documents import (
-    add_delete,
-    add_list,
-    add_pause,
-    add_show,
-    print_head,
-    state,
-)
+from noetl.cli.trigger_documents import Documents, print_head, state
 
 if TYPE_CHECKING:
     from noetl.model.trigger_answers import NotificationItem
@@ -35,6 +28,9 @@ def command() -> None:
     """
 
 
+documents = Documents(command, "notifications")
+
+
 def _tells(one: NotificationItem) -> str:
     return f"{', '.join(one.on)} of {', '.join(one.paths) or 'all playbooks'}"
 
@@ -43,9 +39,7 @@ def _state(one: NotificationItem) -> str:
     return state(one, one_line(one.problem) or one.status)
 
 
-add_list(
-    command,
-    "notifications",
+documents.add_list(
     "List notifications, and what each reports.",
     lambda one: (_tells(one), _state(one), f"→ {one.playbook}"),
 )
@@ -64,6 +58,6 @@ def _print(one: NotificationItem) -> None:
         say(one.problem)
 
 
-add_show(command, "notifications", "Show a notification, and its last problem.", _print)
-add_pause(command, "notifications", "Pause it: it notifies no one until it is resumed.")
-add_delete(command, "notifications", "Delete it: it notifies no one any more.")
+documents.add_show("Show a notification, and its last problem.", _print)
+documents.add_pause("Pause it: it notifies no one until it is resumed.")
+documents.add_delete("Delete it: it notifies no one any more.")

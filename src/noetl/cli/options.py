@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from noetl import configured
 from noetl.cli.output import as_text, one_line, say
-from noetl.errors import BadSetting
+from noetl.errors import BadSetting, NoetlError
+from noetl.model import labels
 from noetl.model.secrets import without_values
 
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ def executions_beginning_with(
     be looked up, none are offered, and the command itself reports why when it runs.
     """
     from click.shell_completion import CompletionItem
-
-    from noetl.errors import NoetlError
 
     async def newest() -> list[tuple[str, str]]:
         from noetl.api.routes.executions import LIST, Which
@@ -232,22 +232,18 @@ def _pairs(written: tuple[str, ...], form: str, example: str) -> Iterator[tuple[
 
 def labels_of(written: tuple[str, ...]) -> dict[str, str]:
     """The labels of `--label NAME=VALUE`."""
-    from noetl.model.labels import problems
-
     found = dict(_pairs(written, "NAME=VALUE", "--label team=sales"))
-    if wrong := problems(found):
+    if wrong := labels.problems(found):
         raise click.BadParameter(" ".join(wrong))
     return found
 
 
 def values_of(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
     """The dotted path and value of each `--set KEY=VALUE`."""
-    from noetl import wiring
-
     found = []
     for key, text in _pairs(sets, "KEY=VALUE", "--set days=3"):
         try:
-            found.append((key, wiring.plain_value(text)))
+            found.append((key, configured.plain_value(text)))
         except ValueError as error:
             raise click.BadParameter(f'the value of "{key}={text}" is not YAML: {error}') from None
     return found

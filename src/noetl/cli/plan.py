@@ -15,6 +15,7 @@ from noetl.cli.output import counted, print_json, print_text, say
 from noetl.cli.views.diagrams import document, dot, mermaid
 from noetl.cli.views.drawing import ASCII, LINES, draw
 from noetl.cli.views.paint import is_rich, show
+from noetl.configured import compiler
 from noetl.model.net import Net
 
 Form = Literal["dot", "mermaid", "json"]
@@ -55,8 +56,6 @@ def command(file: str, as_dot: bool, as_mermaid: bool, as_json: bool) -> None:
 
 
 def _compiled(name: str) -> tuple[Net, str]:
-    from noetl.wiring import compiler
-
     text = source(name)
     if isinstance(text, Unreadable):
         say(str(text))

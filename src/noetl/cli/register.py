@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl import configured
 from noetl.cli import OK, WRONG
 from noetl.cli.calls import acting, adds
 from noetl.cli.files import Source, Unreadable, is_test, print_problems, sources, suggest_migrate
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, say
+from noetl.errors import Conflict, PlaybookRejected
+from noetl.model.triggers import TRIGGERS
 
 if TYPE_CHECKING:
     from noetl.api.routes.credentials import NewCredential
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
 _CREDENTIAL = re.compile(r"^kind:\s*[\"']?Credential\b", re.MULTILINE)
 
-_TRIGGERS = ("Schedule", "Hook", "Consumer", "Notification")
-_TRIGGER = re.compile(rf"^kind:\s*[\"']?({'|'.join(_TRIGGERS)})\b", re.MULTILINE | re.IGNORECASE)
+_SCHEMA = re.compile(r"^kind:\s*[\"']?Schema\b", re.MULTILINE | re.IGNORECASE)
+_TRIGGER = re.compile(rf"^kind:\s*[\"']?({'|'.join(TRIGGERS)})\b", re.MULTILINE | re.IGNORECASE)
 
 
 @click.command()
@@ -44,14 +47,12 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
       noetl register orders.yaml
       noetl register playbooks/
     """
-    # Playbooks come before the triggers that start them.
-    every = sorted(_without_tests(sources(files)), key=_starts_others)
-    _warn_of_shared_paths(every)
+    every = list(_without_tests(sources(files)))
     kept = []
     if not _would_make_a_database_for_nothing(settings, every):
         async with acting(settings) as api:
-            kept = [one for found in every if (one := await _registered(api, found)) is not None]
-            if not api.is_run() and any(one["kind"] in _TRIGGERS for one in kept):
+            kept = await register(api, every)
+            if not api.is_run() and any(one["kind"] in TRIGGERS for one in kept):
                 say(
                     "no server runs on this database, and triggers start nothing without one:"
                     " `noetl dev` or `noetl server start`"
@@ -59,6 +60,15 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
     if as_json:
         print_json({"registered": kept})
     return OK if len(kept) == len(every) else WRONG
+
+
+async def register(api: Api, every: Collection[Source | Unreadable]) -> list[dict[str, Any]]:
+    """Register these files, schemas before the playbooks that name them and those before the
+    triggers that start them, and say so. Returns those that were right.
+    """
+    _warn_of_shared_paths(every)
+    ordered = sorted(every, key=_place)
+    return [one for found in ordered if (one := await _registered(api, found)) is not None]
 
 
 def _without_tests(every: Iterable[Source | Unreadable]) -> Iterator[Source | Unreadable]:
@@ -69,7 +79,7 @@ def _without_tests(every: Iterable[Source | Unreadable]) -> Iterator[Source | Un
             yield one
 
 
-def _warn_of_shared_paths(every: list[Source | Unreadable]) -> None:
+def _warn_of_shared_paths(every: Iterable[Source | Unreadable]) -> None:
     """Each of such files becomes the next version, at every registration anew."""
     from noetl.dsl.read import declared_path
 
@@ -95,11 +105,9 @@ def _would_make_a_database_for_nothing(
     settings: Settings, every: list[Source | Unreadable]
 ) -> bool:
     """Whether there is no database yet and no file is right. Then it has been said why."""
-    from noetl import wiring
-
-    if not wiring.is_missing(settings):
+    if not configured.is_missing(settings):
         return False
-    compile_text = wiring.document_compiler(settings)
+    compile_text = configured.document_compiler(settings)
     said: list[str] = []
     problems: list[tuple[Source, tuple[Problem, ...]]] = []
     for found in every:
@@ -126,7 +134,6 @@ async def _registered(api: Api, found: Source | Unreadable) -> dict[str, Any] | 
     """Register one file, and say so. Prints why and returns None if that fails."""
     from noetl.api.routes.catalog import REGISTER, Register
     from noetl.api.routes.credentials import PUT
-    from noetl.errors import Conflict, PlaybookRejected
 
     if isinstance(found, Unreadable):
         say(str(found))
@@ -156,8 +163,11 @@ async def _registered(api: Api, found: Source | Unreadable) -> dict[str, Any] | 
     return {"file": found.name, **{name: getattr(entry, name) for name in wanted}}
 
 
-def _starts_others(found: Source | Unreadable) -> bool:
-    return isinstance(found, Source) and _TRIGGER.search(found.text) is not None
+def _place(found: Source | Unreadable) -> int:
+    """What others name comes before them."""
+    if isinstance(found, Unreadable):
+        return 1
+    return 0 if _SCHEMA.search(found.text) else 2 if _TRIGGER.search(found.text) else 1
 
 
 def _is_credential(found: Source) -> bool:
@@ -171,11 +181,10 @@ def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
 
 def _credential(found: Source) -> NewCredential | str:
     """The credential that a file holds, or why it holds none."""
-    from noetl import wiring
     from noetl.api.routes.credentials import NewCredential
 
     try:
-        document = wiring.plain_document(found.text)
+        document = configured.plain_document(found.text)
     except ValueError as error:
         return str(error)
     together = dict(document)

@@ -4,13 +4,16 @@ server.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
+from noetl import configured
 from noetl.cli import WRONG
 from noetl.cli.calls import acting, adds, holding, user_name
 from noetl.cli.options import (
@@ -23,7 +26,9 @@ from noetl.cli.options import (
     with_inputs,
     workload,
 )
-from noetl.cli.output import say
+from noetl.cli.output import counted, say
+from noetl.errors import BadInputs, BadRequest, NotFound, PlaybookRejected
+from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -85,10 +90,8 @@ async def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
-    from noetl import wiring
     from noetl.cli.follow import to_end
     from noetl.cli.views.source_lines import SourceLines
-    from noetl.errors import BadInputs, NotFound
 
     given, named = workload(sets, payload), labels_of(labels)
     found = file = None
@@ -104,7 +107,7 @@ async def command(
         _require_catalog(settings, target)
     if is_here:
         # before an execution is stored that this process could not run
-        wiring.check_task_network(settings)
+        configured.check_task_network(settings)
     async with (holding if is_here else acting)(settings) as api:
         try:
             chosen = await _chosen(api, target, found)
@@ -161,10 +164,7 @@ def _require_catalog(settings: Settings, path: str) -> None:
     """Raises NotFound if there is no database in which the path could be registered: one must not
     be made for a misspelt name.
     """
-    from noetl import wiring
-    from noetl.errors import NotFound
-
-    if wiring.is_missing(settings):
+    if configured.is_missing(settings):
         raise NotFound(
             f'there is no file "{path}", and no database here in which a playbook of that path'
             " could be registered."
@@ -173,7 +173,6 @@ def _require_catalog(settings: Settings, path: str) -> None:
 
 def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file. Prints why and returns None if it cannot be run."""
-    from noetl import wiring
     from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
     from noetl.dsl import compile_beside
 
@@ -181,8 +180,8 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     if isinstance(text, Unreadable):
         say(str(text))
         return None
-    neighbours = beside(text.path.parent) if text.path is not None else {}
-    compiled = compile_beside(text.text, wiring.compiler(settings), neighbours)
+    neighbours = Neighbours(text.path.parent) if text.path is not None else {}
+    compiled = compile_beside(text.text, configured.compiler(settings), neighbours)
     is_seen = sys.stderr.isatty()
     shown = [one for one in compiled.problems if is_seen or one.severity == "error"]
     if shown:
@@ -191,6 +190,9 @@ def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     if compiled.net is None:
         say(f"{text.name} has errors, so nothing was run.")
         return None
+    if not is_seen and compiled.problems:
+        warnings = counted(len(compiled.problems), "warning")
+        say(f"{text.name} has {warnings}; see `noetl validate {text.name}`")
     return CompiledFile(target, text.text, compiled)
 
 
@@ -200,8 +202,6 @@ def point_out_misspelt(
     """Warn about keys that resemble those of the workload: such a value would be silently
     unused.
     """
-    from noetl.model.spelling import did_you_mean
-
     for name in given.keys() - known.keys() - {one.name for one in inputs}:
         hint = did_you_mean(name, known)
         if hint:
@@ -210,8 +210,6 @@ def point_out_misspelt(
 
 async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
     from noetl.api.routes.catalog import LIST, ListCatalog
-    from noetl.errors import NotFound
-    from noetl.model.spelling import did_you_mean
 
     if found is not None:
         net, digest = found.compiled.unwrap(), found.compiled.digest
@@ -234,8 +232,6 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
 
 async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
     """A registered playbook. Raises NotFound."""
-    import msgspec
-
     from noetl.api.routes.catalog import RESOURCE, Wanted
     from noetl.model.net import FormField
 
@@ -298,27 +294,27 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
         raise _Edited("nothing was started")
 
 
-# --- Playbooks in the same folder --------------------------------------------------------------
+# --- Playbooks beside it -----------------------------------------------------------------------
 
 
 async def _register_neighbours(api: Api, net: Net, file: Path) -> None:
-    """Register playbooks in the same folder that this one calls."""
-    from noetl import wiring
+    """Register the playbooks beside it that this one calls."""
+    from noetl.dsl import compile_beside
     from noetl.dsl.walk import called_playbooks
-    from noetl.errors import NotFound, PlaybookRejected
 
     wanted, done = called_playbooks(net), set[str]()
     if not wanted:
         return
-    neighbours, compile_text = _neighbours(file.parent), wiring.compiler(api.settings)
+    neighbours, compile_text = Neighbours(file.parent), configured.compiler(api.settings)
     while wanted := wanted - done:
         path = wanted.pop()
         done.add(path)
-        if path not in neighbours:
+        found = neighbours.files(path)
+        if not found:
             await _point_out_unknown(api, path, neighbours)
             continue
-        name, text = _only_one(path, neighbours[path], file)
-        compiled = compile_text(text)
+        name, text = _only_one(path, found, file)
+        compiled = compile_beside(text, compile_text, neighbours)
         try:
             wanted |= called_playbooks(compiled.unwrap())
             before = (await registered(api, path)).version
@@ -333,26 +329,35 @@ async def _register_neighbours(api: Api, net: Net, file: Path) -> None:
             say(f"{path} has changed and is registered as version {version}")
 
 
-async def _point_out_unknown(api: Api, path: str, neighbours: Iterable[str]) -> None:
+async def _point_out_unknown(api: Api, path: str, neighbours: Neighbours) -> None:
     """Warn of a playbook that is called and is nowhere. The step may never be reached."""
-    from noetl.errors import NotFound
-    from noetl.model.spelling import did_you_mean
+    meant = ""
+    for declared, one in neighbours.looked_at():
+        file = Path(one.name)
+        if Path(path).name != file.name and Path(path) != file.with_suffix(""):
+            continue
+        if declared in neighbours:
+            meant = f' Write "{declared}", the path of that file.'
+        else:
+            meant = (
+                f' {one.name} declares the path "{declared}": write'
+                f" `path: {file.with_suffix('')}` under its `metadata`, and call it by that."
+            )
 
     try:
         await registered(api, path)
-    except NotFound:
-        say(
-            f'"{path}", which this playbook calls, is neither in this folder nor registered.'
-            f"{did_you_mean(path, neighbours)}"
+    except NotFound as error:
+        hint = meant or did_you_mean(path, neighbours)
+        here = (
+            f'"{path}", which this playbook calls, is neither in this folder nor registered.{hint}'
         )
+        say(here if hint else f"a playbook that this one calls is not in this folder, and {error}")
 
 
 def _only_one(path: str, found: list[Neighbour], file: Path) -> Neighbour:
     """The file with that path: the one that runs, if it calls itself. Raises BadRequest if files
     that differ have it.
     """
-    from noetl.errors import BadRequest
-
     for one in found:
         if one.name == file.name:
             return one
@@ -374,30 +379,69 @@ async def _registered(api: Api, text: str, compiled: Compiled) -> int:
     return (await api.call(REGISTER, body=Register(content=text))).version
 
 
-def beside(folder: Path) -> dict[str, str]:
-    """The playbook files in a folder: the path that each declares, with its text. A path that
-    several declare is none of theirs.
-    """
-    return {
-        path: found[0].text
-        for path, found in _neighbours(folder).items()
-        if len({one.text for one in found}) == 1
-    }
-
-
 class Neighbour(NamedTuple):
-    """A file in the folder of a playbook."""
+    """A file near a playbook."""
 
     name: str
+    """Seen from the folder of the playbook."""
     text: str
 
 
-def _neighbours(folder: Path) -> dict[str, list[Neighbour]]:
-    """By the path that they declare."""
+class Neighbours(Mapping[str, str]):
+    """The documents in the folder of a playbook, by the path that each declares, with their texts;
+    `lib/child` may also be in the folder `lib` below it. What is in the folder itself goes first,
+    and a path that several files declare is none of theirs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, dict[str, list[Neighbour]]] = {}
+        """By the folder below this one, as far as it was looked into."""
+
+    def files(self, path: str) -> list[Neighbour]:
+        """The files that declare this path."""
+        return self._in("").get(path) or self._in(_folder_of(path)).get(path, [])
+
+    def looked_at(self) -> Iterator[tuple[str, Neighbour]]:
+        """Each file in the folders that were looked into, after its path."""
+        self._in("")
+        for found in list(self._found.values()):
+            for path, files in found.items():
+                for one in files:
+                    yield path, one
+
+    def __getitem__(self, path: str) -> str:
+        texts = {one.text for one in self.files(path)}
+        if len(texts) != 1:
+            raise KeyError(path)
+        return texts.pop()
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path in {path: None for path, _ in self.looked_at()} if path in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _in(self, below: str) -> dict[str, list[Neighbour]]:
+        if below not in self._found:
+            self._found[below] = _declared(self._folder, below)
+        return self._found[below]
+
+
+def _folder_of(path: str) -> str:
+    """`shop/lib` for `shop/lib/child`; empty for what leads elsewhere, or to what is hidden."""
+    *folders, _ = path.split("/")
+    return "" if any(one[:1] in ("", ".") for one in folders) else "/".join(folders)
+
+
+def _declared(folder: Path, below: str) -> dict[str, list[Neighbour]]:
+    """The files in a folder, by the path that each declares."""
     from noetl.dsl.read import declared_path
 
     found: dict[str, list[Neighbour]] = {}
-    for file in sorted(folder.glob("*.y*ml")):
+    if not os.path.isdir(folder / below):
+        return found
+    for file in sorted((folder / below).glob("*.y*ml")):
         if ".test." in file.name:
             continue
         try:
@@ -405,5 +449,6 @@ def _neighbours(folder: Path) -> dict[str, list[Neighbour]]:
         except (OSError, UnicodeError):
             continue  # not worth a message: the user did not name this file
         if path := declared_path(text):
-            found.setdefault(path, []).append(Neighbour(file.name, text))
+            name = str(file.relative_to(folder))
+            found.setdefault(path, []).append(Neighbour(name, text))
     return found

@@ -9,15 +9,7 @@ import click
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
 from noetl.cli.output import counted, local_time, print_json, print_line, say
-from noetl.cli.trigger_documents import (
-    add_delete,
-    add_list,
-    add_pause,
-    add_show,
-    path_argument,
-    print_head,
-    state,
-)
+from noetl.cli.trigger_documents import Documents, path_argument, print_head, state
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -40,6 +32,9 @@ def command() -> None:
     """
 
 
+documents = Documents(command, "schedules")
+
+
 def _when(one: ScheduleItem) -> str:
     from noetl.cli.views.description import seconds
 
@@ -57,9 +52,7 @@ def _next(one: ScheduleItem) -> str:
     return local_time(one.next_time, one.timezone)
 
 
-add_list(
-    command,
-    "schedules",
+documents.add_list(
     "List schedules, each with its next time.",
     lambda one: (_when(one), _state(one), f"→ {one.playbook}"),
 )
@@ -81,7 +74,7 @@ def _print(one: ScheduleDocument) -> None:
         print_line(_told(told, one.timezone))
 
 
-add_show(command, "schedules", "Show a schedule, its next and its last times.", _print, "times")
+documents.add_show("Show a schedule, its next and its last times.", _print, "times")
 
 
 def _told(one: ScheduleTime, zone: str) -> str:
@@ -118,9 +111,7 @@ async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
         say("it has no more times")
 
 
-add_pause(
-    command,
-    "schedules",
+documents.add_pause(
     "Pause it: it starts nothing until it is resumed.",
     lambda one: f"; its next time is {_next(one) if one.next_time else 'none'}",
 )
@@ -187,4 +178,4 @@ async def backfill_command(
     say(f"{counted(len(found.times), 'time')} {would}; {len(found.known)} were started before")
 
 
-add_delete(command, "schedules", "Delete it: it starts nothing any more.")
+documents.add_delete("Delete it: it starts nothing any more.")

@@ -32,7 +32,7 @@ def command(kind: str, tests: bool) -> None:
       # yaml-language-server: $schema=noetl.schema.json
       noetl schema --kind Schedule > schedule.schema.json
     """
-    from noetl import wiring
+    from noetl import configured
     from noetl.trials import files
 
-    print_json(files.schema() if tests else wiring.schema(kind))
+    print_json(files.schema() if tests else configured.schema(kind))

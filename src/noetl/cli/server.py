@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +17,8 @@ from noetl.cli.output import say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
+
+Beside = Callable[[], AbstractAsyncContextManager[None]]
 
 PORT = 8082
 
@@ -96,8 +101,18 @@ def status_command(as_json: bool) -> None:
     sys.exit(status(daemons("server"), as_json=as_json))
 
 
-def run(settings: Settings, host: str, port: int, *, work: bool, opens: bool = False) -> None:
-    """Serve in this process; with `opens`, open the web UI in a browser if there is one."""
+def run(
+    settings: Settings,
+    host: str,
+    port: int,
+    *,
+    work: bool,
+    opens: bool = False,
+    beside: Beside = nullcontext,
+) -> None:
+    """Serve in this process, with what runs beside it; with `opens`, open the web UI in a browser
+    if there is one.
+    """
     from noetl import logs
     from noetl.cli.privacy import hide_process
 
@@ -105,7 +120,7 @@ def run(settings: Settings, host: str, port: int, *, work: bool, opens: bool = F
     hide_process()
     # Tools run on the event loop that they are tested on, in every process that runs tools.
     with asyncio.Runner(loop_factory=None if work else _fast_loop()) as runner:
-        runner.run(_serve(settings, host, port, work=work, opens=opens))
+        runner.run(_serve(settings, host, port, work=work, opens=opens, beside=beside))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -117,7 +132,9 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens: bool) -> None:
+async def _serve(
+    settings: Settings, host: str, port: int, *, work: bool, opens: bool, beside: Beside
+) -> None:
     from noetl import serving
     from noetl.api.listener import serve
     from noetl.cli.daemons import tell_ready
@@ -136,14 +153,13 @@ async def _serve(settings: Settings, host: str, port: int, *, work: bool, opens:
                     open_browser(f"{url}/")
             tell_ready(url)
 
-        await serve(served.app, served.listener, served.draining, ready)
+        async with beside():
+            await serve(served.app, served.listener, served.draining, ready)
     say("the server has ended")
 
 
 def open_browser(url: str) -> None:
     """Open that page, if a person sits at a screen. Does not wait for it."""
-    import os
-    import threading
     import webbrowser
 
     has_screen = (

@@ -14,7 +14,7 @@ from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, say
 from noetl.cli.views.paint import Drawn, Span, show
 from noetl.errors import BadSetting
-from noetl.settings import TABLE, Setting, unknown_variables
+from noetl.settings import TABLE, Setting, unknown_variables, written
 
 
 @click.command()
@@ -80,8 +80,5 @@ def _drawn(rows: list[dict[str, Any]]) -> Iterator[Drawn]:
 
 
 def _written(value: Any, unit: str) -> str:
-    if isinstance(value, list | tuple):
-        value = ", ".join(value)
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    return "none" if value in (None, "") else one_line(f"{value} {unit}")
+    text = written(value)
+    return text if text == "none" else one_line(f"{text} {unit}")

@@ -10,6 +10,7 @@ from noetl.cli import FAILED, OK
 from noetl.cli.calls import acts
 from noetl.cli.options import executions_beginning_with, json_text, labels_of, pairs_option
 from noetl.cli.output import counted, print_line, say
+from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -92,8 +93,6 @@ async def command(
 
 async def _tell_if_kept(api: Api, execution_id: str, name: str) -> None:
     """Say that no step waits for an event of this name: it may be early, or misspelt."""
-    from noetl.model.spelling import did_you_mean
-
     names: dict[str, set[str]] = {"event": set(), "listener": set()}
     for one in await api.why(execution_id):
         names.get(one.waits_for, set[str]()).update(one.events or ())

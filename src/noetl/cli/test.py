@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from noetl import configured
 from noetl.cli import FAILED, OK, WRONG
-from noetl.cli.options import db_option, json_option, server_option
+from noetl.cli.options import current_settings, db_option, json_option, server_option, settings_for
 from noetl.cli.output import as_text, counted, print_json, print_line, printable, say
+from noetl.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import SourceLines
@@ -85,9 +89,6 @@ def command(
       noetl test orders.yaml --against 'status:failed since:2d'
       noetl test --from 4711 -o orders.test.yaml
     """
-    import asyncio
-
-    from noetl.cli.options import current_settings, settings_for
     from noetl.trials.clock import VirtualLoop
 
     if source is not None:
@@ -163,12 +164,9 @@ async def _from_run(
     settings: Settings, written: str, output: str | None, playbook: str | None
 ) -> str:
     """Write the test file. Returns its name."""
-    import os
-
     from noetl.api.routes.executions import EXPORT
     from noetl.cli.calls import looking
     from noetl.control.recordings import read, read_bytes
-    from noetl.errors import BadRequest, NotFound
     from noetl.model.events import ExecutionRequested
     from noetl.trials.from_run import trial_of
     from noetl.trials.from_run import written as as_text
@@ -203,8 +201,6 @@ async def _from_run(
 
 
 def _write(target: Path, text: str) -> None:
-    from noetl.errors import BadRequest
-
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -216,12 +212,11 @@ def _write(target: Path, text: str) -> None:
 
 def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, PlaybookTrials] | None:
     """The tests by file. Prints why and returns None if something is wrong with any of them."""
-    from noetl import wiring
     from noetl.cli.files import Unreadable, print_problems, source
-    from noetl.cli.run import beside
+    from noetl.cli.run import Neighbours
     from noetl.trials.files import PlaybookTrials, load
 
-    compile_text = wiring.compiler(settings)
+    compile_text = configured.compiler(settings)
     found: dict[str, PlaybookTrials] = {}
     is_right = True
     for name in _files(names):
@@ -230,7 +225,7 @@ def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, PlaybookTri
             say(str(text))
             is_right = False
             continue
-        one = load(name, text.text, compile_text, beside)
+        one = load(name, text.text, compile_text, Neighbours)
         if isinstance(one, PlaybookTrials):
             found[name] = one
             continue
@@ -291,7 +286,6 @@ async def _judge(
 
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
     """Where the failed code is, in the playbook file and in those it calls."""
-    from noetl import wiring
     from noetl.cli.views.source_lines import of_execution
 
     class Records:
@@ -303,7 +297,7 @@ async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> Sou
                 (text for text, net in playbooks.children.items() if net.path == path), None
             )
 
-    return await of_execution(Records(), wiring.compiler(settings), story.execution)
+    return await of_execution(Records(), configured.compiler(settings), story.execution)
 
 
 # --- Printing the outcome ----------------------------------------------------------------------

@@ -10,11 +10,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from noetl.cli import FAILED
 from noetl.cli.options import json_option
 from noetl.cli.output import print_json, print_line, say
 from noetl.model.net import OWN_KINDS
+from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -87,7 +89,6 @@ def show_command(kind: str, as_json: bool) -> None:
       noetl tools show http
       noetl tools show postgres --json
     """
-    from noetl.model.spelling import did_you_mean
     from noetl.tools.registry import kinds
 
     known = kinds()
@@ -118,8 +119,6 @@ def as_data(known: Known) -> dict[str, Any]:
 
 
 def _schema(known: Known) -> dict[str, Any]:
-    import msgspec
-
     return msgspec.json.schema(known.tool.config)
 
 
@@ -143,7 +142,8 @@ def page_of(known: Known) -> list[str]:
         names = ", ".join([name, *others])
         default = field.get("default")
         said = f" (default {_written(default)})" if default or default in (0, False) else ""
-        lines += ["", f"  {names}: {form_of(field)}{said}", f"      {field['description']}"]
+        lines += ["", f"  {names}: {form_of(field)}{said}"]
+        lines += [f"      {field['description']}"] if "description" in field else []
         lines += _within(field, defined)
     if tool.example:
         lines += ["", "For example:", ""]
@@ -218,7 +218,7 @@ def new_command(name: str, into: str) -> None:
     """Write a package with a working tool kind NAME.
 
     Its test holds it to the contract of all kinds. Change what it does, run its test, and install
-    it where your workers run.
+    it where your workers run and where playbooks are registered: beside servers, too.
 
     \b
     Example:

@@ -15,12 +15,14 @@ from noetl.cli.files import Source, Unreadable, is_test, problem_line, sources, 
 from noetl.cli.options import current_settings, json_option
 from noetl.cli.output import counted, print_json, print_line, printable, say
 from noetl.cli.views.paint import Drawn, Span, is_rich, painted, show_coloured, terminal
+from noetl.configured import document_compiler
 from noetl.model.problems import Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from noetl.dsl import Compiled
+    from noetl.settings import Settings
 
 # Line ends as the YAML reader counts them; Python knows more.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -72,32 +74,42 @@ def command(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
 
 
 def _check(names: tuple[str, ...]) -> Iterator[Checked]:
-    from noetl.cli.run import beside
-    from noetl.dsl import compile_beside
-    from noetl.wiring import document_compiler
-
-    compile_text = document_compiler(current_settings())
+    problems_of = checker(current_settings())
     for source in sources(names):
         match source:
-            case Source() if is_test(source):
-                yield Checked(source.name, source.text, _problems_of_tests(source, compile_text))
             case Source():
-                neighbours = beside(source.path.parent) if source.path is not None else {}
-                compiled = compile_beside(source.text, compile_text, neighbours)
-                yield Checked(source.name, source.text, compiled.problems)
+                yield Checked(source.name, source.text, problems_of(source))
             case Unreadable():
                 say(str(source))
                 yield Checked(source.name, None, (_unreadable(source),))
+
+
+def checker(settings: Settings) -> Callable[[Source], tuple[Problem, ...]]:
+    """Text → all its problems: of a playbook together with the documents in its folder that it
+    names, of another document according to its kind, of tests together with their playbook.
+    """
+    from noetl.cli.run import Neighbours
+    from noetl.dsl import compile_beside
+
+    compile_text = document_compiler(settings)
+
+    def problems_of(source: Source) -> tuple[Problem, ...]:
+        if is_test(source):
+            return _problems_of_tests(source, compile_text)
+        neighbours = Neighbours(source.path.parent) if source.path is not None else {}
+        return compile_beside(source.text, compile_text, neighbours).problems
+
+    return problems_of
 
 
 def _problems_of_tests(
     source: Source, compile_text: Callable[..., Compiled]
 ) -> tuple[Problem, ...]:
     """What is wrong with a file of tests. What is wrong with its playbook is told as one of it."""
-    from noetl.cli.run import beside
+    from noetl.cli.run import Neighbours
     from noetl.trials.files import PlaybookTrials, load
 
-    found = load(str(source.path), source.text, compile_text, beside)
+    found = load(str(source.path), source.text, compile_text, Neighbours)
     if isinstance(found, PlaybookTrials):
         return ()
     return tuple(

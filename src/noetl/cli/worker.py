@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl import wiring
 from noetl.cli.options import json_option, server_option, settings_for_server
 from noetl.cli.output import say
 from noetl.cli.server import detach_option
+from noetl.model.labels import of_worker
 
 if TYPE_CHECKING:
+    from noetl.model.commands import Presence
     from noetl.settings import Settings
 
 GRACE_SECONDS = 30.0
@@ -39,24 +42,24 @@ pool_option = click.option(
 )
 
 
-def _known_kinds(context: click.Context, option: click.Parameter, written: str) -> str:
+def _known_kinds(context: click.Context, option: click.Parameter, written: str) -> tuple[str, ...]:
     """An unknown kind would be waited for in vain."""
     from noetl.tools.registry import tools
 
-    wanted = [kind.strip() for kind in written.split(",") if kind.strip()]
+    wanted = tuple(kind.strip() for kind in written.split(",") if kind.strip())
     unknown = [kind for kind in wanted if kind not in tools()]
     if unknown:
         raise click.BadParameter(
             f"there is no kind {', '.join(unknown)} here; `noetl tools list` lists all."
         )
-    return ",".join(wanted)
+    return wanted
 
 
-def _good_labels(context: click.Context, option: click.Parameter, written: tuple[str, ...]) -> str:
-    from noetl.model.labels import of_worker
-
+def _good_labels(
+    context: click.Context, option: click.Parameter, written: tuple[str, ...]
+) -> dict[str, str]:
     try:
-        return ",".join(f"{name}={value}" for name, value in of_worker(",".join(written)).items())
+        return of_worker(",".join(written))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -92,8 +95,8 @@ def _good_labels(context: click.Context, option: click.Parameter, written: tuple
 def start_command(
     pool: str,
     slots: int | None,
-    kinds: str,
-    labels: str,
+    kinds: tuple[str, ...],
+    labels: dict[str, str],
     name: str | None,
     grace: float,
     server: str | None,
@@ -117,8 +120,8 @@ def start_command(
         arguments = ["worker", "start", f"--pool={pool}", f"--grace={grace}"]
         arguments += [f"--server={settings.server_url}"]
         arguments += [f"--slots={slots}"] if slots is not None else []
-        arguments += [f"--kinds={kinds}"] if kinds else []
-        arguments += [f"--label={one}" for one in labels.split(",") if one]
+        arguments += [f"--kinds={','.join(kinds)}"] if kinds else []
+        arguments += [f"--label={one}={value}" for one, value in labels.items()]
         arguments += [f"--name={name}"] if name is not None else []
         sys.exit(start(daemon, arguments))
     from noetl import logs
@@ -127,12 +130,11 @@ def start_command(
     logs.set_up(settings.log)
     hide_process()
     worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    chosen = tuple(kinds.split(",")) if kinds else ()
     from noetl.model.commands import placed
-    from noetl.model.labels import of_worker
 
-    offer = placed(pool, {**of_worker(settings.labels), **of_worker(labels)})
-    asyncio.run(_work(settings, offer, slots or settings.slots, worker_id, grace, chosen))
+    offer = placed(pool, {**of_worker(settings.labels), **labels})
+    me = wiring.presence(settings, worker_id, offer, slots or settings.slots)
+    asyncio.run(_work(settings, me, grace, kinds))
 
 
 def _daemon_name(pool: str) -> str:
@@ -167,9 +169,7 @@ def status_command(as_json: bool) -> None:
     sys.exit(status(daemons("worker"), as_json=as_json))
 
 
-async def _work(
-    settings: Settings, pool: str, slots: int, worker_id: str, grace: float, kinds: tuple[str, ...]
-) -> None:
+async def _work(settings: Settings, me: Presence, grace: float, kinds: tuple[str, ...]) -> None:
     from noetl import serving
     from noetl.cli.daemons import tell_ready
 
@@ -178,18 +178,9 @@ async def _work(
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
 
     def ready() -> None:
-        kept = f"sandbox: {settings.sandbox}"
-        say(f"worker {worker_id} takes commands of pool {pool} from {settings.server_url} ({kept})")
-        tell_ready(worker_id, settings.sandbox, pool.partition(" [")[2].removesuffix("]"))
+        where = f"of pool {me.pool} from {settings.server_url} (sandbox: {me.sandbox})"
+        say(f"worker {me.worker_id} takes commands {where}")
+        tell_ready(me.worker_id, me.sandbox, me.pool.partition(" [")[2].removesuffix("]"))
 
-    await serving.worker(
-        settings,
-        ending,
-        pool=pool,
-        slots=slots,
-        worker_id=worker_id,
-        kinds=kinds,
-        grace=grace,
-        on_ready=ready,
-    )
-    say(f"worker {worker_id} has ended")
+    await serving.worker(settings, me, ending, kinds=kinds, grace=grace, on_ready=ready)
+    say(f"worker {me.worker_id} has ended")

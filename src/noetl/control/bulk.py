@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BULK_MAX = 5000
 AT_ONCE = 16
+RERUNS = "rerun/"
+"""The idempotency keys of reruns that a bulk action starts begin with this."""
 FAILURES_MAX = 100
 ELIGIBLE: dict[BulkAction, tuple[str, ...]] = {
     "cancel": ("PENDING", "RUNNING", "PAUSED"),
@@ -46,9 +48,12 @@ class Bulk:
         dry_run: bool,
         reason: str = "",
         actor: Actor | None = None,
+        key: str | None = None,
     ) -> BulkDone:
         """Act on all that match. Which those are is settled before the first one: executions that
         a rerun starts are not among them. Raises BadRequest if they are too many.
+
+        Under the same `key` no execution is cancelled or run again twice.
         """
         statuses = tuple(Condition("status", status) for status in ELIGIBLE[action])
         eligible = (*wanted, Term(statuses))
@@ -70,13 +75,19 @@ class Bulk:
                 f"{count} executions match, and at most {BULK_MAX} are acted on at once."
                 " Narrow the query, e.g. with since: and until:. Nothing was done."
             )
-        ids = [row.execution_id async for row in matching(self._records, eligible, now=now)]
+        found_now = [row async for row in matching(self._records, eligible, now=now)]
+        # Sent again, the query may match what it has started.
+        ids = [
+            row.execution_id
+            for row in found_now
+            if key is None or (row.idempotency_key or "").rpartition("/")[0] != _beginning(key)
+        ]
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(execution_id: ExecutionId) -> ExecutionId | BulkFailure:
             async with gate:
                 try:
-                    return await self._one(action, execution_id, reason, actor)
+                    return await self._one(action, execution_id, reason, actor, key)
                 except NoetlError as error:
                     return BulkFailure(
                         execution_id=execution_id, code=error.code, message=str(error)
@@ -93,16 +104,27 @@ class Bulk:
         )
 
     async def _one(
-        self, action: BulkAction, execution_id: ExecutionId, reason: str, actor: Actor | None
+        self,
+        action: BulkAction,
+        execution_id: ExecutionId,
+        reason: str,
+        actor: Actor | None,
+        key: str | None,
     ) -> ExecutionId:
         """The execution acted on; of a rerun the new one."""
         match action:
             case "cancel":
-                await self._executions.cancel(execution_id, reason, actor=actor)
+                await self._executions.cancel(execution_id, reason, actor=actor, key=key)
             case "pause":
                 await self._executions.pause(execution_id, reason, actor=actor)
             case "resume":
                 await self._executions.resume(execution_id, actor=actor)
             case "rerun":
-                return await self._executions.rerun(execution_id, actor=actor)
+                of_one = None if key is None else f"{_beginning(key)}/{execution_id}"
+                return await self._executions.rerun(execution_id, actor=actor, key=of_one)
         return execution_id
+
+
+def _beginning(key: str) -> str:
+    """How the idempotency keys of reruns begin that a bulk action under this key has started."""
+    return f"{RERUNS}{key}"

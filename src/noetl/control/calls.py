@@ -11,6 +11,7 @@ from noetl.control.documents import moment
 from noetl.control.records import events
 from noetl.control.task_logs import text_of
 from noetl.dsl.walk import all_tasks
+from noetl.engine.pipeline.calls import hook_cause
 from noetl.errors import NotFound
 from noetl.model.events import RetryStarted, TaskDone, TaskLogged, TaskStarted, decode
 from noetl.model.ids import ExecutionId, derive
@@ -162,7 +163,7 @@ async def _hook_task(
         for task in tasks:
             hooks = {"before": task.before, "after": task.after, "finally": task.finally_}
             for hook, inner_tasks in hooks.items() if task.name == outer.task else ():
-                cause = derive(outer.action_id, hook)
+                cause = hook_cause(outer.action_id, hook, outer.attempt)
                 ids = {derive(cause, started.task, started.page, n) for n in range(JUMPS_TRIED)}
                 for inner in inner_tasks if started.action_id in ids else ():
                     if inner.name == started.task:

@@ -9,14 +9,13 @@ from noetl.control import documents
 from noetl.control.clock import Clock
 from noetl.control.identity import new_id
 from noetl.control.layouts import Layouts
-from noetl.control.programs import playbook_only
+from noetl.control.programs import playbook_only, unregistered
 from noetl.errors import BadRequest, Conflict, NotFound
 from noetl.model import net as nets
 from noetl.model import triggers
 from noetl.model.answers import CatalogResource
 from noetl.model.fields import json_schema
 from noetl.model.schemas import breaks, place_in
-from noetl.model.spelling import did_you_mean
 from noetl.store import catalog as stored
 from noetl.store.catalog import CatalogEntry
 from noetl.store.triggers import Renewed
@@ -39,6 +38,8 @@ class Catalog:
         self._compile = compile_text
         self._clock = clock
         self.layouts = Layouts()
+        self.on_kept: list[Callable[[], None]] = []
+        """Called when a document was stored: something may have waited for it."""
         self._entries: dict[tuple[str, int | None], CatalogEntry] = {}
 
     def check(self, text: str) -> Compiled:
@@ -124,7 +125,10 @@ class Catalog:
             description=made.description,
             created_at=now,
         )
-        return await self._documents.register(entry, body, renewed)
+        kept = await self._documents.register(entry, body, renewed)
+        for tell in self.on_kept:
+            tell()
+        return kept
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:
         """A version with its text, its graph and its inputs, as the API shows it."""
@@ -170,16 +174,7 @@ class Catalog:
             return found
         found = await self._documents.entry(path, version)
         if found is None:
-            newest = None if version is None else await self._documents.entry(path)
-            if newest is not None:
-                raise NotFound(
-                    f'{newest.kind.lower()} "{path}" has no version {version}; its newest is'
-                    f" {newest.version}."
-                )
-            which = f" in version {version}" if version is not None else ""
-            known = [entry.path for entry in await self._documents.entries(kind=kind)]
-            hint = did_you_mean(path, known)
-            raise NotFound(f'no playbook "{path}"{which} is registered.{hint}')
+            raise await unregistered(self._documents, path, version, kind)
         # A version never changes; which one is the newest does.
         if len(self._entries) >= ENTRIES_MAX:
             self._entries.pop(next(iter(self._entries)))

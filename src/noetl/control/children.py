@@ -93,5 +93,6 @@ def child_ended(child: ExecutionId, effect: TellParent, now: float) -> ChildEnde
         result=effect.result,
         error=effect.error,
         iteration=parent.iteration,
+        warnings=effect.warnings,
     )
     return ChildEnded(execution_id=parent.execution_id, at=now, fact=fact)

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, assert_never
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, ClassVar, assert_never
 
 import msgspec
 
@@ -70,9 +70,11 @@ from noetl.model.inputs import (
     TimerDue,
 )
 from noetl.model.state import TERMINAL, ExecutionState
-from noetl.model.triggers import TriggerRow
 from noetl.store.bodies import Bodies
 from noetl.store.log import Log, Write
+
+if TYPE_CHECKING:
+    from noetl.control.notifications import Notifications
 
 logger = logging.getLogger(__name__)
 
@@ -243,12 +245,8 @@ class CommitLoop:
         """Called with what was written."""
         self.on_ended: list[Callable[[ExecutionId, ExecutionState], None]] = []
         """Called with each execution that has ended."""
-        self.notices: (
-            Callable[[ExecutionId, ExecutionState, Sequence[Event]], tuple[TriggerRow, ...]] | None
-        ) = None
-        """Makes the rows that are written in the transaction of these events."""
-        self.on_noticed: Callable[[], None] | None = None
-        """Called when such rows were written."""
+        self.notifications: Notifications | None = None
+        """Says what is written with events to tell people of them, if this process does that."""
         self._under_way: Collection[ExecutionId] = ()
         """Executions of the batch that is under way."""
         self._round_began: float | None = None
@@ -323,14 +321,16 @@ class CommitLoop:
                 return
             if not moved:
                 return
-            full |= {one: write.full for one, write in batch.writes.items() if write.full}
+            no_room = {one: write.full for one, write in batch.writes.items() if write.full}
+            full |= no_room
             entries = [
                 entry
                 for entry in batch.decided
                 if entry.input.execution_id in moved and not entry.is_consequence
             ]
             for entry in entries:
-                entry.decided_on_old_state = True
+                # What was refused for want of room has not moved.
+                entry.decided_on_old_state = entry.input.execution_id not in no_room
         for entry in entries:
             self._fail(
                 entry,
@@ -399,6 +399,9 @@ class CommitLoop:
                 closed = report.command_id
         elif type(given) is Lapsed:
             closed = given.command_id
+        elif type(given) is Leased and given.command_id not in live.state.holders:
+            # It was over before its worker had it.
+            batch.closed[given.command_id] = (given.execution_id, True)
         # An entry that is decided again may have been given something the first time.
         if entry.waiter is not None and entry.refusal is None and not entry.waiter.given:
             await self._offer_slot(entry.waiter, live, batch.now)
@@ -411,7 +414,7 @@ class CommitLoop:
             elif type(given) is Admitted:
                 return  # It goes on waiting.
         try:
-            decision = advance(live.program, live.state, given)
+            decision = advance(live.program, live.state, given, live.bodies)
         except (SignalRefused, NotAllowed, Finished) as error:
             decision, entry.refusal = NO_CONSEQUENCES, error
         facts = decision.events
@@ -430,8 +433,8 @@ class CommitLoop:
                 await self._perform(batch, live, write, effect)
         if facts:
             live.add(write, facts)
-            if self.notices is not None:
-                rows = self.notices(given.execution_id, live.state, facts)
+            if self.notifications is not None and self.notifications.rules:
+                rows = self.notifications.of_execution(given.execution_id, live.state, facts)
                 if rows:
                     write.add_rows(rows)
 
@@ -485,6 +488,7 @@ class CommitLoop:
         leased = Leased(
             execution_id=live.execution_id,
             at=batch.now,
+            command_id=command.command_id,
             step_run_id=command.step_run_id,
             worker=placed.worker_id,
         )
@@ -597,15 +601,15 @@ class CommitLoop:
                 self.timer_changed.set()
             if write.slots:
                 self.slots_changed.set()
-            if write.trigger is not None and write.trigger.rows and self.on_noticed is not None:
-                self.on_noticed()
+            if self.notifications is not None and write.trigger and write.trigger.rows:
+                self.notifications.noticed()
             for new in write.commands:
                 if new.worker_id is None:
                     opened.append(new.command)
             has_ended = live.state.status in TERMINAL
             self._watchers.tell(execution_id, write, may_have_ended=has_ended)
             if has_ended:
-                live.let_go_of_bodies()
+                live.bodies.clear()
                 if write.events:
                     self._tell_end(execution_id, live.state)
             self._memory.note(live)

@@ -221,6 +221,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         )
         pause = PAUSE_SECONDS
         while True:
+            registered = self._triggers.registered
             try:
                 async with opened(consumer, around) as source:
                     self._say(held, "")
@@ -233,7 +234,7 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
                     logger.warning(
                         "a consumer cannot read its source: %s", said, extra={"path": consumer.path}
                     )
-            await self._clock.sleep(pause)
+            await heard(registered, pause)
             pause = min(2 * pause, PAUSE_MAX)
 
     async def _take_all(self, consumer: Consumer, held: Held, source: Source) -> None:
@@ -242,8 +243,10 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
             room = await self._room(consumer, held)
             batch = await source.next(min(room, BATCH))
             pause = PAUSE_SECONDS
+            registered = self._triggers.registered
             while not await self._tried(consumer, held, batch):
-                await self._clock.sleep(pause)
+                await heard(registered, pause)
+                registered = self._triggers.registered
                 pause = min(2 * pause, PAUSE_MAX)
             await source.done(batch)
             now = self._clock.now()
@@ -384,10 +387,11 @@ class Consumers(TriggerDocuments[Consumer, ConsumerState]):
         )
 
     def _say(self, held: Held, problem: str) -> bool:
-        """Whether it is news."""
-        is_new = held.problem != problem[:REASON_MAX]
+        """Whether it is news. It is told in one line, whatever a database says."""
+        problem = " ".join(problem.split())[:REASON_MAX]
+        is_new = held.problem != problem
         if is_new:
-            held.problem = problem[:REASON_MAX]
+            held.problem = problem
             held.changed.set()
         return is_new
 

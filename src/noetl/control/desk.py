@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from noetl.control import documents
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 LATELY = 24 * 3600.0
 SHOWN = 10
+FAILED_LOOKED_AT = 100
 SCHEDULES_LOOKED_AT = 200
 FORMS_LOOKED_AT = 1000
 """Executions that are searched for forms that a caller may answer."""
@@ -152,7 +154,9 @@ class Desk:
     ) -> Overview:
         """What needs a person now, and what runs; of the forms those that are to be `shown`."""
         lately: Wanted = (*_FAILED, Term((Condition("since", now - LATELY),)))
-        failed = await self._records.summaries(lately, limit=SHOWN)
+        failed = await self._records.summaries(lately, limit=FAILED_LOOKED_AT)
+        newest = {row.path: row for row in reversed(failed)}  # the later one stays
+        latest = [row for row in failed if newest[row.path] is row]
         running = await self._records.summaries(_RUNNING, limit=SHOWN)
         queues = (await self.queues(now)).queues
         inbox = await self.inbox(before=None, limit=SHOWN, shown=shown)
@@ -161,7 +165,8 @@ class Desk:
             failed=FailedLately(
                 since=moment(now - LATELY),
                 count=await self._records.count(lately),
-                executions=[documents.summary(row) for row in failed],
+                executions=[documents.summary(row) for row in latest[:SHOWN]],
+                times=dict(Counter(row.path for row in failed)),
             ),
             forms=inbox,
             stuck=[queue for queue in queues if queue.waiting and not queue.slots],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,12 +33,12 @@ from noetl.model.answers import (
 )
 from noetl.model.commands import place_of
 from noetl.model.duration import timestamp
-from noetl.model.facts import Actor, sentence
+from noetl.model.facts import Actor, Warned, sentence
 from noetl.model.ids import ExecutionId, derive, event_id, trace_of
 from noetl.model.net import FormField
 from noetl.model.outcome import TaskError
 from noetl.model.signals import ANY
-from noetl.model.state import ExecutionState, Run, StepSummary, Warned
+from noetl.model.state import ExecutionState, Run, StepSummary
 from noetl.model.timeline import MomentDocument, OpenRunDocument, WaitingTokenDocument, Waits
 from noetl.store.base import Runtime
 from noetl.store.credentials import StoredCredential
@@ -93,7 +93,7 @@ def of(kind: type[D], *sources: Any, **fields: Any) -> D:
     return msgspec.convert(fields, kind)
 
 
-def _span(begun: float, ended: float | None) -> float | None:
+def span(begun: float, ended: float | None) -> float | None:
     """The duration in seconds; not negative even if a clock was set back meanwhile."""
     return None if ended is None else max(0.0, round(ended - begun, 6))
 
@@ -118,7 +118,7 @@ def execution(
         status=state.status,
         start_time=moment(begun),
         end_time=moment(ended),
-        duration_seconds=_span(begun, ended),
+        duration_seconds=span(begun, ended),
         progress=_progress(state, program),
         workload=state.workload,
         ctx=state.ctx,
@@ -186,12 +186,14 @@ _NONE_HELD = {
 
 def _warning(found: Warned) -> WarningDocument:
     held = _NONE_HELD[found.about].format(step=found.step)
+    where = f"in {found.playbook}, " if found.playbook else ""
     return WarningDocument(
         code="undefined",
-        step=found.step,
-        message=f"{held}: {sentence(found.undefined)}",
+        step=found.caller or found.step,
+        message=f"{where}{held}: {sentence(found.undefined)}",
         undefined=found.undefined,
         count=found.count,
+        execution_id=found.execution_id or UNSET,
     )
 
 
@@ -312,8 +314,16 @@ def status(execution_id: ExecutionId, state: ExecutionState) -> ExecutionStatus:
         error=error(state.failure),
         start_time=moment(begun),
         end_time=moment(state.ended_at),
-        duration_seconds=_span(begun, state.ended_at),
+        duration_seconds=span(begun, state.ended_at),
     )
+
+
+def waiting(stored: str | None) -> Literal["form", "event", "timer"] | None:
+    """What a step waits for, if it waits."""
+    match stored:
+        case "form" | "event" | "timer":
+            return stored
+    return None
 
 
 def summary(row: Summary, workload: dict[str, Any] | UnsetType = UNSET) -> ExecutionSummary:
@@ -326,13 +336,13 @@ def summary(row: Summary, workload: dict[str, Any] | UnsetType = UNSET) -> Execu
         status=row.status,
         start_time=moment(row.requested_at),
         end_time=moment(row.ended_at),
-        duration_seconds=_span(row.requested_at, row.ended_at),
+        duration_seconds=span(row.requested_at, row.ended_at),
         parent_execution_id=row.parent_execution_id,
         current_steps=list(row.current_steps),
         error=row.error,
         labels=row.labels,
         step=step,
-        waits="form" if row.waits == "form" else "event" if row.waits else None,
+        waits=waiting(row.waits),
         workload=workload,
     )
 
@@ -364,7 +374,7 @@ _STATUSES = {
         "error",
     ),
 }
-"""003 §9.1. What is not here has succeeded, unless it says otherwise."""
+"""What is not here has succeeded, unless it says otherwise."""
 _FAILED = ("error", "exhausted", "FAILED", "CANCELLED")
 
 

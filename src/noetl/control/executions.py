@@ -15,7 +15,7 @@ from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, workload_of
-from noetl.control.records import matching
+from noetl.control.records import matching, no_execution
 from noetl.engine.program import Program
 from noetl.engine.signals import received
 from noetl.errors import (
@@ -34,7 +34,7 @@ from noetl.model.answers import ExecutionDocument
 from noetl.model.events import Actor, ExecutionRequested, Parent
 from noetl.model.execution_query import Condition, Term, Wanted, exactly
 from noetl.model.facts import Source
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, derive
 from noetl.model.inputs import Seed
 from noetl.model.net import Net
 from noetl.model.outcome import TaskError
@@ -99,6 +99,13 @@ class _Asked(NamedTuple):
 _WORDS = ("path", "version", "workload", "parent", "labels")
 
 
+def _reused(known: Summary, how: str) -> KeyReused:
+    return KeyReused(
+        f"execution {known.execution_id} was started under the Idempotency-Key"
+        f" {(known.idempotency_key or '')[:80]!r} {how}. Another request needs another key."
+    )
+
+
 class Executions:
     """Everything one can do with executions."""
 
@@ -142,16 +149,15 @@ class Executions:
         if wrong := label_rules.problems(labels or {}):
             raise BadRequest(" ".join(wrong))
         asked = _Asked(path, None if is_newest else digest, payload, parent, labels or {})
-        if key is not None:
-            known = await self._store.records.by_key(key)
-            if known is not None and trigger is not None:
-                raise Conflict(f"execution {known.execution_id} was started under the same key.")
-            if known is not None:
-                return await self._same(known, key, asked)
+        begun_before = partial(self._started_before, key, asked)
+        if trigger is None:
+            if (known := await begun_before()) is not None:
+                return known
+        elif (taken := await self._under(key)) is not None:
+            raise Conflict(f"execution {taken.execution_id} was started under the same key.")
         now = self._clock.now()
         execution_id = self._new_id(now)
         program = await self._orchestrator.programs.by_digest(digest)
-        workload = await workload_of(self._store.credentials, program, payload)
         request = ExecutionRequested(
             at=now,
             path=path,
@@ -165,23 +171,43 @@ class Executions:
             labels=label_rules.combined(program.labels, labels or {}),
             seal=new_seal(),
         )
+        return await self._begin(execution_id, request, program, begun_before, trigger=trigger)
+
+    async def _begin(
+        self,
+        new: ExecutionId,
+        request: ExecutionRequested,
+        program: Program,
+        begun_before: Callable[[], Awaitable[ExecutionId | None]],
+        *,
+        seed: Seed | None = None,
+        trigger: Callable[[ExecutionId], TriggerChange] | None = None,
+    ) -> ExecutionId:
+        """Start what is requested; or it is what another caller has `begun_before` under its key,
+        at the same moment.
+        """
+        workload = await workload_of(self._store.credentials, program, request.payload)
+        if seed is not None and request.rerun_of is not None:
+            await self._store.retention.reuse(new, request.rerun_of)
         try:
             await self._orchestrator.start(
-                execution_id,
+                new,
                 request,
                 workload=workload,
+                seed=seed,
                 refused=await self._check(program.net),
-                trigger=None if trigger is None else trigger(execution_id),
+                trigger=None if trigger is None else trigger(new),
             )
         except (Conflict, StoreError):
-            if trigger is not None:
+            known = None if trigger is not None else await begun_before()
+            if known is None:
                 raise
-            # Another caller may have used the same key at the same moment.
-            known = await self._store.records.by_key(key) if key is not None else None
-            if known is None or key is None:
-                raise
-            return await self._same(known, key, asked)
-        return execution_id
+            return known
+        return new
+
+    async def _under(self, key: str | None) -> Summary | None:
+        """The execution that was started under a key."""
+        return None if key is None else await self._store.records.by_key(key)
 
     def _new_id(self, now: float) -> ExecutionId:
         """An id that this server looks after: what is started here stays here, with its timers."""
@@ -192,8 +218,15 @@ class Executions:
             drawn = new_id(now)
         return drawn
 
-    async def _same(self, known: Summary, key: str, asked: _Asked) -> ExecutionId:
+    async def _started_before(self, key: str | None, asked: _Asked) -> ExecutionId | None:
         """The execution that was started under the key, if it is what is asked for now."""
+        known = await self._under(key)
+        if known is None:
+            return None
+        from noetl.control import forks
+
+        if (await forks.request_of(self._store.log, known.execution_id)).asked:
+            raise _reused(known, "for another request")
         state = await self._orchestrator.last_known(known.execution_id)
         program = await self._orchestrator.programs.by_digest(known.digest)
         digest = None if asked.digest is None else known.digest
@@ -202,11 +235,7 @@ class Executions:
         if before != asked:
             pairs = zip(_WORDS, before, asked, strict=True)
             others = ", ".join(word for word, one, other in pairs if one != other)
-            raise KeyReused(
-                f"execution {known.execution_id} was started under the Idempotency-Key"
-                f" {key[:80]!r} with another {others}."
-                " Another request needs another key."
-            )
+            raise _reused(known, f"with another {others}")
         return known.execution_id
 
     async def _parent(self, execution_id: ExecutionId | None) -> Parent | None:
@@ -251,7 +280,7 @@ class Executions:
                 if rows is None or (not rows and remaining <= 0):
                     heads = await self._store.log.heads([execution_id])
                     if execution_id not in heads:
-                        raise NotFound(f"there is no execution {execution_id}.")
+                        raise no_execution(execution_id)
                     rows = await self._store.log.events(
                         execution_id, after=after, limit=limit, types=types, step=step
                     )
@@ -279,13 +308,43 @@ class Executions:
         *,
         cascade: bool = True,
         actor: Actor | None = None,
+        key: str | None = None,
     ) -> int:
-        """Stop it, and with `cascade` those below it; how many were stopped."""
-        await self._refuse_finished(execution_id)
+        """Stop it, and with `cascade` those below it; how many were stopped.
+
+        Under a key that was used before it is that cancellation, and changes nothing; raises
+        KeyReused for another reason.
+        """
+        state = await self._orchestrator.state(execution_id)
+        known = None if key is None else state.cancelled_under(key)
+        if known is not None:
+            if known.reason != reason:
+                raise KeyReused(
+                    f"execution {execution_id} was cancelled under the Idempotency-Key"
+                    f" {key!r:.80} with another reason. Another request needs another key."
+                )
+            return await self._stopped_at(execution_id, known.at)
+        _refuse_finished(execution_id, state)
         below = await self._below(execution_id) if cascade else []
-        await self._orchestrator.cancel(execution_id, reason, cascade=cascade, actor=actor)
+        await self._orchestrator.cancel(
+            execution_id, reason, cascade=cascade, actor=actor, key=key or ""
+        )
         states = [await self._orchestrator.last_known(one) for one in (execution_id, *below)]
         return sum(state.status == "CANCELLED" or state.cancelling for state in states)
+
+    async def _stopped_at(self, execution_id: ExecutionId, at: float) -> int:
+        """How many a cancellation at this time stopped: what has ended does not know its children
+        any more, but they know their parent. One that a person cancelled is not among them.
+        """
+        found = [execution_id]
+        for one in found:
+            async for row in matching(self._store.records, exactly(parent=one)):
+                if row.ended_at is None or row.ended_at >= at:
+                    state = await self._orchestrator.last_known(row.execution_id)
+                    acts = {act.action for act in state.acts}
+                    if state.cancelling and "playbook.cancelled" not in acts:
+                        found.append(row.execution_id)
+        return len(found)
 
     async def _below(self, execution_id: ExecutionId) -> list[ExecutionId]:
         """Executions that its steps wait for, those that their steps wait for, and so on."""
@@ -310,8 +369,9 @@ class Executions:
         The answer comes when every worker that has work of it has confirmed that; the names of
         those that have not within a few seconds: what they report counts until their leases lapse.
         """
-        await self._refuse_finished(execution_id)
-        if (await self._orchestrator.state(execution_id)).queued is not None:
+        state = await self._orchestrator.state(execution_id)
+        _refuse_finished(execution_id, state)
+        if state.queued is not None:
             raise Conflict(
                 f"execution {execution_id} waits for its turn and has begun nothing that could be"
                 " paused. `noetl executions why` names what it waits for; `cancel` takes it out."
@@ -320,7 +380,7 @@ class Executions:
         return await self._orchestrator.held_back(execution_id, patience=PAUSE_PATIENCE)
 
     async def resume(self, execution_id: ExecutionId, *, actor: Actor | None = None) -> None:
-        await self._refuse_finished(execution_id)
+        _refuse_finished(execution_id, await self._orchestrator.state(execution_id))
         await self._orchestrator.resume(execution_id, actor=actor)
 
     async def signal(
@@ -369,7 +429,10 @@ class Executions:
         wanted = (*exactly(path=path, labels=labels), Term((Condition("waiting"),)))
         found: list[tuple[ExecutionId, bool]] = []
         for execution_id in await self._matching(wanted):
-            state = await self._orchestrator.state(execution_id)
+            try:
+                state = await self._orchestrator.state(execution_id)
+            except NotFound:
+                continue  # It was just deleted.
             if not _listens(state, name, signal.signal_id):
                 continue
             seen: dict[str, object] = {
@@ -399,15 +462,6 @@ class Executions:
                 )
         return found
 
-    async def _refuse_finished(self, execution_id: ExecutionId) -> None:
-        state = await self._orchestrator.state(execution_id)
-        if state.status in TERMINAL:
-            raise Finished(
-                f"execution {execution_id} has ended ({state.status});"
-                " an ended execution does not change."
-                " `noetl executions rerun` starts a new one."
-            )
-
     async def rerun(
         self,
         execution_id: ExecutionId,
@@ -415,45 +469,81 @@ class Executions:
         step: str | None = None,
         workload: dict[str, Any] | None = None,
         actor: Actor | None = None,
+        key: str | None = None,
     ) -> ExecutionId:
-        """A new execution of the same playbook; from a step on, with what was there before it."""
+        """A new execution of the same playbook; from a step on, with what was there before it.
+
+        Under a key that was used before for the same request, it is the one started then; raises
+        KeyReused for another request.
+        """
         from noetl.control import forks
 
+        asked = _digest("rerun", execution_id, step, workload or {})
+        begun_before = partial(self._begun_before, key, asked)
+        if (known := await begun_before()) is not None:
+            return known
         old = await forks.request_of(self._store.log, execution_id)
         program = await self._orchestrator.programs.by_digest(old.digest)
+        now = self._clock.now()
+        new = self._new_id(now)
         seed = None
         if step is not None:
             if step not in program.steps:
                 raise NotFound(no_such_step(step, program.steps))
-            seed = await forks.before_step(self._store.log, execution_id, old.seal, step)
+            seed = await forks.before_step(self._store.log, execution_id, new, old.seal, step)
         payload = merged(old.payload, workload or {})
         # What it reuses may be references that the first one made.
         seal = old.seal if old.seal or step is not None else new_seal()
-        request = msgspec.structs.replace(old, payload=payload, seal=seal, forked_at=None)
-        now = self._clock.now()
-        new = self._new_id(now)
-        await self._begin_again(execution_id, new, now, request, program, seed, actor)
-        return new
+        request = msgspec.structs.replace(
+            old,
+            at=now,
+            payload=payload,
+            seal=seal,
+            forked_at=None,
+            rerun_of=execution_id,
+            parent=None,
+            actor=actor,
+            key=key,
+            asked=asked,
+        )
+        return await self._begin(new, request, program, begun_before, seed=seed)
 
     async def fork(
-        self, execution_id: ExecutionId, wish: forks.Wish, *, actor: Actor | None = None
+        self,
+        execution_id: ExecutionId,
+        wish: forks.Wish,
+        *,
+        actor: Actor | None = None,
+        key: str | None = None,
     ) -> tuple[ExecutionId, ForkPlanDocument]:
-        """A new execution that goes on from an event of this one, and what it reuses."""
+        """A new execution that goes on from an event of this one, and what it reuses. For a `key`,
+        see `rerun`.
+        """
         from noetl.control import forks
 
         planned = await self.planned_fork(execution_id, wish)
+        asked = _digest("fork", execution_id, wish)
+        begun_before = partial(self._begun_before, key, asked)
+        if (known := await begun_before()) is not None:
+            return known, planned.document
         now = self._clock.now()
         new = self._new_id(now)
         seed = forks.seed_of(planned, new, now=now)
         await forks.copy_segments(self._store.bodies, planned, seed, new)
         request = msgspec.structs.replace(
             planned.request,
+            at=now,
             digest=planned.program.digest,
             version=planned.version,
             forked_at=wish.seq,
+            rerun_of=execution_id,
+            parent=None,
+            actor=actor,
+            key=key,
+            asked=asked,
         )
-        await self._begin_again(execution_id, new, now, request, planned.program, seed, actor)
-        return new, planned.document
+        begun = await self._begin(new, request, planned.program, begun_before, seed=seed)
+        return begun, planned.document
 
     async def planned_fork(self, execution_id: ExecutionId, wish: forks.Wish) -> forks.PlannedFork:
         """What a fork would begin with. Nothing is started."""
@@ -462,27 +552,28 @@ class Executions:
         store, programs = self._store, self._orchestrator.programs
         return await forks.planned(store.log, store.bodies, programs, execution_id, wish)
 
-    async def _begin_again(
-        self,
-        source: ExecutionId,
-        execution_id: ExecutionId,
-        now: float,
-        request: ExecutionRequested,
-        program: Program,
-        seed: Seed | None,
-        actor: Actor | None,
-    ) -> None:
-        """Start a new execution for what was asked of another."""
-        workload = await workload_of(self._store.credentials, program, request.payload)
-        asked = msgspec.structs.replace(
-            request, at=now, parent=None, key=None, rerun_of=source, actor=actor
+    async def _begun_before(self, key: str | None, asked: str) -> ExecutionId | None:
+        """The execution that a rerun or a fork under this key has started, if it asked the same."""
+        from noetl.control import forks
+
+        known = await self._under(key)
+        if known is None:
+            return None
+        request = await forks.request_of(self._store.log, known.execution_id)
+        if request.asked != asked:
+            raise _reused(known, "for another request")
+        return known.execution_id
+
+
+def _refuse_finished(execution_id: ExecutionId, state: ExecutionState) -> None:
+    if state.status in TERMINAL:
+        raise Finished(
+            f"execution {execution_id} has ended ({state.status});"
+            " an ended execution does not change."
+            " `noetl executions rerun` starts a new one."
         )
-        if seed is not None:
-            await self._store.retention.reuse(execution_id, source)
-        await self._orchestrator.start(
-            execution_id,
-            asked,
-            workload=workload,
-            seed=seed,
-            refused=await self._check(program.net),
-        )
+
+
+def _digest(*asked: object) -> str:
+    """The same for the same request."""
+    return derive(msgspec.json.encode(asked, order="deterministic").decode())

@@ -9,7 +9,7 @@ import msgspec
 from noetl.control.history import facts
 from noetl.control.live import fetched
 from noetl.control.records import row_of
-from noetl.engine.explanation import Ended, Witness, explained
+from noetl.engine.explanation import Witness, explained
 from noetl.engine.program import Program
 from noetl.errors import NotFound
 from noetl.model import net as nets
@@ -17,7 +17,6 @@ from noetl.model import refs
 from noetl.model.ids import ExecutionId
 from noetl.model.retrospect import StepWhyDocument
 from noetl.model.spelling import no_such_step
-from noetl.model.state import ExecutionState
 from noetl.templates.views import LOOP, ResultView
 
 if TYPE_CHECKING:
@@ -58,25 +57,21 @@ async def inquiry(
     witness = Witness(step=step)
     async for number, fact in facts(log, execution_id, upto=seq):
         witness.see(number, fact)
+    kinds = {task.kind for step in program.net.steps for task in step.tasks}
     return Inquiry(
         execution_id=execution_id,
         net=nets.encode(program.net),
         digest=program.digest,
         witness=witness,
         bodies=await _bodies(bodies, program, execution_id, witness),
-        views={kind: program.views[kind] for kind in ("", LOOP, *_kinds(program))},
+        views={kind: program.views[kind] for kind in ("", LOOP, *kinds)},
     )
-
-
-def _kinds(program: Program) -> set[str]:
-    return {task.kind for step in program.net.steps for task in step.tasks}
 
 
 def answered(asked: Inquiry) -> StepWhyDocument:
     """The answer. Evaluates guards of the playbook: not on the loop of a server."""
     program = Program(nets.decode(asked.net), asked.digest, asked.views)
-    program.bodies |= asked.bodies
-    return explained(program, asked.execution_id, asked.witness)
+    return explained(program, asked.execution_id, asked.witness, asked.bodies)
 
 
 async def _bodies(
@@ -84,7 +79,10 @@ async def _bodies(
 ) -> dict[str, Any]:
     """Large results that the guards read, each as it was at that moment."""
     found: dict[str, Any] = {}
-    for step, state in _scopes(witness):
+    entered = witness.entered
+    sources = entered.sources.values() if entered is not None else ()
+    scopes = [(one.fact.step, one.state) for one in (*witness.ends.values(), *sources) if one]
+    for step, state in scopes + ([(witness.step, entered.state)] if entered is not None else []):
         reads = program.steps[step].reads
         wanted = state.results if "steps" in reads else (reads | {step}) & state.results.keys()
         for name in wanted:
@@ -97,12 +95,3 @@ async def _bodies(
             ]
             found |= await fetched(bodies, execution_id, state.seal, held)
     return found
-
-
-def _scopes(witness: Witness) -> list[tuple[str, ExecutionState]]:
-    ends: list[Ended | None] = list(witness.ends.values())
-    scopes: list[tuple[str, ExecutionState]] = []
-    if witness.entered is not None:
-        ends += witness.entered.sources.values()
-        scopes.append((witness.step, witness.entered.state))
-    return scopes + [(one.fact.step, one.state) for one in ends if one is not None]

@@ -11,7 +11,7 @@ import msgspec
 
 from noetl.control.history import facts, last_seq
 from noetl.control.live import body_of
-from noetl.control.records import events
+from noetl.control.records import events, no_execution
 from noetl.engine import forks as past_of
 from noetl.engine.evolve import evolve
 from noetl.engine.forks import Past, take_back
@@ -84,7 +84,7 @@ async def request_of(log: Log, execution_id: ExecutionId) -> ExecutionRequested:
     """What an execution was started with: its first event."""
     rows = await log.events(execution_id, limit=1)
     if not rows:
-        raise NotFound(f"there is no execution {execution_id}.")
+        raise no_execution(execution_id)
     first = decode(rows[0].body)
     assert isinstance(first, ExecutionRequested)
     return first
@@ -93,15 +93,19 @@ async def request_of(log: Log, execution_id: ExecutionId) -> ExecutionRequested:
 # --- From a step on ----------------------------------------------------------------------------
 
 
-async def before_step(log: Log, execution_id: ExecutionId, seal: str, step: str) -> Seed:
-    """The state when the step was last about to run, with one token for it."""
+async def before_step(
+    log: Log, execution_id: ExecutionId, new: ExecutionId, seal: str, step: str
+) -> Seed:
+    """What a new execution begins with: the state when the step was last about to run, with one
+    token for it. Its id is of the new execution, as are those of the calls that follow from it.
+    """
     state = ExecutionState()
     found: ExecutionState | None = None
     async for row in events(log, execution_id, types=REUSED):
         fact = decode(row.body)
         if isinstance(fact, StepScheduled) and fact.step == step:
             token = Token(
-                token_id=derive(fact.step_run_id, "rerun"),
+                token_id=derive(new, fact.step_run_id),
                 step=step,
                 args=fact.args,
                 event={"name": "workflow.started", "step": ""},

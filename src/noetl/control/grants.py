@@ -1,7 +1,8 @@
-"""What the playbook of an execution lets its workers have: credentials, and children.
+"""What the playbook of an execution lets its workers have: credentials, children, shared rates.
 
 A worker holds a command of an execution, and so acts for one playbook. It is given the credentials
-that the playbook names and that are for it, and starts the children that the playbook names. A
+that the playbook names and that are for it, starts the children that the playbook names, and takes
+moments of the rates that the playbook shares. A
 name that is a template is known only when it is evaluated, on the worker: a playbook that writes
 names of that sort as templates leaves them open, and only what is for it bounds them.
 """
@@ -18,6 +19,7 @@ import msgspec
 from noetl.engine.program import Program
 from noetl.errors import NotAllowed, NotFound
 from noetl.model import net as nets
+from noetl.model.duration import interval
 from noetl.model.ids import ExecutionId
 from noetl.model.spelling import did_you_mean
 from noetl.store.credentials import Credentials, StoredCredential
@@ -43,6 +45,8 @@ class Named(NamedTuple):
     """It names credentials by templates."""
     any_child: bool
     """It names children by templates."""
+    rates: frozenset[tuple[str, float]]
+    """The rates that it shares with others: the key of each, and the seconds between two calls."""
 
 
 async def require_credential(
@@ -93,6 +97,17 @@ async def require_child(orchestrator: Orchestrator, path: str, execution_id: Exe
         raise NotAllowed(f'the playbook "{caller}" does not call "{path}".')
 
 
+async def require_rate(
+    orchestrator: Orchestrator, key: str, apart: float, execution_id: ExecutionId
+) -> None:
+    """Raises NotAllowed unless the playbook of this execution shares that rate."""
+    path, named = await _named_by(orchestrator, execution_id)
+    if (key, apart) not in named.rates:
+        raise NotAllowed(
+            f'the playbook "{path}" has no rate "{key}" with {apart:g} s between two calls.'
+        )
+
+
 async def _named_by(orchestrator: Orchestrator, execution_id: ExecutionId) -> tuple[str, Named]:
     """The path of its playbook, and what that names: neither changes, so any state tells."""
     live = await orchestrator.memory.get(execution_id)
@@ -101,11 +116,13 @@ async def _named_by(orchestrator: Orchestrator, execution_id: ExecutionId) -> tu
 
 @lru_cache(PROGRAMS_REMEMBERED)
 def _named(program: Program) -> Named:
-    found = list(_texts(msgspec.json.decode(nets.encode(program.net)), ()))
+    net = msgspec.json.decode(nets.encode(program.net))
+    found = list(_texts(net, ()))
     return Named(
         texts=frozenset(text for _, text in found if not is_template(text)),
         any_credential=any(_may_name_credential(keys) for keys, text in found if is_template(text)),
         any_child=any(keys[-1] in _CHILDREN for keys, text in found if keys and is_template(text)),
+        rates=frozenset(_rates(net)),
     )
 
 
@@ -125,3 +142,14 @@ def _texts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part, keys)
+
+
+def _rates(value: Any) -> Iterator[tuple[str, float]]:
+    """Every shared rate in a net. Its key and its limit are no templates."""
+    if isinstance(value, dict):
+        match value.get("rate"):
+            case {"key": str(key), "limit": str(limit)} if apart := interval(limit):
+                yield key, apart
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _rates(part)

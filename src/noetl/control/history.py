@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from noetl.control.live import decode_state
-from noetl.control.records import PAGE, events
+from noetl.control.records import PAGE, events, no_execution
 from noetl.engine.evolve import evolve
 from noetl.errors import NotFound
 from noetl.model import refs
@@ -45,7 +45,7 @@ async def last_seq(log: Log, execution_id: ExecutionId, seq: int | None = None) 
     """The last event there is. Raises NotFound, also for an event that is not there."""
     heads = await log.heads([execution_id])
     if execution_id not in heads:
-        raise NotFound(f"there is no execution {execution_id}.")
+        raise no_execution(execution_id)
     if seq is not None and not 1 <= seq <= heads[execution_id]:
         raise NotFound(
             f"execution {execution_id} has no event {seq}: its events are 1 to"
@@ -101,7 +101,7 @@ class Moments:
             room = min(PAGE, wanted - state.seq)
             rows = await self._log.events(execution_id, after=state.seq, limit=room)
             if not rows:
-                raise NotFound(f"there is no execution {execution_id}.")  # It was just removed.
+                raise no_execution(execution_id)  # It was just removed.
             for row in rows:
                 evolve(state, decode(row.body))
                 if state.seq % CHECKPOINT_EVERY == 0:
@@ -114,7 +114,7 @@ class Moments:
         """The last moment of an execution that has ended with this state: nothing is folded."""
         rows = await self._log.events(execution_id, after=state.seq - 1, limit=1)
         if not rows:
-            raise NotFound(f"there is no execution {execution_id}.")  # It was just removed.
+            raise no_execution(execution_id)  # It was just removed.
         return Moment(state, state.seq, rows[0], state.seq)
 
     def _keep(self, execution_id: ExecutionId, state: ExecutionState) -> None:

@@ -108,8 +108,8 @@ class _Read(NamedTuple):
     """A hook when it was read."""
 
     at: float
-    changes: int
-    """How often credentials had been changed here."""
+    changes: tuple[int, int]
+    """How often hooks and credentials had been changed here, before it was read."""
     known: Known | None
 
     def __repr__(self) -> str:
@@ -156,28 +156,38 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
         self._keys = keys
         self.deliveries = Deliveries(self._rows, messages, self._clock)
         self._known: dict[str, _Read] = {}
+        self._changes = 0
+        """How often hooks were changed here."""
+        self._lacking: dict[str, tuple[str, ...]] = {}
+        """By path: the credentials that are missing, as the log has it."""
 
     # --- Deliveries ---
 
     async def lately(self, path: str) -> Known | None:
         """The hook of that path, as it was a moment ago."""
-        now, changes = self._clock.now(), self._keys.changes
+        now, changes = self._clock.now(), (self._changes, self._keys.changes)
         found = self._known.get(path)
         if found is not None and 0 <= now - found.at < KNOWN_SECONDS and found.changes == changes:
             return found.known
         known = await self._read(path)
-        said = () if found is None or found.known is None else found.known.missing
-        missing = () if known is None else known.missing
-        for name in (name for name in missing if name not in said):
-            logger.error(
-                'hook "%s" takes nothing with the credential "%s": it is not there, has no secret'
-                " in it, or is for others",
-                *(path, name),
-            )
+        self._say_lacking(path, () if known is None else known.missing)
         if len(self._known) >= KNOWN_MAX:
             self._known.pop(next(iter(self._known)))
         self._known[path] = _Read(now, changes, known)
         return known
+
+    def _say_lacking(self, path: str, missing: tuple[str, ...]) -> None:
+        """Each once, until it is there: strangers can have any hook read anew, and often."""
+        said = self._lacking.pop(path, ())
+        if missing:
+            self._lacking[path] = missing
+        for name in missing:
+            if name not in said:
+                logger.error(
+                    'hook "%s" takes nothing with the credential "%s": it is not there, has no'
+                    " secret in it, or is for others",
+                    *(path, name),
+                )
 
     async def _read(self, path: str) -> Known | None:
         row = await self._rows.get(path)
@@ -369,14 +379,13 @@ class Hooks(TriggerDocuments[Hook, TriggerState]):
 
     def changed(self, path: str) -> None:
         super().changed(path)
-        self._known.pop(path, None)
+        self._changes += 1
 
     async def delete(self, path: str) -> None:
         """It takes nothing any more, and what was debounced starts nothing."""
         await super().delete(path)
         await self._rows.forget(path, self.kind)
         await self._messages.forget_old(path, before=self._clock.now())
-        self._known.pop(path, None)
 
     async def result(self, execution_id: ExecutionId, seconds: float) -> dict[str, Any] | None:
         """The document of an execution that ends within so long; None if it does not."""

@@ -108,11 +108,15 @@ def _row_problems(stored: Summary, folded: Summary) -> Iterator[str]:
         has, says = _plain(getattr(stored, name)), _plain(getattr(folded, name))
         if has is None and name in LATER:
             continue
+        if name == "waits" and (has, says) == ("", "timer"):
+            continue  # Earlier versions told only of what comes from outside.
         if has != says:
             yield f"the column {name} says {has!r} and the log {says!r}"
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return sorted(map(_plain, value))  # Earlier versions had steps in another order.
     # A text of PostgreSQL cannot hold NUL, and the row has something else in its place.
     return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 

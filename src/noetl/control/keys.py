@@ -52,6 +52,7 @@ class Keys:
         self._sources = sources
         self.changes = 0
         """How often credentials were changed here: what was read of them before is old."""
+        self.on_put: list[Callable[[], None]] = []
 
     async def vault(self) -> Vault:
         """Opened when it is first needed: most executions use no stored credential."""
@@ -101,6 +102,8 @@ class Keys:
         )
         self.changes += 1
         await self._credentials.forget_cached()
+        for tell in self.on_put:
+            tell()
 
     async def credential(self, name: str) -> dict[str, Any] | None:
         """Its fields, or None if there is none of that name."""

@@ -40,15 +40,14 @@ async def lease_of_kinds(
         ]
         now = clock.now()
         for name, most in _queues(orchestrator.dispatch, worker_id, pool, want, fitting, now):
-            leases = await queue.claim_of(
+            claim = queue.claim_of(
                 worker_id,
                 [one.command_id for one in fitting if one.pool == name],
                 pool=name,
                 limit=most,
                 expires_at=now + orchestrator.dispatch.lease_seconds,
             )
-            if leases:
-                orchestrator.leases.note_claimed(leases, worker_id, now)
+            if leases := await orchestrator.leases.taken(worker_id, claim, now):
                 if is_apart(name):
                     orchestrator.dispatch.watch(worker_id, leases[0], now)
                 return leases

@@ -56,10 +56,10 @@ import asyncio
 import logging
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
@@ -478,16 +478,21 @@ class Dispatch:
         self, closed: dict[CommandId, tuple[ExecutionId, bool]], moved: set[ExecutionId]
     ) -> None:
         """The commit is through: commands are over, and their workers are told where that says
-        `True`; waiters get what they were promised. Nothing of executions that were refused
-        (`moved`).
+        `True`; waiters get what they were promised, unless it is over. Nothing of executions that
+        were refused (`moved`).
         """
         for command_id, (execution_id, tell) in closed.items():
             if execution_id not in moved:
                 self.close(command_id, tell=tell)
         for waiter in self._promised:
             leases = waiter.promised
-            if moved:
-                leases = [one for one in leases if one.command.execution_id not in moved]
+            if moved or closed:
+                leases = [
+                    one
+                    for one in leases
+                    if one.command.execution_id not in moved
+                    and one.command.command_id not in closed
+                ]
             waiter.given = leases
             for lease in leases:
                 self.hold(lease, waiter.worker_id)
@@ -702,19 +707,29 @@ class Leases:
     async def _claim(self, worker_id: str, queue: str, want: int) -> list[Lease]:
         now = self._clock.now()
         claiming = self._dispatch.begin_claim(worker_id, queue, want, now)
+        try:
+            claiming.claim.found = await self.taken(worker_id, self._claimed(claiming), now)
+        except BaseException:
+            self._dispatch.break_off_claim(claiming)
+            raise
+        self._dispatch.end_claim(claiming)
+        return claiming.claim.found
+
+    async def taken(
+        self, worker_id: str, claim: Coroutine[Any, Any, list[Lease]], now: float
+    ) -> list[Lease]:
+        """What a worker claims. If it goes away meanwhile, others get that."""
 
         def give_back(claimed: asyncio.Future[list[Lease]]) -> None:
             if not claimed.cancelled() and claimed.exception() is None:
                 self.give_back(claimed.result(), worker_id)
 
-        claimed = asyncio.ensure_future(self._claimed(claiming))
+        claimed = asyncio.ensure_future(claim)
         try:
-            found = claiming.claim.found = await asyncio.shield(claimed)
+            found = await asyncio.shield(claimed)
         except BaseException:
-            self._dispatch.break_off_claim(claiming)
             claimed.add_done_callback(give_back)
             raise
-        self._dispatch.end_claim(claiming)
         self.note_claimed(found, worker_id, now)
         return found
 
@@ -743,6 +758,7 @@ class Leases:
             leased = Leased(
                 execution_id=lease.command.execution_id,
                 at=now,
+                command_id=lease.command.command_id,
                 step_run_id=lease.command.step_run_id,
                 worker=worker_id,
             )

@@ -5,7 +5,7 @@ ended. Its state is in the store, and is read again when something happens to it
 the executions that are busy in memory, and a few that are quiet: thousands that wait cost nothing.
 
 Large results that the server's own templates read are fetched before a decision, and kept at hand
-(`Program.bodies`) while the execution is in memory.
+(`Live.bodies`) while the execution is in memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, get_args
 import msgspec
 
 from noetl.control.programs import Programs
+from noetl.control.records import no_execution
 from noetl.control.watchers import Watchers
 from noetl.engine.advance import result_step
 from noetl.engine.evolve import evolve
@@ -41,7 +42,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.inputs import ChildEnded, Input, LoopEnded, Reported, Start
 from noetl.model.net import Values
 from noetl.model.state import ExecutionState
-from noetl.store.access import NAMELESS, AuditEntry
+from noetl.store.access import AuditEntry
 from noetl.store.bodies import Bodies
 from noetl.store.limits import Slot
 from noetl.store.log import Facts, Loaded, Log, Write
@@ -93,7 +94,7 @@ def audit_entry(execution_id: ExecutionId, fact: Event) -> AuditEntry | None:
         return None  # The parent's entry says who started a child.
     return AuditEntry(
         at=fact.at,
-        who=str(actor) if actor.is_document else actor.name or NAMELESS,
+        who=str(actor),
         action=action,
         # PostgreSQL cannot hold NUL in a text.
         target=target[:AUDITED_MAX].replace("\0", "\ufffd"),
@@ -130,15 +131,9 @@ class Live:
         """The idempotency key of a new execution. Its row is created with it, and never changes."""
         self.bounded_as: str | None = state.status if state.slots else None
         """The status in which the store knows that it waits for its slots, or holds them."""
-        self.bodies: set[str] = set()
-        """Keys of large results that were fetched for it."""
+        self.bodies: dict[str, Any] = {}
+        """Large results that were fetched for it, by the key of their reference."""
         self.has_references = _holds_references(state)
-
-    def let_go_of_bodies(self) -> None:
-        """It has ended or leaves memory: its large results are not needed any more."""
-        for key in self.bodies:
-            self.program.bodies.pop(key, None)
-        self.bodies.clear()
 
     @property
     def family(self) -> ExecutionId:
@@ -199,14 +194,17 @@ class Live:
 
 def summary_of(execution_id: ExecutionId, state: ExecutionState, key: str | None) -> Summary:
     """The row of an execution in this state, as lists show it."""
-    steps, waits = [], ""
+    steps, waits, waiting = [], "", ""
     for run in state.runs.values():
         steps.append(run.step)
-        # What a step waits for from outside: a form before other events.
+        # A form before other events from outside, and these before a time.
         if run.waiting and run.listens is not None and waits != "form":
-            waits = "form" if run.listens.form else "event"
+            waits, waiting = "form" if run.listens.form else "event", run.step
+        elif run.waiting and not run.children and not waits:
+            waits, waiting = "timer", run.step
     if len(steps) > 1:
-        steps = sorted(set(steps))
+        # What lists say of a wait, they say of the first step.
+        steps = sorted(set(steps), key=lambda step: (step != waiting, step))
     return Summary(
         execution_id=execution_id,
         path=state.path,
@@ -314,13 +312,11 @@ async def fetch_bodies(bodies: Bodies, live: Live, given: Input, write: Write) -
         one
         for value in wanted
         for one in refs.held_by(value, state.seal)
-        if refs.key_of(one, state.seal) not in program.bodies
+        if refs.key_of(one, state.seal) not in live.bodies
     ]
     if missing:
         fresh = dict(write.results)
-        found = await fetched(bodies, live.execution_id, state.seal, missing, fresh)
-        program.bodies |= found
-        live.bodies |= found.keys()
+        live.bodies |= await fetched(bodies, live.execution_id, state.seal, missing, fresh)
 
 
 def _without_results(values: Iterable[Any], seal: str) -> list[Any]:
@@ -457,7 +453,7 @@ class Memory:
         """The execution as it is stored, whatever is in memory."""
         loaded = await self._log.load(execution_id)
         if loaded is None:
-            raise NotFound(f"there is no execution {execution_id}.")
+            raise no_execution(execution_id)
         state = fold(loaded)
         live = Live(execution_id, await self._programs.by_digest(state.digest), state)
         live.snapshot_seq = loaded.snapshot_seq
@@ -485,5 +481,4 @@ class Memory:
         """Drop what has been quiet longest. Only while nothing is being decided."""
         while len(self._quiet) > QUIET_KEPT:
             execution_id = next(iter(self._quiet))
-            self._live[execution_id].let_go_of_bodies()
             self.drop(execution_id)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from noetl.control.grants import no_credential, require_credential
+from noetl.control.grants import no_credential, require_credential, require_rate
 from noetl.control.live import body_of
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
@@ -85,5 +85,6 @@ class LocalControl:
         if self._tokens is not None:
             await self._tokens.keep(key, token)
 
-    async def next_moment(self, key: str, apart: float) -> float:
+    async def next_moment(self, key: str, apart: float, execution_id: ExecutionId) -> float:
+        await require_rate(self._orchestrator, key, apart, execution_id)
         return await self._orchestrator.next_moment(key, apart)

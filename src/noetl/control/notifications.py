@@ -11,6 +11,7 @@ dies loses no notice, and none is told twice.
 * Of one path and one kind of error one message is started in a `window`: the row of the window is
   written with the execution that tells it, on condition that it is not there.
 * `recovered` needs to know that a path was failing: a row of its own says so, until it is told.
+  Without that row a failure is news, also within the window of one before.
 * A rule that was registered at one server is not known to the others until they hear of it or look
   for themselves, and what they commit meanwhile has no notices. So the row of the rule is due once
   all of them must have looked: the server that settles it then writes the missing notices.
@@ -77,10 +78,13 @@ logger = logging.getLogger(__name__)
 NOTICE = "Notice"
 """The kind of their rows."""
 FAILING, WINDOW = "failing", "window"
+OPPOSITE: dict[NoticeKind, NoticeKind] = {"failed": "recovered", "recovered": "failed"}
 HEARD_SECONDS = 2 * LOOK_SECONDS
 """Seconds after its registration by which every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
 UNFINISHED = parse("status:active", 0.0)
+FROM_OUTSIDE = ("form", "event")
+"""What a step waits for that somebody is told of; the time of a next try comes by itself."""
 RULES_MAX = 10_000
 PROBLEM_MAX = 500
 OURS = "noetl/notify/"
@@ -140,9 +144,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self._records = records
         self._retention = retention
         self._count = count
-        self.on_rules: Callable[[bool], None] = lambda _: None
-        """Called with whether there are rules: notices are made only then."""
-        self._rules: list[Notification] = []
+        self.rules: list[Notification] = []
+        """Those that apply, as far as this process knows."""
         self._stale = asyncio.Event()
 
     # --- What is told of ---
@@ -155,8 +158,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """Read which rules there are."""
         self._stale.clear()
         found = await self.all("", "", RULES_MAX)
-        self._rules = [rule for rule, state in found if state.status == "active"]
-        self.on_rules(bool(self._rules))
+        self.rules = [rule for rule, state in found if state.status == "active"]
 
     async def run(self) -> None:
         """Follow the rules, for ever."""
@@ -173,7 +175,11 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self, execution_id: ExecutionId, state: ExecutionState, events: Sequence[Event]
     ) -> tuple[TriggerRow, ...]:
         """Rows to write with these events."""
-        return tuple(_notices(self._rules, execution_id, state, events))
+        return tuple(_notices(self.rules, execution_id, state, events))
+
+    def noticed(self) -> None:
+        """Notices are stored, and may be due."""
+        self._triggers.announce()
 
     def of_missed(self, schedule: Schedule, time: TriggerTime) -> tuple[TriggerRow, ...]:
         """Rows to write with a time that was missed."""
@@ -187,7 +193,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         )
         return tuple(
             _row(rule, notice, notice.at)
-            for rule in self._rules
+            for rule in self.rules
             if "missed" in rule.on
             and not rule.labels
             and any(_fits(rule, path) for path in (schedule.path, schedule.playbook.path))
@@ -259,9 +265,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
                     rows.append((row, notice))
                 else:
                     told.append(notice)
-        return [
-            row for row, notice in rows if not any(_covers(rule, other, notice) for other in told)
-        ]
+        return [row for row, notice in rows if not _is_covered(rule, notice, told)]
 
     async def _moved_since(self, rule: Notification, since: float) -> list[ExecutionId]:
         """Executions that ended after that in a way that the rule tells of; those that began after
@@ -278,7 +282,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if not {"late", "waiting"} & {*rule.on}:
             return found
         async for one in matching(self._records, UNFINISHED):
-            if one.waits or one.requested_at >= since:
+            if one.waits in FROM_OUTSIDE or one.requested_at >= since:
                 found.append(one.execution_id)
         return found
 
@@ -303,8 +307,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if state.status != "active" or not await self._still_holds(notice):
             await self._rows.change(gone)
             return
-        if notice.on == "recovered":
-            await self._settle_failures_before(rule, notice)
+        if "recovered" in rule.on and notice.on in OPPOSITE:
+            await self._settle_opposites_before(rule, notice)
         guard, rows = await self._guard(rule, notice)
         if notice.on not in rule.on or guard is None:
             # It is remembered that the path fails, and no more.
@@ -317,16 +321,20 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         # If the row is still there, its guard holds back the next look at it.
         await self._rows.change(gone)
 
-    async def _settle_failures_before(self, rule: Notification, notice: Notice) -> None:
+    async def _settle_opposites_before(self, rule: Notification, notice: Notice) -> None:
         """Rows that are due together are settled in any order, but a path must be known to fail
-        before it can work again. To settle a row twice changes nothing."""
-        first = (rule.path, "failed/")
-        for row in await self._rows.of_kind(NOTICE, prefix=rule.path, after=first):
-            if row.path != rule.path or not row.key.startswith("failed/"):
+        before it can work again, and to work again before it can fail anew. To settle a row twice
+        changes nothing."""
+        kind = f"{OPPOSITE[notice.on]}/"
+        before = []
+        for row in await self._rows.of_kind(NOTICE, prefix=rule.path, after=(rule.path, kind)):
+            if row.path != rule.path or not row.key.startswith(kind):
                 break
             other = _decode_notice(row.state)
-            if other.path == notice.path and other.at <= notice.at:
-                await self._settle_notice(row)
+            if other.path == notice.path and _order(other) < _order(notice):
+                before.append((_order(other), row))
+        for _, row in sorted(before, key=lambda one: one[0]):
+            await self._settle_notice(row)
 
     async def _still_holds(self, notice: Notice) -> bool:
         if notice.on not in ("late", "waiting") or notice.execution_id is None:
@@ -334,7 +342,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         found = await self._records.summary(notice.execution_id)
         if found is None or found.ended_at is not None:
             return False
-        return notice.on == "late" or bool(found.waits)
+        return notice.on == "late" or found.waits in FROM_OUTSIDE
 
     async def _guard(
         self, rule: Notification, notice: Notice
@@ -342,14 +350,17 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """What is written with the message, so that it is told once; None: it was told. And rows
         to keep either way.
         """
-        failing = f"{FAILING}/{_digest(notice.path)}"
-        if notice.on == "recovered":
-            found = await self._rows.get(rule.path, failing)
-            if found is None or float(found.state) > notice.at:
-                return None, ()
-            return TriggerChange(row=found, gone=True), ()
         rows: tuple[TriggerRow, ...] = ()
-        if notice.on == "failed" and "recovered" in rule.on:
+        is_news = False
+        if "recovered" in rule.on and notice.on in OPPOSITE:
+            failing = f"{FAILING}/{_digest(notice.path)}"
+            known = await self._rows.get(rule.path, failing)
+            if notice.on == "recovered":
+                if known is None or float(known.state) > notice.at:
+                    return None, ()
+                return TriggerChange(row=known, gone=True), ()
+            # What people were told last is that it works, whatever they were told before.
+            is_news = known is None
             state = repr(notice.at).encode()
             rows = (TriggerRow(path=rule.path, key=failing, kind=NOTICE, state=state),)
         if not rule.window or notice.on == "waiting":
@@ -357,7 +368,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         key = _window_key(notice)
         now = self._clock.now()
         found = await self._rows.get(rule.path, key)
-        if found is not None and found.next_at is not None and found.next_at > now:
+        is_open = found is not None and found.next_at is not None and found.next_at > now
+        if is_open and not is_news:
             return None, rows
         window = found or TriggerRow(path=rule.path, key=key, kind=NOTICE)
         window = msgspec.structs.replace(window, next_at=now + rule.window)
@@ -502,23 +514,42 @@ def _window_key(notice: Notice) -> str:
     return f"{WINDOW}/{_digest(notice.on, notice.schedule, notice.path, notice.kind)}"
 
 
-def _covers(rule: Notification, told: Notice, other: Notice) -> bool:
-    """Whether a notice needs no message of its own, because another was told."""
-    if told.on == "recovered" and other.on == "failed":
-        return told.path == other.path and told.at >= other.at
-    is_near = abs(told.at - other.at) < rule.window
-    return is_near and told.on != "waiting" and _window_key(told) == _window_key(other)
+def _order(notice: Notice) -> tuple[float, bool]:
+    """In which failures and recoveries of a path happened."""
+    return notice.at, notice.on == "recovered"
+
+
+def _is_covered(rule: Notification, notice: Notice, told: Sequence[Notice]) -> bool:
+    """Whether a notice needs no message of its own, because of what was told."""
+    works_since = -math.inf
+    if notice.on == "failed":
+        recovered = [one.at for one in told if one.on == "recovered" and one.path == notice.path]
+        works_since = max(recovered, default=-math.inf)
+    return notice.at <= works_since or any(
+        one.on != "waiting"
+        and _window_key(one) == _window_key(notice)
+        and abs(one.at - notice.at) < rule.window
+        and one.at > works_since
+        for one in told
+    )
+
+
+def _spoken(seconds: float) -> str:
+    """A span of time, in the largest unit that makes it a whole number."""
+    units = ((86400, "day"), (3600, "hour"), (60, "minute"))
+    size, unit = next((one for one in units if seconds % one[0] == 0), (1, "second"))
+    count = seconds / size
+    return f"{count:g} {unit}" if count == 1 else f"{count:g} {unit}s"
 
 
 def view(rule: Notification, notice: Notice) -> dict[str, Any]:
     """A notice as templates read it."""
     path, where = notice.path, f" (execution {notice.execution_id})" if notice.execution_id else ""
     step = f" in step {notice.step}" if notice.step else ""
-    minutes = rule.late / 60
     words = {
         "failed": (f"{path} failed", f"{path} failed{step}: {notice.message}"),
         "recovered": (f"{path} works again", f"{path} works again"),
-        "late": (f"{path} is late", f"{path} has not ended after {minutes:g} minutes"),
+        "late": (f"{path} is late", f"{path} has not ended after {_spoken(rule.late)}"),
         "waiting": (f"{path} waits for an answer", f"{path} waits for an answer{step}"),
         "missed": (
             f"{notice.schedule} missed a time",

@@ -156,6 +156,7 @@ class Orchestrator:
         *,
         cascade: bool = True,
         actor: Actor | None = None,
+        key: str = "",
     ) -> None:
         await self.inbox.submit(
             Cancelled(
@@ -164,6 +165,7 @@ class Orchestrator:
                 reason=reason,
                 cascade=cascade,
                 actor=actor,
+                key=key,
             )
         )
 

@@ -119,6 +119,8 @@ class News(msgspec.Struct, omit_defaults=True):
     """Some were set."""
     triggers: bool = False
     """A schedule has changed."""
+    documents: bool = False
+    """One was registered."""
     stops: dict[str, set[CommandId]] = {}
     """By worker, commands that it should stop: it may ask another server than ours for them."""
     pauses: dict[str, set[CommandId]] = {}
@@ -138,7 +140,7 @@ class News(msgspec.Struct, omit_defaults=True):
 
 
 class Peers:
-    """The other servers, as this process sees them. `name` tells our own news from theirs."""
+    """The other servers, as this process sees them."""
 
     def __init__(
         self,
@@ -149,7 +151,13 @@ class Peers:
         clock: SharedClock,
         membership: Membership,
         name: str,
+        *,
+        on_triggers: Callable[[], None] = lambda: None,
+        on_document: Callable[[], None] = lambda: None,
     ) -> None:
+        """`name` tells our own news from theirs. The last two are called when another server has
+        changed a trigger, or registered a document or stored a credential.
+        """
         self._orchestrator = orchestrator
         self._log = log
         self._queue = queue
@@ -166,8 +174,8 @@ class Peers:
         """Others wrote something and did not say what."""
         self._seen: dict[ExecutionId, int] = {}
         """What we took notice of, so that waiting executions are not read every second."""
-        self.on_triggers: Callable[[], None] | None = None
-        """Called when another server has changed a trigger."""
+        self._on_triggers = on_triggers
+        self._on_document = on_document
         orchestrator.commits.on_stored = self._tell
         orchestrator.dispatch.on_order = self._tell_order
 
@@ -217,6 +225,11 @@ class Peers:
     def tell_triggers(self) -> None:
         """A trigger has changed here. Also a server that began a moment ago should hear of it."""
         self._untold.triggers = True
+        self._has_news.set()
+
+    def tell_document(self) -> None:
+        """A document was registered here, or a credential stored."""
+        self._untold.documents = True
         self._has_news.set()
 
     async def _keep_sending(self) -> None:
@@ -285,8 +298,10 @@ class Peers:
             orchestrator.dispatch.wake(queue)
         if news.timers:
             orchestrator.timer_changed.set()
-        if (news.triggers or news.dropped) and self.on_triggers is not None:
-            self.on_triggers()
+        if news.triggers or news.dropped:
+            self._on_triggers()
+        if news.documents or news.dropped:
+            self._on_document()
         for order, told in news.orders.items():
             for worker_id, commands in told.items():
                 if orchestrator.dispatch.has_asked(worker_id):

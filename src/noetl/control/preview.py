@@ -49,9 +49,7 @@ def seen_in(
         for name, result in state.results.items()
         if everything or name in written or json.dumps(name)[1:-1] in written
     }
-    roots = common_roots(
-        program, execution_id, state.workload, state.ctx, state.vars, read, state.seal
-    )
+    roots = common_roots(program, execution_id, state, read)
     if step is not None:
         roots |= _of_step(program, state, step, iteration)
     return Seen(roots=roots, now=moment(at), seed=execution_id)

@@ -9,6 +9,7 @@ from noetl.errors import BadInputs, NotFound, TooLarge
 from noetl.model import fields
 from noetl.model import net as nets
 from noetl.model.net import Limits, Net, Values
+from noetl.model.spelling import did_you_mean
 from noetl.store.catalog import Catalog, CatalogEntry
 from noetl.store.credentials import Credentials
 from noetl.templates import Views
@@ -49,8 +50,7 @@ class Programs:
     async def by_path(self, path: str, version: int | None) -> tuple[Program, CatalogEntry]:
         entry = await self._catalog.entry(path, version)
         if entry is None:
-            which = f" in version {version}" if version is not None else ""
-            raise NotFound(f'no playbook "{path}"{which} is registered. `noetl register FILE`.')
+            raise await unregistered(self._catalog, path, version, "Playbook")
         return await self.by_digest(playbook_only(entry).digest), entry
 
     def _remember(self, net: Net, digest: str) -> Program:
@@ -62,6 +62,24 @@ class Programs:
             self._cache.pop(next(iter(self._cache)))
         self._cache[digest] = program
         return program
+
+
+async def unregistered(
+    catalog: Catalog, path: str, version: int | None, kind: str | None
+) -> NotFound:
+    """The error for a path or version that the catalog does not have, with what may be meant: a
+    document of that kind.
+    """
+    newest = None if version is None else await catalog.entry(path)
+    if newest is not None:
+        return NotFound(
+            f'{newest.kind.lower()} "{path}" has no version {version}; its newest is'
+            f" {newest.version}."
+        )
+    which = f" in version {version}" if version is not None else ""
+    known = [entry.path for entry in await catalog.entries(kind=kind)]
+    hint = did_you_mean(path, known) or " `noetl register FILE` registers one."
+    return NotFound(f'no playbook "{path}"{which} is registered.{hint}')
 
 
 def playbook_only(entry: CatalogEntry) -> CatalogEntry:

@@ -26,7 +26,6 @@ file cannot make any that a server would believe.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import io
@@ -38,7 +37,7 @@ import msgspec
 
 from noetl.control.layouts import layout
 from noetl.control.live import summary_of
-from noetl.control.records import events, row_of
+from noetl.control.records import events, no_execution, row_of
 from noetl.engine.evolve import evolve
 from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model import events as facts_of
@@ -86,14 +85,16 @@ class Recording(msgspec.Struct, kw_only=True):
     net: Net
     facts: list[Event]
     results: dict[tuple[ExecutionId, str], bytes] = {}
-    left_out: list[tuple[ExecutionId, str]] = []
+    left_out: set[tuple[ExecutionId, str]] = set()
     playbook: str | None = None
 
     async def body(self, execution_id: ExecutionId, key: str) -> bytes:
         """A large result. Raises NotFound."""
         found = self.results.get((execution_id, key))
         if found is None:
-            raise NotFound(f"the recording has no result {key} of execution {execution_id}.")
+            is_large = (execution_id, key) in self.left_out
+            why = ": it was too large and was left out" if is_large else ""
+            raise NotFound(f"the recording has no result {key} of execution {execution_id}{why}.")
         return found
 
 
@@ -108,7 +109,7 @@ async def recorded(store: Store, execution_id: ExecutionId, made_at: float) -> A
     heads = await store.log.heads([execution_id])
     net = await store.catalog.net(summary.digest)
     if net is None:
-        raise _gone(execution_id)
+        raise no_execution(execution_id)
     head = Head(
         execution_id=execution_id,
         path=summary.path,
@@ -161,7 +162,7 @@ async def _lines(store: Store, head: Head, net: bytes) -> AsyncIterator[dict[str
         if last == head.events:
             break
     if last < head.events:
-        raise _gone(head.execution_id)
+        raise no_execution(head.execution_id)
     room = RESULTS_MAX
     for owner, key in wanted:
         body = await store.bodies.get(owner, key)
@@ -175,11 +176,7 @@ async def _lines(store: Store, head: Head, net: bytes) -> AsyncIterator[dict[str
         kept = {"execution_id": owner, "key": key, "sha256": checksum, "body": body}
         yield {"result": kept}
     if not await store.log.heads([head.execution_id]):
-        raise _gone(head.execution_id)
-
-
-def _gone(execution_id: ExecutionId) -> NotFound:
-    return NotFound(f"there is no execution {execution_id}.")
+        raise no_execution(head.execution_id)
 
 
 def _without_secrets(net: Net) -> tuple[Net, list[str]]:
@@ -231,23 +228,36 @@ def _references(value: Any, seal: str, owner: ExecutionId) -> Iterator[tuple[Exe
 NO_RECORDING = (
     "this is not a recording of an execution. `noetl executions export ID -o FILE` writes one."
 )
+_line = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _EventLine(msgspec.Struct):
+    seq: int
+    body: msgspec.Raw
+
+
+class _ResultLine(msgspec.Struct):
+    execution_id: ExecutionId
+    key: str
+    sha256: str = ""
+    body: bytes = b""
 
 
 def read(file: IO[bytes]) -> Recording:
     """The recording in a file. Raises BadRequest for what is none, Corrupted for a damaged one."""
     head: Head | None = None
-    found: dict[str, Any] = {"facts": [], "results": {}, "left_out": []}
+    found: dict[str, Any] = {"facts": [], "results": {}, "left_out": set()}
     whole, lines, ended = hashlib.sha256(), 0, False
     try:
         for line in _unpacked(file):
-            [(kind, value)] = refs.decode(line).items()
+            [(kind, value)] = _line(line).items()
             if kind == "end":
-                ended = value == {"lines": lines, "sha256": whole.hexdigest()}
+                ended = refs.decode(value) == {"lines": lines, "sha256": whole.hexdigest()}
                 break
             whole.update(line)
             lines += 1
             if kind == "recording":
-                head = _head(value)
+                head = _head(refs.decode(value))
             elif head is None:
                 raise BadRequest(NO_RECORDING)
             else:
@@ -287,23 +297,25 @@ def _head(value: Any) -> Head:
     return msgspec.convert(value, Head)
 
 
-def _take(kind: str, value: Any, found: dict[str, Any]) -> None:
+def _take(kind: str, value: msgspec.Raw, found: dict[str, Any]) -> None:
     match kind:
         case "net":
-            found["net"] = nets.decode(refs.encode(value))
+            found["net"] = nets.decode(bytes(value))
         case "playbook":
-            found["playbook"] = str(value)
+            found["playbook"] = msgspec.json.decode(value, type=str)
         case "event":
-            if value["seq"] != len(found["facts"]) + 1:
-                raise ValueError(f"event {value['seq']} is out of order")
-            found["facts"].append(facts_of.decode(refs.encode(value["body"])))
+            event = msgspec.json.decode(value, type=_EventLine)
+            if event.seq != len(found["facts"]) + 1:
+                raise ValueError(f"event {event.seq} is out of order")
+            found["facts"].append(facts_of.decode(bytes(event.body)))
         case "result":
-            body = base64.b64decode(value["body"], validate=True)
-            if hashlib.sha256(body).hexdigest() != value["sha256"]:
-                raise ValueError(f"the result {value['key']} has another checksum")
-            found["results"][value["execution_id"], value["key"]] = body
+            result = msgspec.json.decode(value, type=_ResultLine)
+            if hashlib.sha256(result.body).hexdigest() != result.sha256:
+                raise ValueError(f"the result {result.key} has another checksum")
+            found["results"][result.execution_id, result.key] = result.body
         case "left_out":
-            found["left_out"].append((value["execution_id"], value["key"]))
+            result = msgspec.json.decode(value, type=_ResultLine)
+            found["left_out"].add((result.execution_id, result.key))
         case _:
             pass  # of a later release
 

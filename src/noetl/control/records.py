@@ -46,11 +46,15 @@ WIDTHS = (
 FINE_BUCKETS = 2000
 
 
+def no_execution(execution_id: ExecutionId) -> NotFound:
+    return NotFound(f"there is no execution {execution_id}.")
+
+
 async def row_of(records: stored.Records, execution_id: ExecutionId) -> Summary:
     """The row of an execution. Raises NotFound."""
     found = await records.summary(execution_id)
     if found is None:
-        raise NotFound(f"there is no execution {execution_id}.")
+        raise no_execution(execution_id)
     return found
 
 

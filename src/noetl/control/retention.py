@@ -2,8 +2,9 @@
 
 A tree is an execution without a caller, with all executions that it called. It is removed as a
 whole, and only if all of it has ended, no part of it is on hold, and no execution outside of it
-reads its results. It goes in small transactions, called executions first: an interrupted server
-leaves whole executions behind, and the next round goes on. Any server may do it.
+reads its results. Small trees go together, large ones in several transactions, called executions
+first: an interrupted server leaves whole executions behind, and the next round goes on. Any server
+may do it.
 
 Where the store keeps log and results by day, a day of which everything may go is dropped whole,
 which costs next to nothing. So that days become whole, a server waits a little longer (`LINGER`)
@@ -25,7 +26,7 @@ import msgspec
 
 from noetl.control.clock import Clock
 from noetl.control.recordings import recorded
-from noetl.control.records import row_of
+from noetl.control.records import no_execution, row_of
 from noetl.errors import Conflict, NoetlError, NotFound, StoreError
 from noetl.model.ids import ExecutionId
 from noetl.model.retention import Keep
@@ -42,6 +43,9 @@ EVENTS_AT_ONCE = 20_000
 PAUSE_SECONDS = 0.05
 """Between transactions: what runs comes first."""
 PAGE = 200
+TREES_AT_ONCE = 20
+"""Trees are looked at and removed together: one by one takes ten times as long. Not too many: each
+may have a hundred thousand executions."""
 LINGER_PART, LINGER_SECONDS = 0.1, 2 * 86400.0
 """How much longer than its retention time a tree may stay until its day is dropped: as a part of
 that time, and at most."""
@@ -55,7 +59,8 @@ class Pruned(msgspec.Struct, kw_only=True):
     events: int = 0
     by_path: Counter[str] = msgspec.field(default_factory=Counter)
     kept: Counter[str] = msgspec.field(default_factory=Counter)
-    """Trees whose time was over, by what keeps them: `running`, `held` or `reused`."""
+    """Trees whose time was over, by what keeps them: `running`, `held`, `reused` or
+    `not archived`."""
 
 
 class Retention:
@@ -107,24 +112,46 @@ class Retention:
         lingers = 0.0
         if by_day is not None and lazily:
             lingers = min(LINGER_PART * by_day, LINGER_SECONDS)
-        async for root in self._over(rules, lingers):
-            tree = await self._store.retention.tree(root.execution_id)
-            reason = kept_by(tree)
-            if reason is not None:
-                pruned.kept[reason] += 1
-                continue
-            if not (dry_run or await self._is_archived(tree)):
-                pruned.kept["not archived"] += 1
-                continue
-            gone = len(tree) if dry_run else await self._remove(tree)
-            if gone:
-                pruned.trees += 1
-                pruned.executions += gone
-                pruned.events += sum(member.seq for member in tree)
-                pruned.by_path[root.path] += 1
+        async for roots in self._over(rules, lingers):
+            await self._prune(roots, pruned, dry_run)
         if pruned.trees and not dry_run:
             await self._store.retention.forget_files()
         return pruned
+
+    async def _prune(self, roots: Sequence[Ended], pruned: Pruned, dry_run: bool) -> None:
+        """Remove those of these trees that may go: several in one transaction, or one."""
+        trees = await self._store.retention.trees([root.execution_id for root in roots])
+        events = sum(member.seq for tree in trees.values() for member in tree)
+        if len(roots) > 1 and events > EVENTS_AT_ONCE and not dry_run:
+            # Between two transactions something may come to stand on the trees of the second.
+            half = len(roots) // 2
+            await self._prune(roots[:half], pruned, dry_run)
+            await self._prune(roots[half:], pruned, dry_run)
+            return
+        archived: set[ExecutionId] | None = None
+        if self._archive is not None and not dry_run:
+            archived = set()
+            for root_id, tree in trees.items():
+                if kept_by(tree) is None and await self._is_archived(self._archive, tree):
+                    archived.add(root_id)
+            # That took long, and meanwhile what keeps them may have come or gone.
+            trees = await self._store.retention.trees(list(trees))
+        going: list[Member] = []
+        for root_id, tree in trees.items():
+            reason = kept_by(tree)
+            if reason is None and archived is not None and root_id not in archived:
+                reason = "not archived"
+            if reason is None:
+                going += tree
+            else:
+                pruned.kept[reason] += 1
+        gone = going if dry_run else await self._remove(going)
+        ids = {member.execution_id for member in gone}
+        removed = [root for root in roots if root.execution_id in ids]
+        pruned.trees += len(removed)
+        pruned.executions += len(gone)
+        pruned.events += sum(member.seq for member in gone)
+        pruned.by_path.update(root.path for root in removed)
 
     async def _drop_days(self, before: float, pruned: Pruned) -> None:
         """Remove the days of which every execution ended before this moment and may go."""
@@ -141,13 +168,11 @@ class Retention:
                         self._on_gone(one.execution_id)
                 await self._clock.sleep(PAUSE_SECONDS)
 
-    async def _is_archived(self, tree: Sequence[Member]) -> bool:
-        """Record what is about to go, if it is to be recorded; whether that is safely done."""
-        if self._archive is None:
-            return True
+    async def _is_archived(self, archive: Archive, tree: Sequence[Member]) -> bool:
+        """Record what is about to go; whether that is safely done."""
         try:
             for member in tree:
-                await self._put(self._archive, member.execution_id)
+                await self._put(archive, member.execution_id)
         except (StoreError, NotFound) as error:
             logger.warning("an execution that cannot be archived is kept: %s", error)
             return False
@@ -158,7 +183,7 @@ class Retention:
         archive = self.require_archive()
         tree = await self._store.retention.tree(execution_id)
         if not tree:
-            raise NotFound(f"there is no execution {execution_id}.")
+            raise no_execution(execution_id)
         if not all(member.has_ended for member in tree):
             raise Conflict(f"execution {execution_id} {_WHY['running']}")
         return [await self._put(archive, member.execution_id) for member in tree]
@@ -201,13 +226,13 @@ class Retention:
             raise Conflict(f"execution {execution_id} {_WHY[reason]}")
         gone = await self._remove(tree)
         await self._store.retention.forget_files()
-        return gone
+        return len(gone)
 
     async def hold(self, execution_id: ExecutionId, note: str, who: str) -> Hold:
         """Keep it until it is released, whatever its age. Without a note, one that it has stays."""
         wanted = Hold(execution_id, note, who, self._clock.now())
         if not await self._store.retention.hold(wanted):
-            raise NotFound(f"there is no execution {execution_id}.")
+            raise no_execution(execution_id)
         held = await self._store.retention.holds()
         return next((one for one in held if one.execution_id == execution_id), wanted)
 
@@ -215,9 +240,9 @@ class Retention:
         if not await self._store.retention.release(execution_id):
             raise NotFound(f"execution {execution_id} is not held.")
 
-    async def _over(self, keep: Keep, lingers: float) -> AsyncIterator[Ended]:
-        """Executions that nobody called and whose time is over, oldest first under each rule; under
-        the longest rule for so many seconds."""
+    async def _over(self, keep: Keep, lingers: float) -> AsyncIterator[list[Ended]]:
+        """Executions that nobody called and whose time is over, a few at a time, oldest first under
+        each rule; under the longest rule for so many seconds."""
         now = self._clock.now()
         for rule in keep.rules:
             if rule.seconds is None:
@@ -229,21 +254,22 @@ class Retention:
             while page := await self._store.retention.ended(
                 before=before, prefix=rule.prefix, after=last, limit=PAGE
             ):
-                for root in page:
-                    if keep.rule_for(root.path, root.status) is rule:
-                        yield root
+                over = [one for one in page if keep.rule_for(one.path, one.status) is rule]
+                for first in range(0, len(over), TREES_AT_ONCE):
+                    yield over[first : first + TREES_AT_ONCE]
                 last = page[-1]
 
-    async def _remove(self, tree: Sequence[Member]) -> int:
-        gone = 0
-        for part in _parts(tree):
+    async def _remove(self, members: Sequence[Member]) -> list[Member]:
+        """Remove them, in the order given. Returns which were removed."""
+        gone: set[ExecutionId] = set()
+        for part in _parts(members):
             if gone:
                 await self._clock.sleep(PAUSE_SECONDS)
-            gone += await self._store.retention.forget(part)
+            gone.update(await self._store.retention.forget(part))
             if self._on_gone is not None:
                 for execution_id in part:
                     self._on_gone(execution_id)
-        return gone
+        return [member for member in members if member.execution_id in gone]
 
 
 _WHY = {
@@ -264,11 +290,11 @@ def kept_by(tree: Sequence[Member]) -> str | None:
     return None
 
 
-def _parts(tree: Sequence[Member]) -> list[list[ExecutionId]]:
+def _parts(members: Sequence[Member]) -> list[list[ExecutionId]]:
     """The executions to remove in one transaction each, in the order given."""
     parts: list[list[ExecutionId]] = []
     room = 0
-    for member in tree:
+    for member in members:
         if member.seq > room:
             parts.append([])
             room = max(EVENTS_AT_ONCE, member.seq)

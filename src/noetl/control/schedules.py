@@ -10,7 +10,7 @@ still due is found by another server.
 
 What makes a turn:
 
-* a time that waits (`buffered`) is started when nothing runs;
+* a time that waits (`buffered`) is started when nothing runs, and nothing would cancel it;
 * a time that is due is started, or skipped, or made to wait, as `overlap` says;
 * a time that is decided later than the `catchup_window` is missed;
 * an execution that failed pauses the schedule, if it is to.
@@ -40,7 +40,7 @@ from noetl.control.trigger_documents import (
 from noetl.control.zones import zone_of
 from noetl.errors import BadRequest, Conflict, Finished, NoetlError, NotFound, StoreError
 from noetl.model import calendar
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, derive
 from noetl.model.state import TERMINAL, ExecutionState
 from noetl.model.triggers import Schedule, TimeOutcome, TriggerChange, TriggerRow, TriggerTime
 from noetl.store.catalog import CatalogEntry
@@ -106,6 +106,11 @@ def decide(
         return Turn(msgspec.structs.replace(state, status="paused", reason=reason), None)
     if state.status != "active":
         return Turn(state, None)
+    if schedule.overlap == "cancel_other" and buffered:
+        # What waits would be cancelled at once by a time that is due: that one is first.
+        due = _decide_due(schedule, zone, state, now, len(buffered))
+        if due.start is not None or due.cancel:
+            return due
     is_free = not running or schedule.overlap == "allow_all"
     if buffered and is_free:
         state = msgspec.structs.replace(state, waiting=len(buffered) > 1)
@@ -131,11 +136,11 @@ def _decide_due(
                 return _leap(schedule, state, now, decided)
             outcome = "missed"
             reason = f"no server was there until {moment(now)}, and catchup_window is over"
-        elif running and schedule.overlap == "cancel_other":
-            if following_due is None or following_due > now:
-                return Turn(state, now, cancel=running)
+        elif schedule.overlap == "cancel_other" and following_due and following_due <= now:
             reason = "a later time was due as well"
-        elif not (running or waiting) or schedule.overlap == "allow_all":
+        elif schedule.overlap == "cancel_other" and running:
+            return Turn(state, now, cancel=running)
+        elif schedule.overlap in ("allow_all", "cancel_other") or not (running or waiting):
             outcome = "started"
         elif schedule.overlap == "buffer_all" or (schedule.overlap == "buffer_one" and not waiting):
             outcome = "buffered"
@@ -190,6 +195,11 @@ def _leap(schedule: Schedule, state: ScheduleState, now: float, decided: list[Tr
 def key_of(path: str, time: float) -> str:
     """The idempotency key of the execution of a time."""
     return f"schedule/{path}/{moment(time)}"
+
+
+def key_of_run(path: str, key: str) -> str:
+    """The idempotency key of an execution that somebody asked for under this key."""
+    return f"schedule/{derive(path, key)}"
 
 
 class Schedules(TriggerDocuments[Schedule, ScheduleState]):
@@ -268,7 +278,12 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
                 )
 
     async def _start(
-        self, schedule: Schedule, zone: tzinfo, row: TriggerRow, turn: Turn
+        self,
+        schedule: Schedule,
+        zone: tzinfo,
+        row: TriggerRow,
+        turn: Turn,
+        key: str | None = None,
     ) -> ExecutionId | None:
         """Start the execution of a time, with all that the turn decides. None: somebody else was
         faster, or it cannot be started, and its row says why.
@@ -289,7 +304,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
                 schedule.path,
                 schedule.playbook,
                 rendered(schedule, zone, what, turn.state.version),
-                key=key_of(schedule.path, what.time),
+                key=key or key_of(schedule.path, what.time),
                 trigger=stored,
             )
         except StoreError:
@@ -385,9 +400,29 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         """What would have been due meanwhile is not started, unless by `backfill`."""
         return msgspec.structs.replace(super().resumed(state), since=self._clock.now())
 
-    async def start_now(self, path: str) -> ExecutionId:
-        """An execution now, whatever the times, the overlap and a pause say."""
+    async def delete(self, path: str) -> None:
+        """Times that waited are skipped: registered again, it would start them."""
+        await super().delete(path)
+        while waiting := await self._rows.buffered(path, limit=MISSED_MAX):
+            now = self._clock.now()
+            times = tuple(
+                msgspec.structs.replace(
+                    one, outcome="skipped", reason="the schedule was deleted", decided_at=now
+                )
+                for one in waiting
+            )
+            await self._rows.change(TriggerChange(times=times))
+            self._count_all(times)
+
+    async def start_now(self, path: str, *, key: str | None = None) -> tuple[ExecutionId, bool]:
+        """An execution now, whatever the times, the overlap and a pause say, and whether it was
+        known: under a key that was used before for this schedule, it is the one started then.
+        """
+        own = None if key is None else key_of_run(path, key)
         for _ in range(ATTEMPTS_MAX):
+            known = None if own is None else await self._records.by_key(own)
+            if known is not None:
+                return known.execution_id, True
             row = await self.row(path)
             state = self.decoded(row)
             schedule = await self.spec(state.digest)
@@ -395,9 +430,9 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
                 path=path, time=round(self._clock.now(), 3), outcome="started", origin="run"
             )
             turn = Turn(state, row.next_at, start=what)
-            found = await self._start(schedule, _zone(schedule), row, turn)
+            found = await self._start(schedule, _zone(schedule), row, turn, own)
             if found is not None:
-                return found
+                return found, False
             rows = await self._rows.times_between(path, what.time, what.time)
             if rows and rows[0].outcome == "missed":
                 raise Conflict(rows[0].reason)

@@ -93,7 +93,7 @@ async def opened(consumer: Consumer, around: Surroundings) -> AsyncIterator[Sour
                 with heeded():
                     made: Source = await _nats(source, consumer.path, known, around, stack)
             case PostgresSource():
-                made = await _postgres(source, await fields(), around, stack)
+                made = await _postgres(source, consumer.path, await fields(), around, stack)
             case FilesSource():
                 from noetl.tools.files.objects import place_at
 
@@ -218,13 +218,16 @@ def _of_nats(found: Any, stream: str, now: float) -> Message:
 
 
 async def _postgres(
-    source: PostgresSource, fields: dict[str, Any], around: Surroundings, stack: AsyncExitStack
+    source: PostgresSource,
+    path: str,
+    fields: dict[str, Any],
+    around: Surroundings,
+    stack: AsyncExitStack,
 ) -> Source:
     import psycopg
     from psycopg import sql
     from psycopg.rows import dict_row
 
-    from noetl.store.postgres.commit_connection import limited
     from noetl.tools.sql.postgres import NOT_LENT, login_of
 
     login: dict[str, Any] = {
@@ -236,19 +239,36 @@ async def _postgres(
     db = await psycopg.AsyncConnection.connect(**login, autocommit=True, row_factory=dict_row)
     stack.push_async_callback(db.close)
     if source.channel:
-        with limited(db, LINE_SECONDS):
-            await db.execute(sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
-    return Rows(source, db) if source.table else Channel(db, around.now)
+        await _asked(db, sql.SQL("LISTEN {}").format(sql.Identifier(source.channel)))
+    return Rows(source, path, db, around.messages) if source.table else Channel(db, around.now)
+
+
+async def _asked(
+    db: Any, statement: Any, values: Sequence[Any] | None = None, *, seconds: float = LINE_SECONDS
+) -> Any:
+    """The answer to a statement. Raises if the other end is gone."""
+    from noetl.store.postgres.commit_connection import limited
+
+    with limited(db, seconds):
+        return await db.execute(statement, values)
 
 
 class Rows:
-    """Rows of a table that bear no mark yet."""
+    """Rows of a table that bear no mark yet.
 
-    def __init__(self, source: PostgresSource, db: Any) -> None:
+    The id of a row names its database and table, however they are reached: another database may
+    have a table of that name, with the same keys.
+    """
+
+    def __init__(self, source: PostgresSource, path: str, db: Any, messages: Messages) -> None:
         from psycopg import sql
 
         self._source = source
+        self._path = path
         self._db = db
+        self._messages = messages
+        self._name = ""
+        """Of the table, in ids; empty before the first rows."""
         self._names = {
             "table": sql.Identifier(*source.table.split(".")),
             "key": sql.Identifier(source.key),
@@ -258,56 +278,61 @@ class Rows:
     async def next(self, most: int) -> list[Message]:
         from psycopg import sql
 
-        from noetl.store.postgres.commit_connection import limited
-
+        text = "SELECT * FROM {table} WHERE {mark} IS NULL ORDER BY {key} LIMIT %s"
+        statement = sql.SQL(text).format(**self._names)
         while True:
-            await _check(self._db)
-            with limited(self._db, STATEMENT_SECONDS):
-                found = await self._db.execute(
-                    sql.SQL(
-                        "SELECT * FROM {table} WHERE {mark} IS NULL ORDER BY {key} LIMIT %s"
-                    ).format(**self._names),
-                    [most],
-                )
-                rows = await found.fetchall()
-            if rows:
-                return [_of_row(row, self._source) for row in rows]
+            await _asked(self._db, "SELECT 1")
+            found = await _asked(self._db, statement, [most], seconds=STATEMENT_SECONDS)
+            if rows := await found.fetchall():
+                self._name = self._name or await self._named()
+                return [_of_row(row, self._source, self._name) for row in rows]
             if self._source.channel:
                 # What was sent only says that there may be something.
                 await _notices(self._db, self._source.every)
             else:
                 await asyncio.sleep(self._source.every)
 
+    async def _named(self) -> str:
+        """The table with its database. Ids of 0.2.0a1 had no database: they get this one."""
+        from psycopg import errors
+
+        cluster = None
+        # What only speaks the language of PostgreSQL may not have it.
+        with suppress(errors.UndefinedFunction, errors.InsufficientPrivilege):
+            found = await _asked(self._db, "SELECT system_identifier FROM pg_control_system()")
+            cluster = (await found.fetchone())["system_identifier"]
+        found = await _asked(
+            self._db,
+            "SELECT current_database() AS database, nspname, relname"
+            " FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+            " WHERE pg_class.oid = %s::regclass",
+            [self._names["table"].as_string(self._db)],
+        )
+        about = await found.fetchone()
+        name = f"{self._source.table}@{derive('table', cluster, *about.values())}"
+        while await self._messages.rename(self._path, f"{self._source.table}/", f"{name}/"):
+            pass
+        return name
+
     async def done(self, messages: Sequence[Message]) -> None:
         from psycopg import sql
 
         from noetl.store.postgres.commit_connection import limited
 
+        text = "UPDATE {table} SET {mark} = now() WHERE {key} = %s"
+        statement = sql.SQL(text).format(**self._names)
         with limited(self._db, STATEMENT_SECONDS):
             async with self._db.transaction():
                 for one in messages:
-                    await self._db.execute(
-                        sql.SQL("UPDATE {table} SET {mark} = now() WHERE {key} = %s").format(
-                            **self._names
-                        ),
-                        [one.handle],
-                    )
+                    await self._db.execute(statement, [one.handle])
 
 
-def _of_row(row: dict[str, Any], source: PostgresSource) -> Message:
+def _of_row(row: dict[str, Any], source: PostgresSource, name: str) -> Message:
     if source.key not in row:
         raise BadRequest(f'the table {source.table} has no column "{source.key}".')
     key = row[source.key]
     shown = {name: value for name, value in row.items() if name != source.mark}
-    return Message(id=f"{source.table}/{key}", data=plain(shown), subject=source.table, handle=key)
-
-
-async def _check(db: Any) -> None:
-    """Raises if the other end of a connection is gone."""
-    from noetl.store.postgres.commit_connection import limited
-
-    with limited(db, LINE_SECONDS):
-        await db.execute("SELECT 1")
+    return Message(id=f"{name}/{key}", data=plain(shown), subject=source.table, handle=key)
 
 
 async def _notices(db: Any, seconds: float) -> list[Any]:
@@ -319,7 +344,7 @@ async def _notices(db: Any, seconds: float) -> list[Any]:
         quiet = min(left, QUIET_SECONDS)
         if found := [one async for one in db.notifies(timeout=quiet, stop_after=1)]:
             return found
-        await _check(db)
+        await _asked(db, "SELECT 1")
     return []
 
 

@@ -445,10 +445,8 @@ class Timelines:
 
     async def _lines(self, execution_id: ExecutionId) -> Lines:
         """The lines of an execution, up to its last event. Raises NotFound."""
-        lines = self._kept.get(execution_id)
-        if lines is None:
-            await row_of(self._records, execution_id)
-            lines = self._kept.setdefault(execution_id, Lines())
+        await row_of(self._records, execution_id)
+        lines = self._kept.setdefault(execution_id, Lines())
         self._kept.move_to_end(execution_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Access tokens that workers fetched, kept for all of them until they expire (document 000 §5.2).
+"""Access tokens that workers fetched, kept for all of them until they expire.
 
 This is a cache: whatever cannot be read is not there, and a worker fetches it again.
 """

@@ -54,8 +54,13 @@ class Triggers:
         self._changed = asyncio.Event()
         self._touched: dict[tuple[str, str], TriggerRow] = {}
         """Rows to settle now, due or not."""
-        self.on_changed: Callable[[], None] | None = None
+        self.on_changed: Callable[[], None] = lambda: None
         """Tells other servers that something may be due earlier than they know."""
+        self._resting = Resting()
+        self.registered = asyncio.Event()
+        """Set, and replaced by another, when a document was registered or a credential stored: who
+        waits may go on.
+        """
         self._stuck: dict[str, tuple[str, str]] = {}
         """By path: the row that could not be settled, and why, as the log has it."""
 
@@ -66,8 +71,14 @@ class Triggers:
     def announce(self) -> None:
         """Something may be due earlier than any server thinks."""
         self._changed.set()
-        if self.on_changed is not None:
-            self.on_changed()
+        self.on_changed()
+
+    def retry(self) -> None:
+        """A document was registered, or a credential stored: what waited may be settled."""
+        self._resting = Resting()
+        self._changed.set()
+        self.registered.set()
+        self.registered = asyncio.Event()
 
     def touch(self, kind: str, path: str) -> None:
         """Settle this row now."""
@@ -76,10 +87,9 @@ class Triggers:
 
     async def run(self) -> None:
         """Settle what is due and sleep until the next is, until cancelled."""
-        resting = Resting()
         while True:
             try:
-                await self._round(resting)
+                await self._round(self._resting)
             except StoreError as error:
                 logger.warning("schedules could not be read: %s", error)
                 await self._clock.sleep(POLL_SECONDS)

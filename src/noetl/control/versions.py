@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,12 +13,19 @@ from noetl.control import documents
 from noetl.dsl.walk import called_playbooks
 from noetl.errors import NotFound
 from noetl.model import net as nets
-from noetl.model.desk import VersionDiff, VersionItem, VersionList
+from noetl.model.desk import (
+    LatestRuns,
+    PlaybookRuns,
+    RunMark,
+    VersionDiff,
+    VersionItem,
+    VersionList,
+)
 from noetl.model.execution_query import exactly
 
 if TYPE_CHECKING:
     from noetl.store.catalog import Catalog, CatalogEntry
-    from noetl.store.records import Records
+    from noetl.store.records import Records, Run
 
 RUNS_SHOWN = 30
 CALLS_KEPT = 10_000
@@ -46,6 +54,16 @@ class Versions:
             called_by=await self._callers(path),
             calls=[] if newest is None else sorted(await self._called(newest)),
             runs=[documents.summary(row) for row in runs],
+        )
+
+    async def latest_runs(self, paths: list[str], limit: int) -> LatestRuns:
+        """The last executions of each of some playbooks, newest first."""
+        found = await self._records.latest_runs(paths, limit=limit)
+        return LatestRuns(
+            playbooks=[
+                PlaybookRuns(path=path, runs=[_mark(run) for run in runs])
+                for path, runs in groupby(found, lambda run: run.path)
+            ]
         )
 
     async def _callers(self, path: str) -> list[str]:
@@ -96,3 +114,13 @@ class Versions:
         body = await self._catalog.net(entry.digest) if entry.kind == "Playbook" else None
         steps = nets.decode(body).steps if body is not None else ()
         return {step.name: msgspec.json.encode(step, order="sorted") for step in steps}
+
+
+def _mark(run: Run) -> RunMark:
+    return RunMark(
+        execution_id=run.execution_id,
+        status=run.status,
+        waits=documents.waiting(run.waits),
+        start_time=documents.moment(run.requested_at),
+        duration_seconds=documents.span(run.requested_at, run.ended_at),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from noetl.dsl.building import Building
 from noetl.dsl.checks import step_graph
 from noetl.model.graph import Graph, reachable, sources, strongly_connected
-from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Rule, Skip, Step, Task
+from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
 """Event names that a guard may compare with after a failure; `step.exit` and the like name both
@@ -157,32 +157,23 @@ def errors_are_seen(building: Building, net: Net) -> None:
 
 
 def _check_fall_through(building: Building, task: Task) -> None:
-    retried = False
+    """A `retry` for any error is an answer to all of them: no `else` takes one after its tries."""
     holds = building.expressions.holds_for_any_error
+    place, how = building.at(task), "the pipeline goes on"
     for rule in task.rules:
         is_else = rule.when is None or rule.when is True
         if not is_else and not (isinstance(rule.when, str) and holds(rule.when)):
             continue
-        if any(isinstance(action, Retry) for action in rule.actions):
-            retried = True
-            continue
-        last = type(rule.actions[-1]).__name__ if rule.actions else "Continue"
-        if is_else and last != "Fail":
-            _report_fall_through(building, task, rule, retried)
-        return
-    if not retried:
-        _report_fall_through(building, task, None, retried)
-
-
-def _report_fall_through(building: Building, task: Task, rule: Rule | None, retried: bool) -> None:
-    when = "when its tries are used up" if retried else "that no rule names"
-    how = "the `else` lets it go on" if rule is not None else "the pipeline goes on"
+        if not is_else or (rule.actions and isinstance(rule.actions[-1], Fail | Retry)):
+            return
+        place, how = building.at(rule), "the `else` lets it go on"
+        break
     building.report.add(
         "error-falls-through",
-        f'an error of task "{task.name}" {when} is passed over: {how} as if it were a success.'
-        " Add `- when: \"{{ outcome.status == 'error' }}\"` with `then: {do: fail}` before the"
-        " end.",
-        building.at(rule) if rule is not None else building.at(task),
+        f'an error of task "{task.name}" that no rule names is passed over: {how} as if it were a'
+        " success. Add `- when: \"{{ outcome.status == 'error' }}\"` with `then: {do: fail}`"
+        " before the end.",
+        place,
     )
 
 

@@ -299,21 +299,44 @@ def _members(text: str, root: str) -> Iterator[Offer]:
 
 def _result_keys(text: str, step: str) -> list[str]:
     """The keys of a step's result, if the step has an inline schema that lists them."""
-    root = read(text, Report())
-    for one in items(field(root, "workflow")) if root is not None else ():
-        if nodes.text_of(field(one, "step")) == step:
-            tool = field(one, "tool")
-            for holder in (one, *items(tool)[-1:], tool):
-                schema = nodes.plain(field(field(holder, "output"), "schema"))
-                if isinstance(shape := schemas.yielded(schema), Mapping):
-                    return list(shape)
+    one = _step_called(step, text)
+    tool = field(one, "tool")
+    for holder in (one, *items(tool)[-1:], tool):
+        schema = nodes.plain(field(field(holder, "output"), "schema"))
+        if isinstance(shape := schemas.yielded(schema), Mapping):
+            return list(shape)
     return []
+
+
+def _step_called(name: str, text: str) -> nodes.Node | None:
+    steps = items(field(read(text, Report()), "workflow"))
+    return next((one for one in steps if nodes.text_of(field(one, "step")) == name), None)
 
 
 def step_names(text: str) -> list[str]:
     """The names of the steps, in order, as far as the text shows them."""
     _, _, workflow = text.partition("workflow:")
     return list(dict.fromkeys(_STEP.findall(workflow)))
+
+
+class StepPlace(NamedTuple):
+    """Where a step has its name."""
+
+    name: str
+    line: int
+    column: int
+
+
+def step_at(text: str, line: int, column: int) -> StepPlace | None:
+    """The step that the word at this place names; None if it names none."""
+    word = _word_at(text, line, column)
+    if word is None:
+        return None
+    place = place_of(text, line, word.end() + 1)
+    if place.template is None and place.key not in STEP_KEYS:
+        return None
+    name = field(_step_called(word[0], text), "step")
+    return None if name is None else StepPlace(word[0], name.place.line, name.place.column)
 
 
 def section_keys(text: str, section: str) -> list[str]:
@@ -341,18 +364,21 @@ def section_keys(text: str, section: str) -> list[str]:
 
 def about(text: str, line: int, column: int, schema: Schema) -> AboutDocument | None:
     """What the word at this place means; None if unknown."""
-    lines = text.splitlines() or [""]
-    if not 1 <= line <= len(lines):
-        return None
-    written = lines[line - 1]
-    word = next(
-        (one for one in _WORD.finditer(written) if one.start() < column <= one.end() + 1), None
-    )
+    word = _word_at(text, line, column)
     if word is None:
         return None
     place = place_of(text, line, word.end() + 1)
-    meaning = _meaning(text, place, word[0], written[word.end() :], schema)
+    meaning = _meaning(text, place, word[0], word.string[word.end() :], schema)
     return AboutDocument(meaning, word[0], word.start() + 1) if meaning else None
+
+
+def _word_at(text: str, line: int, column: int) -> re.Match[str] | None:
+    """The word at this place, as a match in its line."""
+    lines = text.splitlines()
+    if not 1 <= line <= len(lines):
+        return None
+    words = _WORD.finditer(lines[line - 1])
+    return next((one for one in words if one.start() < column <= one.end() + 1), None)
 
 
 def _meaning(text: str, place: Place, word: str, behind: str, schema: Schema) -> str:

@@ -7,16 +7,15 @@ text, and checks can work on the net and still point into the text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.expressions import Expressions
-from noetl.dsl.grammar import has_template
-from noetl.dsl.nodes import Node, Scalar, Sequence
-from noetl.dsl.report import Report
+from noetl.dsl.grammar import Inspection, has_template, templates_in
+from noetl.dsl.nodes import Node, Scalar
 from noetl.dsl.walk import Parts, bodies, parts_of
 from noetl.model.duration import seconds
 from noetl.model.net import (
@@ -32,7 +31,6 @@ from noetl.model.net import (
     Values,
 )
 from noetl.model.problems import Place
-from noetl.model.toolshape import ToolShape
 
 if TYPE_CHECKING:
     from noetl.dsl.layers import WrittenTracing
@@ -63,13 +61,18 @@ class Where(Enum):
 
 
 class Home(msgspec.Struct, frozen=True):
-    """The step or workbook entry that is being built, with what its templates may name."""
+    """The step or workbook entry in which something stands, with what its templates may name."""
 
     name: str = ""
     """The step; empty at the root."""
     block: str = ""
     """The workbook entry, if it is one."""
     iterators: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name of the step or workbook entry."""
+        return self.name or self.block
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -94,17 +97,10 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 class Building:
     """The state of one compilation."""
 
-    def __init__(
-        self,
-        report: Report,
-        tools: Mapping[str, ToolShape],
-        limits: Limits,
-        text: str,
-        known: Known | None,
-    ) -> None:
+    def __init__(self, look: Inspection, limits: Limits, text: str, known: Known | None) -> None:
+        self.look = look
+        self.report, self.tools, self.expressions = look.report, look.tools, look.expressions
         self.text = text
-        self.report = report
-        self.tools = tools
         self.limits = limits
         self.kind_defaults: dict[str, Values] = {}
         """Config per tool kind from the executor's placement."""
@@ -115,7 +111,8 @@ class Building:
         self.known = known or Known()
         self.unresolved: dict[str, Place] = {}
         """Schemas that the playbook names and that are not known."""
-        self.expressions = Expressions()
+        self.home = Home()
+        """What is being built; nothing at the root."""
         self.uses: list[Use] = []
         self.secret_uses: list[Use] = []
         """Templates of the keychain, which any step may evaluate."""
@@ -127,33 +124,40 @@ class Building:
         """Task (`step.task`) → the line of the document at which its code begins."""
         self.absent: dict[Place, set[str]] = {}
         """Reserved names that do not exist where a template reads them, with `default` or so."""
-        self._places: dict[tuple[int, str], Place] = {}
+        self._places: dict[int, dict[str, Place]] = {}
+        """By the id of what was built: its place, and those of its parts by name."""
         self._marked: list[object] = []
         self._parts: dict[int, Parts] = {}
 
-    def mark(self, thing: object, place: Place, **parts: Place | None) -> None:
+    @contextmanager
+    def inside(self, **home: Any) -> Iterator[None]:
+        """What is built in this block stands in that home."""
+        outer = self.home
+        self.home = msgspec.structs.replace(outer, **home)
+        yield
+        self.home = outer
+
+    def mark(self, thing: object, place: Place, /, **parts: Place | None) -> None:
         """Remember where `thing` and its parts were written."""
         # Keeping the object keeps its id unique while we compile.
         self._marked.append(thing)
-        self._places[id(thing), ""] = place
-        for part, part_place in parts.items():
-            if part_place is not None:
-                self._places[id(thing), part] = part_place
+        written = {part: where for part, where in parts.items() if where is not None}
+        self._places[id(thing)] = {"": place, **written}
 
     def changed(self, task: Task, **fields: Any) -> Task:
         """The task with other fields, at the same places."""
         made = msgspec.structs.replace(task, **fields)
-        parts = {part: self.written(task, part) for part in ("name", "kind", "task", "args")}
-        self.mark(made, self.at(task), **parts)
+        self._marked.append(made)
+        self._places[id(made)] = self._places[id(task)]
         return made
 
     def written(self, thing: object, part: str) -> Place | None:
         """The place of a part; None if it was not written."""
-        return self._places.get((id(thing), part))
+        return self._places[id(thing)].get(part)
 
     def at(self, thing: object, part: str = "") -> Place:
         """The place to report: that of the part, or of the whole if the part was not written."""
-        return self.written(thing, part) or self._places[id(thing), ""]
+        return self.written(thing, part) or self._places[id(thing)][""]
 
     def parts(self, body: Step | Block) -> Parts:
         """The tasks and actions of a body of the net that was built."""
@@ -167,51 +171,45 @@ class Building:
         for body in bodies(net):
             yield from self.parts(body).tasks
 
-    def value(self, node: Node | None, where: Where, home: Home) -> Any:
+    def note(self, template: str, place: Place, where: Where, *, condition: bool = False) -> None:
+        """Remember a template, which is checked when all is built."""
+        self.uses.append(Use(template, place, where, self.home, condition))
+
+    def value(self, node: Node | None, where: Where) -> Any:
         """The plain value. Records every template in it."""
-        self._note(node, where, home)
+        for template, place in templates_in(node):
+            self.note(template, place, where)
         return nodes.plain(node)
 
-    def _note(self, node: Node | None, where: Where, home: Home) -> None:
-        match node:
-            case Scalar(value=str() as text) if has_template(text):
-                self.uses.append(Use(text, node.place, where, home))
-            case Sequence(items=items):
-                for item in items:
-                    self._note(item, where, home)
-            case nodes.Mapping(entries=entries):
-                for item in entries.values():
-                    self._note(item, where, home)
-
-    def values(self, node: Node | None, where: Where, home: Home) -> Values:
+    def values(self, node: Node | None, where: Where) -> Values:
         """The same for a mapping; empty if it is none."""
         if not isinstance(node, nodes.Mapping):
             return {}
-        found: Values = self.value(node, where, home)
+        found: Values = self.value(node, where)
         return found
 
-    def condition(self, node: Node | None, where: Where, home: Home) -> Condition | None:
+    def condition(self, node: Node | None, where: Where) -> Condition | None:
         if not isinstance(node, Scalar) or node.value is None:
             return None
         if isinstance(node.value, str):
             if has_template(node.value):
-                self.uses.append(Use(node.value, node.place, where, home, condition=True))
+                self.note(node.value, node.place, where, condition=True)
             return node.value
         return bool(node.value)
 
-    def amount(self, node: Node | None, where: Where, home: Home) -> Amount | None:
+    def amount(self, node: Node | None, where: Where) -> Amount | None:
         """A number, the seconds of a duration, or a template."""
         if not isinstance(node, Scalar) or isinstance(node.value, bool) or node.value is None:
             return None
         if isinstance(node.value, str) and has_template(node.value):
-            self.uses.append(Use(node.value, node.place, where, home))
+            self.note(node.value, node.place, where)
             return node.value
         length = seconds(node.value)
         return node.value if length == node.value or length is None else length
 
-    def patch(self, node: Node | None, where: Where, home: Home) -> Patch | None:
+    def patch(self, node: Node | None, where: Where) -> Patch | None:
         """`set: {ctx.a: …, iter.b: …, vars.v: …, ctx: {c: …}, d: …}`."""
-        written = self.values(node, where, home)
+        written = self.values(node, where)
         if not written:
             return None
         ctx: Values = {}
@@ -228,10 +226,7 @@ class Building:
             else:
                 local[key] = value
         patch = Patch(
-            ctx=_sorted(ctx),
-            iter=_sorted(iteration),
-            local=_sorted(local),
-            vars=_sorted(variables),
+            ctx=_sorted(ctx), iter=_sorted(iteration), local=_sorted(local), vars=_sorted(variables)
         )
         assert isinstance(node, nodes.Mapping)
         self.mark(patch, node.place, **node.keys)

@@ -5,30 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec import structs
+
 from noetl.dsl import nodes
 from noetl.dsl.building import Building
-from noetl.dsl.grammar import has_template
-from noetl.dsl.nodes import Mapping
+from noetl.dsl.grammar import has_template, holds_template
+from noetl.dsl.nodes import Mapping, Node
 from noetl.dsl.playbook import API_VERSION, WrittenPlaybook
 from noetl.dsl.report import Report
-from noetl.dsl.walk import bodies
+from noetl.dsl.rules import belongs_to_calls
+from noetl.dsl.walk import bodies, parts_of
 from noetl.model import fields, labels
 from noetl.model.graph import Graph, sources
 from noetl.model.net import (
     PLAYBOOK,
     WORKBOOK,
     Block,
+    Collect,
     FormField,
     Jump,
     KeychainEntry,
     Net,
+    Patch,
     Step,
     Task,
     Value,
     Values,
 )
 from noetl.model.problems import Place
-from noetl.model.spelling import did_you_mean, is_slip
+from noetl.model.spelling import did_you_mean, is_slip, no_such_step
 from noetl.model.triggers import KINDS
 
 NOT_FOR_STEPS = frozenset(
@@ -42,7 +47,28 @@ NOT_FOR_ITERATORS = NOT_FOR_STEPS | frozenset(
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 _MIGRATE = " `noetl migrate` rewrites a playbook of an older dialect."
-_FOREIGN = " This is a document of another program; docs/tutorial.md shows how a playbook begins."
+_BEGIN = " docs/tutorial.md shows how a playbook begins."
+_FOREIGN = f" This is a document of another program;{_BEGIN}"
+_OURS = frozenset({"workflow", "workbook", "workload", "executor", "keychain"})
+"""Root keys that no file of another program has."""
+_GROUP_NAMES = ("noetl", "noetl.io")
+"""What our own `apiVersion` begins with."""
+_GROUPS = {
+    "argoproj.io": "Argo",
+    "tekton.dev": "Tekton",
+    "k8s.io": "Kubernetes",
+    "apps": "Kubernetes",
+}
+"""What `apiVersion`s of other programs begin with."""
+_FILES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("a workflow of GitHub Actions", frozenset({"on", "jobs"})),
+    ("a flow of Kestra", frozenset({"id", "namespace", "tasks"})),
+    ("a Compose file", frozenset({"services"})),
+    ("a state machine of AWS Step Functions", frozenset({"StartAt", "States"})),
+    ("a document of Serverless Workflow", frozenset({"document", "do"})),
+    ("a pipeline of GitLab", frozenset({"stages"})),
+)
+"""Files of other programs, by root keys that tell them."""
 
 Check = Callable[[Building, Net], None]
 Named = Step | KeychainEntry | Block | Task | FormField
@@ -62,15 +88,52 @@ def is_of_another_kind(report: Report, root: Mapping) -> bool:
     return True
 
 
+def is_of_another_program(report: Report, root: Mapping) -> bool:
+    """Whether this is a file of another program: as a playbook everything in it would be wrong."""
+    program = None if _OURS & root.entries.keys() else _program(root)
+    if program is None:
+        return False
+    what, node = program
+    report.add("not-a-playbook", f"{what}, not a playbook.{_BEGIN}", node.place)
+    return True
+
+
+def _program(root: Mapping) -> tuple[str, Node] | None:
+    """What the file is, and the node that shows it; None if it may be meant as a playbook."""
+    keys = root.entries.keys()
+    version = nodes.text_of(root.entries.get("apiVersion")) or ""
+    group, slash, _ = version.partition("/")
+    kind = nodes.text_of(root.entries.get("kind"))
+    is_told = slash or (version and kind is not None and not is_slip(kind, KINDS))
+    if is_told and not group.startswith("noetl") and not is_slip(group, _GROUP_NAMES):
+        of_group = next((name for key, name in _GROUPS.items() if group.endswith(key)), "")
+        of = of_group or f"another program (apiVersion {version[:60]})"
+        return f"this is a {kind or 'document'} of {of}", root.entries["apiVersion"]
+    if version:
+        return None
+    for what, shown in _FILES:
+        if shown <= keys:
+            return f"this is {what}", root
+    for node in root.entries.values():
+        if (
+            isinstance(node, Mapping)
+            and {"default_args", "schedule_interval"} & node.entries.keys()
+        ):
+            return "this is a DAG of Airflow", root
+    return None
+
+
 def check_document(building: Building, written: WrittenPlaybook) -> None:
     """Check `apiVersion`, `kind` and `metadata`."""
     add = building.report.add
     root, metadata = written.node, written.metadata
-    if written.apiVersion not in (API_VERSION, None):
+    if (version := written.apiVersion) not in (API_VERSION, None):
+        group, slash, _ = version.partition("/")
+        is_foreign = slash and not is_slip(group, _GROUP_NAMES)
         add(
             "unsupported-version",
-            f'apiVersion is "{written.apiVersion}"; today it is {API_VERSION}.'
-            + (_MIGRATE if written.apiVersion.startswith("noetl") else _FOREIGN),
+            f'apiVersion is "{version}"; today it is {API_VERSION}.'
+            + (_MIGRATE if group.startswith("noetl") else _FOREIGN if is_foreign else ""),
             root.entries["apiVersion"].place,
         )
     kind = written.kind
@@ -299,18 +362,29 @@ def parallel_writes_combine(building: Building, net: Net) -> None:
     for body in bodies(net):
         if body.loop is None or body.loop.mode != "parallel":
             continue
-        for patch in building.parts(body).patches:
-            if patch is getattr(body, "patch", None):
-                continue  # written once, after the loop
-            for key in patch.ctx:
-                if key.partition(".")[0] not in body.loop.reduce:
-                    building.report.add(
-                        "parallel-ctx-write",
-                        f'iterations of the parallel loop of "{body.name}" all write `ctx.{key}`;'
-                        " the second write will fail. Say how they combine:"
-                        f" `loop.spec.policy.reduce: {{{key}: append}}`.",
-                        building.at(patch),
-                    )
+        iterated: Step | Block = body
+        if isinstance(body, Step):
+            # What the step and rules for the loop as a whole write is written once.
+            rules = tuple(one for one in body.rules if belongs_to_calls(one.events, looped=True))
+            iterated = structs.replace(body, rules=rules, patch=None)
+        parts = parts_of(iterated)
+        written: list[tuple[str, str, Patch | Collect]] = [
+            (key, "append", patch) for patch in parts.patches for key in patch.ctx
+        ]
+        for action in parts.actions:
+            if isinstance(action, Collect) and action.into.startswith("ctx."):
+                # What it writes is all that it has collected.
+                by = {"merge": "merge", "replace": "last"}.get(action.mode, "extend")
+                written.append((action.into.removeprefix("ctx."), by, action))
+        for key, by, action in written:
+            if key.partition(".")[0] not in body.loop.reduce:
+                building.report.add(
+                    "parallel-ctx-write",
+                    f'iterations of the parallel loop of "{body.name}" all write `ctx.{key}`;'
+                    " the second write will fail. Say how they combine:"
+                    f" `loop.spec.policy.reduce: {{{key}: {by}}}`.",
+                    building.at(action),
+                )
 
 
 def sinks_have_something_to_store(building: Building, net: Net) -> None:
@@ -395,25 +469,12 @@ def forms_make_sense(building: Building, net: Net) -> None:
     """The same for questions, where no template has a say."""
     for step in net.steps:
         for one in step.form:
-            if not _is_literal([one.options, one.min, one.max, one.pattern]):
+            if holds_template([one.options, one.min, one.max, one.pattern]):
                 continue
             if _is_malformed(building, one, "form field") or one.default is None:
                 continue
-            if _is_literal(one.default):
+            if not holds_template(one.default):
                 _refuse_unfit(building, one, "form field", one.default)
-
-
-def _is_literal(value: Value) -> bool:
-    """Whether it holds no template, not even one that is broken."""
-    match value:
-        case str():
-            return not has_template(value)
-        case list():
-            return all(map(_is_literal, value))
-        case dict():
-            return all(map(_is_literal, (*value, *value.values())))
-        case _:
-            return True
 
 
 def _is_malformed(building: Building, one: FormField, what: str) -> bool:
@@ -442,18 +503,53 @@ def _refuse_unfit(building: Building, one: FormField, what: str, default: Value)
 
 
 def calls_fit(building: Building, net: Net) -> None:
-    """Calls of known playbooks must pass inputs that those take."""
+    """Calls of known playbooks must pass inputs that those take, and name a step that they have."""
     known = {net.path: net, **building.known.playbooks}
     for task in building.tasks(net):
-        called = known.get(str(task.config.get("path")))
-        payload = task.config.get("payload", {})
-        if task.kind != PLAYBOOK or called is None or "version" in task.config:
+        path = task.config.get("path")
+        if task.kind != PLAYBOOK or not isinstance(path, str):
             continue
-        if not called.executor.inputs or not isinstance(payload, dict):
-            continue
-        place = building.written(task, "args") or building.at(task)
-        for misfit in _misfits(called, {**payload, **task.inputs}):
+        called = known.get(path)
+        if called is None:
+            _warn_of_file(building, task, path)
+        elif "version" not in task.config:
+            _check_call(building, task, called)
+
+
+def _warn_of_file(building: Building, task: Task, path: str) -> None:
+    if path.endswith((".yaml", ".yml")) and not has_template(path):
+        building.report.add(
+            "playbook-is-a-file",
+            f'"{path[:60]}" is the name of a file; playbooks are called by their path in the'
+            " catalog. Write what the file has under `metadata.path`.",
+            building.at(task, "path"),
+        )
+
+
+def _check_call(building: Building, task: Task, called: Net) -> None:
+    steps = [step.name for step in called.steps]
+    wanted = task.config.get("return_step")
+    if isinstance(wanted, str) and wanted not in steps and not has_template(wanted):
+        message = f"`return_step`: {no_such_step(wanted, steps, called.path)}"
+        building.report.add("bad-call", message, building.at(task, "return_step"))
+    payload = task.config.get("payload", {})
+    if not isinstance(payload, dict):
+        return
+    given = {**payload, **task.inputs}
+    place = building.written(task, "args") or building.at(task)
+    if called.executor.inputs:
+        for misfit in _misfits(called, given):
             building.report.add("bad-call", f'"{called.path}" {misfit}', place)
+        return
+    # It takes any others as well, so only probable misspellings are reported.
+    for name in given:
+        if name not in called.workload and is_slip(name, called.workload):
+            building.report.add(
+                "undefined-key",
+                f'the workload of "{called.path}" has no "{name}".'
+                + building.report.suggest(name, called.workload),
+                place,
+            )
 
 
 def _misfits(called: Net, given: Values) -> Iterator[str]:
@@ -462,7 +558,7 @@ def _misfits(called: Net, given: Values) -> Iterator[str]:
     for name, value in given.items():
         if name not in known:
             yield f'has no input "{name}".{did_you_mean(name, known)}'
-        elif name in inputs and _is_literal(value):
+        elif name in inputs and not holds_template(value):
             try:
                 fields.fitted(inputs[name], value)
             except fields.Unfit as error:

@@ -32,7 +32,7 @@ WARNINGS = (
     *("root-hoisted", "older-form", "hint-ignored", "unused-key", "label-not-kept"),
     *("unknown-schema", "parallel-ctx-write", "condition-is-text", "template-in-code"),
     *("unreachable-step", "shadowed-arc", "endless-cycle", "join-never-completes"),
-    *("guarded-name", "unknown-name", "undefined-key", "never-equal"),
+    *("guarded-name", "unknown-name", "not-run-yet", "undefined-key", "never-equal"),
     "keys-for-items",
     "error-falls-through",
     *("undeclared-keychain", "limit-applied", "wait-never-ends", "not-waiting", "sugar-unbounded"),

@@ -9,7 +9,7 @@ import msgspec
 from noetl.dsl import nodes
 from noetl.dsl.analysis import ANALYSES
 from noetl.dsl.building import Building, Known
-from noetl.dsl.checks import CHECKS, check_document, is_of_another_kind
+from noetl.dsl.checks import CHECKS, check_document, is_of_another_kind, is_of_another_program
 from noetl.dsl.grammar import Inspection
 from noetl.dsl.older import OLDER, read_older_forms
 from noetl.dsl.playbook import WrittenPlaybook, build
@@ -79,11 +79,12 @@ def compile_text(
     root = read(text, report)
     if root is None:
         return Compiled(net=None, problems=report.problems(None))
-    if is_of_another_kind(report, root):
+    if is_of_another_kind(report, root) or is_of_another_program(report, root):
         return Compiled(net=None, problems=report.problems(root))
     read_older_forms(root, report, tools)
-    written = WrittenPlaybook.shape.read(root, "a playbook", Inspection(report, tools))
-    building = Building(report, tools, limits or Limits(), text, known)
+    look = Inspection(report, tools)
+    written = WrittenPlaybook.shape.read(root, "a playbook", look)
+    building = Building(look, limits or Limits(), text, known)
     check_document(building, written)
     net = build(building, written)
     for check in CHECKS:
@@ -110,12 +111,9 @@ def compile_text(
 
 def step_lines(text: str) -> dict[str, int]:
     """The line at which each step begins, as far as the text can be read."""
-    root = read(text, Report())
-    workflow = root.get("workflow") if root is not None else None
     found: dict[str, int] = {}
-    for step in workflow.items if isinstance(workflow, nodes.Sequence) else ():
-        name = step.get("step") if isinstance(step, nodes.Mapping) else None
-        if isinstance(name, nodes.Scalar):
+    for step in nodes.items(nodes.field(read(text, Report()), "workflow")):
+        if isinstance(name := nodes.field(step, "step"), nodes.Scalar):
             found.setdefault(name.text, step.place.line)
     return found
 
@@ -128,10 +126,10 @@ def compile_beside(
     wanted = called_playbooks(compiled.net) if compiled.net is not None else set()
     playbooks = {
         path: found
-        for path in sorted(wanted & neighbours.keys())
-        if (found := compiler(neighbours[path]).net) is not None
+        for path in sorted(wanted)
+        if path in neighbours and (found := compiler(neighbours[path]).net) is not None
     }
-    schemas = _schemas(neighbours, compiled.unresolved.keys() & neighbours.keys())
+    schemas = _schemas(neighbours, {path for path in compiled.unresolved if path in neighbours})
     if not playbooks and not schemas:
         return compiled
     return compiler(written, known=Known(playbooks=playbooks, schemas=schemas))

@@ -2,88 +2,76 @@
 
 from __future__ import annotations
 
-import re
 from collections import abc
-from collections.abc import Iterator, Sequence
-from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
 from noetl.dsl import nodes
 from noetl.dsl.grammar import Inspection, has_template, refuse_twice, warn_unused
-from noetl.dsl.nodes import Mapping, Node, Scalar
+from noetl.dsl.nodes import Mapping, Node
 from noetl.model.net import WORKBOOK
 from noetl.model.problems import Place
-from noetl.model.toolshape import ToolShape
+from noetl.model.toolshape import (
+    MISSING_FIELD,
+    UNKNOWN_FIELD,
+    Path,
+    ToolShape,
+    field_types,
+    told,
+)
 
 TEMPLATES_TAKEN_AWAY_MAX = 20
-_AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_MISSING_FIELD = re.compile(r"Object missing required field `(.*?)`")
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
 def check_config(key: str, node: Node, tool: ToolShape, look: Inspection) -> None:
     """One key of the tool's own."""
-    _check_value(key, node, field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
+    _check_value([key], node, field_types(tool.config)[tool.aliases.get(key, key)], tool, look)
 
 
-def _check_value(key: str, node: Node, wanted: Any, tool: ToolShape, look: Inspection) -> None:
+def _check_value(at: Path, node: Node, wanted: Any, tool: ToolShape, look: Inspection) -> None:
     """Check a value as far as it is written out.
 
     A template stands for a value we cannot know, so where one is refused we take it away and
     look at the rest; what we took away is not missed.
     """
-    if isinstance(node, Scalar) and _is_template(node):
+    if _is_template(node):
         return
     bare = get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
     if get_origin(bare) is dict and isinstance(node, Mapping):
         # Each by itself: msgspec does not say under which free key something is wrong.
-        for part in node.entries.values():
-            _check_value(key, part, get_args(bare)[1], tool, look)
+        for name, part in node.entries.items():
+            _check_value([*at, name], part, get_args(bare)[1], tool, look)
         return
     value = nodes.plain(node)
-    taken: list[list[str | int]] = []
+    taken: list[Path] = []
     for _ in range(TEMPLATES_TAKEN_AWAY_MAX):
         try:
             msgspec.convert(value, wanted, strict=True)
         except msgspec.ValidationError as error:
-            found = _AT.search(str(error))
-            path = found.group(1) if found else ""
+            path, reason = told(error)
             part = _part(node, path)
-            if isinstance(part, Scalar) and _is_template(part):
-                taken.append(_steps(path))
-                value = _without(value, _steps(path))
+            if _is_template(part):
+                taken.append(path)
+                value = _without(value, path)
                 continue
-            missing = _MISSING_FIELD.match(str(error))
-            if missing is None or [*_steps(path), missing.group(1)] not in taken:
-                _report_config(key, node, wanted, tool, str(error), look)
+            missing = MISSING_FIELD.match(reason)
+            if missing is None or [*path, missing.group(1)] not in taken:
+                _report_config([*at, *path], part, reason, tool, look)
         return
 
 
-def _report_config(
-    key: str, node: Node, wanted: Any, tool: ToolShape, error: str, look: Inspection
-) -> None:
+def _report_config(at: Path, part: Node, reason: str, tool: ToolShape, look: Inspection) -> None:
     """Report what msgspec found in our words, at the value concerned."""
-    found = _AT.search(error)
-    reason = error[: found.start()] if found else error
-    part = _part(node, found.group(1)) if found else node
-    unknown = _UNKNOWN_FIELD.fullmatch(reason)
+    unknown = UNKNOWN_FIELD.fullmatch(reason)
     place = _key_place(part, unknown.group(1)) if unknown else None
-    if unknown and place is not None:
-        name = unknown.group(1)
-        look.report.add("unknown-key", f"`{key}` of kind {tool.kind} has no `{name}`.", place)
-        return
-    lacks = _MISSING_FIELD.match(reason)
-    if lacks is not None:
-        name = lacks.group(1)
-        look.report.add("missing-key", f"`{key}` of kind {tool.kind} needs `{name}`.", part.place)
-        return
-    code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
-    message = f"`{key}` of kind {tool.kind}: {_in_our_words(reason)}."
-    more = advice(wanted, _steps(found.group(1)) if found else [])
-    look.report.add(code, f"{message} {more}".rstrip(), part.place)
+    if unknown:
+        code = "unknown-key"
+    elif MISSING_FIELD.match(reason):
+        code = "missing-key"
+    else:
+        code = "wrong-type" if reason.startswith("Expected `") else "bad-value"
+    look.report.add(code, tool.misfit(at, reason), place or part.place)
 
 
 def _key_place(node: Node, key: str) -> Place | None:
@@ -97,15 +85,9 @@ def _key_place(node: Node, key: str) -> Place | None:
     return next((place for part in parts if (place := _key_place(part, key))), None)
 
 
-def _steps(path: str) -> list[str | int]:
-    """msgspec's path as keys and indexes."""
-    found = re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)
-    return [name or int(index) for name, index in found]
-
-
-def _part(node: Node, path: str) -> Node:
+def _part(node: Node, path: Path) -> Node:
     """Follow msgspec's path as far as it can be followed."""
-    for step in _steps(path):
+    for step in path:
         if isinstance(node, Mapping) and step in node.entries:
             node = node.entries[str(step)]
         elif isinstance(node, nodes.Sequence) and isinstance(step, int) and step < len(node.items):
@@ -113,7 +95,7 @@ def _part(node: Node, path: str) -> Node:
     return node
 
 
-def _without(value: Any, path: list[str | int]) -> Any:
+def _without(value: Any, path: Path) -> Any:
     """The value without what is at the path; a list keeps its other items."""
     head, *rest = path
     if isinstance(value, dict):
@@ -125,26 +107,8 @@ def _without(value: Any, path: list[str | int]) -> Any:
     return [_without(part, rest) if index == head else part for index, part in enumerate(value)]
 
 
-def _is_template(node: Scalar) -> bool:
-    return isinstance(node.value, str) and has_template(node.value)
-
-
-def _in_our_words(message: str) -> str:
-    if " matching regex " in message:
-        return "it is not written as it must be"
-    return (
-        message.replace("Expected `", "it must be `")
-        .replace("Invalid enum value", "it cannot be")
-        .replace("Invalid value", "it cannot be")
-        .replace(", got `", ", not `")
-        .replace("`str`", "a text")
-        .replace("`object`", "a mapping")
-        .replace("`array`", "a list")
-        .replace("`int`", "a whole number")
-        .replace("`float`", "a number")
-        .replace("`bool`", "true or false")
-        .replace("`null`", "empty")
-    )
+def _is_template(node: Node) -> bool:
+    return has_template(nodes.text_of(node) or "")
 
 
 def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
@@ -166,9 +130,7 @@ def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
         certain = [
             key
             for key, value in node.entries.items()
-            if main[key] in group
-            and not nodes.is_null(value)
-            and not (isinstance(value, Scalar) and _is_template(value))
+            if main[key] in group and not nodes.is_null(value) and not _is_template(value)
         ]
         if len({main[key] for key in certain}) > 1:
             first, second, *_ = certain
@@ -216,64 +178,3 @@ def _check_needed(
         if not given.keys() & set(group):
             names = " or ".join(f"`{name}`" for name in group)
             look.report.add("missing-key", f"{says} needs {names}. {remedy}", place)
-
-
-# --- What a field takes, in words -----------------------------------------------------------------
-
-
-@cache
-def field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each field; cached, because msgspec derives them on every call."""
-    return {found.name: found.type for found in msgspec.structs.fields(config)}
-
-
-def advice(wanted: Any, path: Sequence[str | int]) -> str:
-    """What is allowed at that path in a value of that type, if one sentence can say it."""
-    types = [wanted]
-    for step in path:
-        flat = list(_alternatives(types))
-        tags = [one for one in flat if _is_record(one) and one.__struct_config__.tag_field == step]
-        if tags:
-            return _one_of([one.__struct_config__.tag for one in tags])
-        types = [below for one in flat for below in _below(one, step)]
-    flat = list(_alternatives(types))
-    words = [word for one in flat if get_origin(one) is Literal for word in get_args(one)]
-    if words:
-        return _one_of(words)
-    examples = [
-        example
-        for one in flat
-        if get_origin(one) is Annotated
-        for meta in get_args(one)[1:]
-        if isinstance(meta, msgspec.Meta)
-        for example in meta.examples or ()
-    ]
-    return f"Write it like {examples[0]}." if examples else ""
-
-
-def _one_of(words: Sequence[Any]) -> str:
-    *others, last = map(str, words)
-    return f"Write {', '.join(others)} or {last}." if others else f"Write {last}."
-
-
-def _alternatives(types: Sequence[Any]) -> Iterator[Any]:
-    """The members of a union; an annotated type both with and without its annotation."""
-    for one in types:
-        if get_origin(one) in (Union, UnionType):
-            yield from _alternatives(get_args(one))
-        else:
-            yield one
-            if get_origin(one) is Annotated:
-                yield from _alternatives(get_args(one)[:1])
-
-
-def _below(one: Any, step: str | int) -> list[Any]:
-    if _is_record(one):
-        found = field_types(one).get(str(step))
-        return [] if found is None else [found]
-    held = get_args(one) if get_origin(one) in (tuple, list) else ()
-    return list(held[:1]) if isinstance(step, int) else []
-
-
-def _is_record(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, msgspec.Struct)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from jinja2 import nodes
 
-from noetl.templates import (
-    EvaluationFailed,
-    Scope,
-    Template,
-    TemplateRefused,
-    compile_condition,
-    compile_text,
-)
+from noetl.errors import EvaluationFailed
+from noetl.templates import Scope, Template, TemplateRefused, compile_condition, compile_text
 from noetl.templates.analysis import Path, path_of
 from noetl.templates.template import GUARDS
 
@@ -67,6 +61,14 @@ class Expressions:
         names = compile_condition(source).required_texts("event", "name")
         return None if names is None else tuple(sorted(names))
 
+    def is_put_together(self, source: str) -> bool:
+        """Whether it puts texts and values together, as in `{{ a }} and {{ b }}`.
+
+        Its value is a text then, and as a condition true whatever the values are.
+        """
+        template = self.compiled(source)
+        return template is not None and template.parts is not None and template.expression is None
+
     def holds_for_any_error(self, source: str) -> bool:
         """Whether the condition holds for an error of which nothing more is known."""
         template = self.compiled(source)
@@ -110,4 +112,12 @@ def guarded(template: Template) -> frozenset[str]:
         and node.name in GUARDS
         and node.node is not None
         and (path := path_of(node.node)) is not None
+    )
+
+
+def may_choose(template: Template) -> bool:
+    """Whether a part of the template may be left out when it is evaluated."""
+    choices = (nodes.CondExpr, nodes.And, nodes.Or)
+    return template.parts is None or any(
+        isinstance(part, choices) or any(part.find_all(choices)) for part in template.parts
     )

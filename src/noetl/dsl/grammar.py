@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, get_args
 
 import msgspec
 
 from noetl.dsl import nodes
+from noetl.dsl.expressions import Expressions
 from noetl.dsl.nodes import Node, Scalar, Sequence
 from noetl.dsl.report import Report
 from noetl.model.duration import DURATION_PATTERN, RATE_PATTERN, interval, seconds
@@ -37,15 +38,41 @@ def has_template(text: str) -> bool:
     return "{" in text and _TEMPLATE.search(text) is not None
 
 
+def holds_template(value: object) -> bool:
+    """Whether there is a template anywhere in plain data, even a broken one."""
+    match value:
+        case str():
+            return has_template(value)
+        case list():
+            return any(map(holds_template, value))
+        case dict():
+            return any(map(holds_template, (*value, *value.values())))
+    return False
+
+
+def templates_in(node: Node | None) -> Iterator[tuple[str, Place]]:
+    """Every template in a node, in the order written."""
+    match node:
+        case Scalar(value=str() as text) if has_template(text):
+            yield text, node.place
+        case Sequence(items=parts):
+            for part in parts:
+                yield from templates_in(part)
+        case nodes.Mapping(entries=entries):
+            for part in entries.values():
+                yield from templates_in(part)
+
+
 class Inspection(msgspec.Struct, frozen=True):
     """What a shape needs besides the node."""
 
     report: Report
     tools: Mapping[str, ToolShape]
+    expressions: Expressions = msgspec.field(default_factory=Expressions)
 
     def silent(self) -> Inspection:
         """A copy that discards problems."""
-        return Inspection(Report(), self.tools)
+        return Inspection(Report(), self.tools, self.expressions)
 
     def wrong_type(self, node: Node, what: str, expected: str, hint: str = "") -> None:
         self.report.add(
@@ -118,17 +145,24 @@ class Values(Shape):
         return {"type": "object", "additionalProperties": {}}
 
 
-class AsWritten(Shape):
-    """A shape that yields the node instead of the value: with its place, and for templates."""
+class Around(Shape):
+    """Base of shapes that are another one in all but what they say themselves."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape, self.reads_null = shape, shape.reads_null
 
-    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
-        return None if self._shape.read(node, what, look) is None else node
+    def read(self, node: Node, what: str, look: Inspection) -> Any:
+        return self._shape.read(node, what, look)
 
     def schema(self) -> Schema:
         return self._shape.schema()
+
+
+class AsWritten(Around):
+    """A shape that yields the node instead of the value: with its place, and for templates."""
+
+    def read(self, node: Node, what: str, look: Inspection) -> Node | None:
+        return None if super().read(node, what, look) is None else node
 
 
 class Text(Shape):
@@ -375,6 +409,14 @@ class When(Shape):
                 f' Write "{{{{ {node.value[:60]} }}}}" if you mean an expression.',
                 node.place,
             )
+        elif isinstance(node.value, str) and look.expressions.is_put_together(node.value):
+            look.report.add(
+                "condition-is-text",
+                f"{what} is a text made of several parts, and a text is true whatever the values"
+                " in it are. Write all of it in one pair of braces, such as"
+                ' "{{ ctx.a and ctx.b == 2 }}".',
+                node.place,
+            )
         return node
 
     def schema(self) -> Schema:
@@ -471,7 +513,8 @@ class Placed:
     A subclass is the shape: it declares the keys with the types that they are read as, and `title`
     names it in messages. `older` are keys that are older forms, each with what to write today. Keys
     of a base class come after its own, those of `older` in between. `first` and `last` are the keys
-    that `noetl fmt` puts first and last; the others stay in the order written.
+    that `noetl fmt` puts first and last; the others stay in the order written. `schema` is what the
+    JSON Schema says of it besides.
 
         class WrittenTimer(Placed, title="a timer"):
             id: str | None = field(Text(), "Name of the timer.", required=True)
@@ -492,6 +535,7 @@ class Placed:
         removed: Mapping[str, str] | None = None,
         astray: Mapping[str, tuple[str, str]] | None = None,
         record: type[Record] | None = None,
+        schema: Schema | None = None,
         first: tuple[str, ...] = (),
         last: tuple[str, ...] = (),
     ) -> None:
@@ -515,7 +559,7 @@ class Placed:
         for name, field in cls.declared.items():
             cls._spellings.setdefault(attribute(field.same_as or name), []).append(name)
         cls.shape = (record or Record)(
-            title, cls.declared, removed=removed, astray=astray, makes=cls
+            title, cls.declared, removed=removed, astray=astray, makes=cls, schema=schema
         )
 
     def __init__(
@@ -556,6 +600,7 @@ class Record(Shape):
         removed: Mapping[str, str] | None = None,
         astray: Mapping[str, tuple[str, str]] | None = None,
         makes: Callable[..., Any] | None = None,
+        schema: Schema | None = None,
     ) -> None:
         """`makes` is what the mapping is read as: a `Placed` class, or a function that takes plain
         values by key. Without it, the node stays what it is.
@@ -565,7 +610,7 @@ class Record(Shape):
         self.removed = removed or {}
         self.astray = astray or {}
         """Keys that belong elsewhere: key → (problem code, where it belongs)."""
-        self._makes = makes
+        self._makes, self._schema = makes, schema or {}
         self._placed = isinstance(makes, type) and issubclass(makes, Placed)
         self._nothing = makes() if makes is not None and self._placed else None
         self._main = {key: field.same_as or key for key, field in fields.items()}
@@ -675,9 +720,35 @@ class Record(Shape):
             look.report.add(
                 "unknown-key",
                 f"{self.title} has no `{key[:60]}`."
-                + (hint or look.report.suggest(key, known) or self._known_keys()),
+                + (
+                    hint
+                    or self.belongs(key)
+                    or look.report.suggest(key, known)
+                    or self._known_keys()
+                ),
                 place,
             )
+
+    def belongs(self, key: str) -> str:
+        """The hint that a key stands further in, under `spec` or its `policy`; empty if it does
+        not.
+        """
+        return next(
+            (
+                f" It belongs in `{'.'.join(path)}`: `{_nested(path, key)}`."
+                for path, record in self._further_in()
+                if key in record.fields and not record.fields[key].older
+            ),
+            "",
+        )
+
+    def _further_in(self) -> Iterator[tuple[tuple[str, ...], Record]]:
+        spec = _record_in(self.fields.get("spec"))
+        policy = _record_in((spec or self).fields.get("policy"))
+        if spec is not None:
+            yield ("spec",), spec
+        if policy is not None:
+            yield ("spec", "policy") if spec is not None else ("policy",), policy
 
     def schema(self) -> Schema:
         required = [key for key, field in self.fields.items() if field.required]
@@ -699,7 +770,23 @@ class Record(Shape):
         ]
         if either:
             found["allOf"] = either
-        return found
+        return found | self._schema
+
+
+def _record_in(field: Field | None) -> Record | None:
+    shape = field.shape if field is not None and not field.older else None
+    if isinstance(shape, Defined):
+        shape = shape.defined
+    return shape if isinstance(shape, Record) else None
+
+
+def _nested(path: tuple[str, ...], key: str) -> str:
+    """How a key is written under this path: `spec: {policy: {key: …}}`."""
+    *outer, inner = path
+    text = f"{inner}: {{{key}: …}}"
+    for name in reversed(outer):
+        text = f"{name}: {{{text}}}"
+    return text
 
 
 def _described(field: Field) -> Schema:
@@ -739,38 +826,32 @@ class Either(Shape):
         return {"anyOf": [shape.schema() for _, shape in self._choices]}
 
 
-class Made(Shape):
+class Made(Around):
     """A shape whose value is converted."""
 
     def __init__(self, shape: Shape, make: Callable[[Any], Any]) -> None:
-        self._shape, self._make = shape, make
-        self.reads_null = shape.reads_null
+        super().__init__(shape)
+        self._make = make
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
-        found = self._shape.read(node, what, look)
+        found = super().read(node, what, look)
         return None if found is None else self._make(found)
 
-    def schema(self) -> Schema:
-        return self._shape.schema()
 
-
-class OrOlder(Shape):
+class OrOlder(Around):
     """A shape with an older form, which is rewritten before anything is read and declared for
     editors only.
     """
 
     def __init__(self, shape: Shape, older: Schema, instead: str = "") -> None:
-        self._shape, self.reads_null = shape, shape.reads_null
+        super().__init__(shape)
         self._older = older | {"deprecated": True} | ({"description": instead} if instead else {})
 
     def nothing(self) -> Any:
         return self._shape.nothing()
 
-    def read(self, node: Node, what: str, look: Inspection) -> Any:
-        return self._shape.read(node, what, look)
-
     def schema(self) -> Schema:
-        today = self._shape.schema()
+        today = super().schema()
         return {"anyOf": [*today.get("anyOf", [today]), self._older]}
 
 
@@ -780,11 +861,15 @@ class Defined(Shape):
     def __init__(self, name: str) -> None:
         self._name = name
 
+    @property
+    def defined(self) -> Shape:
+        return DEFINITIONS[self._name]
+
     def nothing(self) -> Any:
-        return DEFINITIONS[self._name].nothing()
+        return self.defined.nothing()
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
-        return DEFINITIONS[self._name].read(node, what, look)
+        return self.defined.read(node, what, look)
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self._name}"}

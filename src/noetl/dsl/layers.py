@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     COUNT,
     RATE,
@@ -30,9 +30,7 @@ from noetl.dsl.grammar import (
     is_scalar,
     plain_text,
 )
-from noetl.dsl.grammar import (
-    Values as AnyValues,
-)
+from noetl.dsl.grammar import Values as AnyValues
 from noetl.dsl.nodes import Mapping, Node
 from noetl.model.duration import seconds
 from noetl.model.labels import of_worker_problem
@@ -61,11 +59,10 @@ class _Sandbox(Record):
             node.keys[key],
         )
 
-    def schema(self) -> Schema:
-        return super().schema() | {"additionalProperties": True}
 
-
-class _SandboxKeys(Placed, title="`sandbox`", record=_Sandbox):
+class _SandboxKeys(
+    Placed, title="`sandbox`", record=_Sandbox, schema={"additionalProperties": True}
+):
     network: bool | None = field(
         Flag(), "Whether code and programs reach a network where workers keep them off."
     )
@@ -239,11 +236,11 @@ def knobs(spec: Knobs) -> Values:
     }
 
 
-def noted_knobs(building: Building, spec: Knobs, home: Home) -> Values:
+def noted_knobs(building: Building, spec: Knobs) -> Values:
     """The same; records the templates in them as those of a task."""
     for name, value in spec.node.entries.items():
         if name in Knobs.declared:
-            building.value(value, Where.TASK, home)
+            building.value(value, Where.TASK)
     return knobs(spec)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import abc
 from typing import Any
 
-import msgspec
-
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     COUNT,
     NAME,
@@ -25,7 +23,6 @@ from noetl.dsl.grammar import (
     Number,
     OneOf,
     Placed,
-    Record,
     Schema,
     Shape,
     Text,
@@ -52,6 +49,7 @@ from noetl.model.net import (
     OnIterationError,
     Range,
     Reducer,
+    Values,
 )
 from noetl.model.toolshape import ToolShape
 
@@ -74,9 +72,7 @@ class _Partition(Placed, title="`partition`"):
 
 class _Backpressure(Placed, title="`backpressure`"):
     max_pending: int | None = field(
-        COUNT,
-        "A cursor claims no more while this many rows have not ended.",
-        required=True,
+        COUNT, "A cursor claims no more while this many rows have not ended.", required=True
     )
 
 
@@ -153,28 +149,6 @@ class CursorKind(Shape):
         return Defined(CURSOR_KIND).schema()
 
 
-class _LoopShape(Record):
-    def schema(self) -> Schema:
-        return super().schema() | {
-            "allOf": [
-                {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
-                {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
-                {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
-                {
-                    "if": {"anyOf": [_with_mode("cursor", *path) for path in _MODES]},
-                    "then": {"required": ["cursor"]},
-                },
-                {
-                    "if": _has("spec", "policy", "partition"),
-                    "then": {
-                        "not": {"required": ["cursor"]},
-                        "anyOf": [_with_mode("parallel", *path) for path in _MODES],
-                    },
-                },
-            ]
-        }
-
-
 _MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
 """Where the mode of a loop may stand."""
 
@@ -191,6 +165,27 @@ def _has(key: str, *below: str) -> Schema:
     """A schema for mappings with this path of keys."""
     found: Schema = {"type": "object", "required": [key]}
     return found | ({"properties": {key: _has(*below)}} if below else {})
+
+
+_LOOP: Schema = {
+    "allOf": [
+        {"anyOf": [{"required": [key]} for key in ("in", "collection", "cursor")]},
+        {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
+        {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
+        {
+            "if": {"anyOf": [_with_mode("cursor", *path) for path in _MODES]},
+            "then": {"required": ["cursor"]},
+        },
+        {
+            "if": _has("spec", "policy", "partition"),
+            "then": {
+                "not": {"required": ["cursor"]},
+                "anyOf": [_with_mode("parallel", *path) for path in _MODES],
+            },
+        },
+    ]
+}
+"""What the keys of a loop need beside them."""
 
 
 class _Cursor(Placed, title="a cursor"):
@@ -216,7 +211,7 @@ class WrittenLoop(
         **dict.fromkeys(_COLLECTIONS, "what it goes over is `in`."),
         **dict.fromkeys(_LIMITS, "write `spec: {mode: parallel, max_in_flight: N}`."),
     },
-    record=_LoopShape,
+    schema=_LOOP,
     first=("in", "collection", "cursor", "iterator", "element", "mode"),
     last=("spec",),
 ):
@@ -276,7 +271,11 @@ class WrittenLoop(
     def _check_mode(self, look: Inspection) -> None:
         """What belongs to cursors or to parallel loops stands in such a loop."""
         node, spec, policy = self.node, self.spec.node, self.spec.policy.node
-        written = [(one, mode) for one in (node, spec, policy) if (mode := _text(one, "mode"))]
+        written = [
+            (one, mode)
+            for one in (node, spec, policy)
+            if (mode := nodes.text_of(nodes.field(one, "mode")))
+        ]
         modes = [mode for _, mode in written]
         if not nodes.is_null(node.entries.get("cursor")):
             for one, mode in written:
@@ -302,11 +301,6 @@ class WrittenLoop(
 _OF_PARALLEL = ("max_in_flight", "batch_size")
 
 
-def _text(node: nodes.Mapping, key: str) -> str | None:
-    found = node.entries.get(key)
-    return None if found is None else nodes.text_of(found)
-
-
 def _is_more_than_one(node: Node | None) -> bool:
     """One at a time is what a sequential loop does."""
     return node is not None and not (isinstance(node, nodes.Scalar) and node.value == 1)
@@ -317,24 +311,27 @@ A_LOOP = define("loop", WrittenLoop.shape)
 # --- What they become ----------------------------------------------------------------------------
 
 
-def loop(building: Building, written: WrittenLoop | None, home: Home) -> Loop | None:
-    """The loop of a step or workbook entry; None if there is none, or it cannot be used."""
+def loop(building: Building, written: WrittenLoop | None, knobs: Values) -> Loop | None:
+    """The loop of a step or workbook entry; None if there is none, or it cannot be used.
+
+    `knobs` are those that tasks in it inherit.
+    """
     if not written or written.iterator is None:
         return None
     spec, policy = written.spec, written.spec.policy
     over = written.in_
     made = Loop(
         iterator=written.iterator,
-        items=None if isinstance(over, _Range) else building.value(over, Where.LOOP, home),
-        range=_range(building, over, home) if isinstance(over, _Range) else None,
-        cursor=_cursor(building, written, home),
+        items=None if isinstance(over, _Range) else building.value(over, Where.LOOP),
+        range=_range(building, over) if isinstance(over, _Range) else None,
+        cursor=_cursor(building, written, knobs),
         mode=_mode(written),
-        max_in_flight=_in_flight(building, spec.max_in_flight or policy.max_in_flight, home),
-        batch_size=building.amount(spec.batch_size, Where.LOOP, home),
+        max_in_flight=_in_flight(building, spec.max_in_flight or policy.max_in_flight),
+        batch_size=building.amount(spec.batch_size, Where.LOOP),
         on_error=spec.on_error or "fail",
         placement=policy.exec or "distributed",
         reduce={name: how for name, how in sorted(policy.reduce.items()) if how is not None},
-        partition=building.value(policy.partition.key, Where.LOOP_ARGS, home),
+        partition=building.value(policy.partition.key, Where.LOOP_ARGS),
         max_pending=policy.backpressure.max_pending,
     )
     building.mark(
@@ -354,44 +351,44 @@ def _mode(written: WrittenLoop) -> Any:
     return mode if mode == "parallel" else "sequential"
 
 
-def _in_flight(building: Building, node: Node | None, home: Home) -> Amount | None:
-    asked = building.amount(node, Where.LOOP, home)
+def _in_flight(building: Building, node: Node | None) -> Amount | None:
+    asked = building.amount(node, Where.LOOP)
     if node is None:
         return building.limits.max_in_flight
     return within(building, asked, building.limits.max_in_flight, "max_in_flight", node.place)
 
 
-def _range(building: Building, written: _Range, home: Home) -> Range:
+def _range(building: Building, written: _Range) -> Range:
     def number(node: Node | None, default: int) -> Amount:
         """A number of a range; unlike a duration it may be negative."""
-        found = building.amount(node, Where.LOOP, home)
+        found = building.amount(node, Where.LOOP)
         if isinstance(node, nodes.Scalar) and isinstance(node.value, int | float):
             return node.value
         return default if found is None else found
 
     return Range(
-        start=number(written.from_, 0),
-        stop=number(written.to, 0),
-        step=number(written.step, 1),
+        start=number(written.from_, 0), stop=number(written.to, 0), step=number(written.step, 1)
     )
 
 
-def _cursor(building: Building, written: WrittenLoop, home: Home) -> Cursor | None:
+def _cursor(building: Building, written: WrittenLoop, knobs: Values) -> Cursor | None:
     cursor, frame = written.cursor, written.spec.frame
     if not cursor:
         return None
     amounts = {
         name: found
         for name in ("max_rows", "row_concurrency", "lease_seconds", "max_attempts")
-        if (found := building.amount(getattr(frame, name), Where.LOOP, home)) is not None
+        if (found := building.amount(getattr(frame, name), Where.LOOP)) is not None
     }
-    in_claim = msgspec.structs.replace(home, iterators=(*home.iterators, FRAME_ROWS))
+    with building.inside(iterators=(*building.home.iterators, FRAME_ROWS)):
+        claim = building.value(cursor.claim, Where.TASK)
     return Cursor(
         kind=cursor.kind or "",
-        auth=building.value(cursor.auth, Where.TASK, home),
-        database=building.value(cursor.database, Where.TASK, home),
-        claim=building.value(cursor.claim, Where.TASK, in_claim) or "",
-        params=building.value(cursor.params, Where.TASK, home),
+        auth=building.value(cursor.auth, Where.TASK),
+        database=building.value(cursor.database, Where.TASK),
+        claim=claim or "",
+        params=building.value(cursor.params, Where.TASK),
         process=frame.process or "row",
+        timeout=knobs.get("timeout"),
         **amounts,
     )

@@ -184,7 +184,9 @@ def _executor(executor: Written, context: Context) -> None:
 
 
 def _requires(holder: Written, requires: Written, context: Context) -> None:
-    for kind in map(str, requires.plain("tools") or ()):
+    tools = requires.plain("tools")
+    named = tools if isinstance(tools, list) else [] if tools is None else [tools]
+    for kind in map(str, named):
         if kind not in context.tools:
             message = f'there is no tool kind "{kind[:60]}".{did_you_mean(kind, context.tools)}'
             requires.refuse("tools", "unknown-tool", message)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     CAPACITY,
     CATALOG_NAME,
@@ -24,7 +24,6 @@ from noetl.dsl.grammar import (
     OneOf,
     Placed,
     Record,
-    Schema,
     Text,
     field,
     one_of,
@@ -77,27 +76,19 @@ KEYCHAIN_KINDS = (
     "oauth2",
 )
 
-ROOT = Home()
 REFERENCE_FIRST_BYTES = 1024
 """The inline limit of results under `reference_first`."""
 
 # --- How it is written ---------------------------------------------------------------------------
 
 
-class _Metadata(Record):
-    """Further keys are kept as labels."""
-
-    def schema(self) -> Schema:
-        return super().schema() | {"additionalProperties": True}
-
-
 class WrittenMetadata(
     Placed,
     title="`metadata`",
-    record=_Metadata,
     first=("name", "path", "version", "description"),
+    schema={"additionalProperties": True},
 ):
-    """The name, path and description of a document."""
+    """The name, path and description of a document. Further keys are kept as labels."""
 
     name: str | None = field(CATALOG_NAME, "Short name.")
     path: str | None = field(CATALOG_NAME, "Its path in the catalog.")
@@ -216,8 +207,7 @@ class _Concurrency(Placed, title="`concurrency`"):
 
 class _ExecutionLimits(Placed, title="limits of executions"):
     max_running: int | None = field(
-        CAPACITY,
-        "How many executions of the playbook may run at once.",
+        CAPACITY, "How many executions of the playbook may run at once."
     )
 
 
@@ -238,8 +228,7 @@ class _ExecutorSpec(PlacedKnobs, title="the executor's `spec`", older=_EXECUTOR_
         Text(), "The step, or the path of a playbook, that runs when it fails."
     )
     priority: int | None = field(
-        PRIORITY,
-        "Higher ones go first where commands or executions wait.",
+        PRIORITY, "Higher ones go first where commands or executions wait."
     )
     result: WrittenResult = field(WrittenResult, "What an execution yields when it completes.")
     inputs: Node | None = field(
@@ -272,6 +261,17 @@ class WrittenPlaybook(
         **dict.fromkeys(("triggers", "schedule"), "write a document of kind Schedule or Hook."),
         **dict.fromkeys(("id", "namespace"), "write `metadata: {path: NAMESPACE/NAME}`."),
         "inputs": "types of inputs stand under `executor.spec.inputs`, defaults under `workload`.",
+        **dict.fromkeys(("params", "parameters", "variables"), "write them under `workload`."),
+        **dict.fromkeys(
+            ("on_exit", "onExit", "on_failure", "onFailure"),
+            "`executor.spec.on_failure` names the step that runs when an execution fails.",
+        ),
+        **dict.fromkeys(
+            ("default_args", "defaults", "taskDefaults"),
+            "what is to hold for all steps stands under `executor.spec`.",
+        ),
+        **dict.fromkeys(("labels", "tags"), "they stand under `metadata`."),
+        "concurrency": "it stands under `executor.spec`.",
         "spec": "what a playbook asks of its runtime stands under `executor.spec`.",
     },
 ):
@@ -309,9 +309,7 @@ def build(building: Building, written: WrittenPlaybook) -> Net:
     if policy.results.reference_first:
         building.inline_max = REFERENCE_FIRST_BYTES
     outer = _outer_knobs(spec)
-    default_timeout = building.amount(
-        nodes.field(policy.defaults.timeouts, "step"), Where.STEP, ROOT
-    )
+    default_timeout = building.amount(nodes.field(policy.defaults.timeouts, "step"), Where.STEP)
     blocks = workbook(building, written.workbook, outer)
     steps = tuple(step(building, one, outer, default_timeout) for one in written.workflow)
     built = _executor(building, written.executor)
@@ -397,12 +395,13 @@ def _on_failure(
             "path": path,
         },
     )
-    made = Step(
-        name=name,
-        description=f"Runs {wanted} when the execution fails.",
-        tasks=(call,),
-        tracing=tracing(building, None, Home(name=name)),
-    )
+    with building.inside(name=name):
+        made = Step(
+            name=name,
+            description=f"Runs {wanted} when the execution fails.",
+            tasks=(call,),
+            tracing=tracing(building),
+        )
     building.mark(call, place)
     building.mark(made, place)
     return made
@@ -410,7 +409,7 @@ def _on_failure(
 
 def _workload(building: Building, written: Node | None, inputs: tuple[FormField, ...]) -> Values:
     """The defaults of the workload, including those of inputs."""
-    found = building.values(written, Where.WORKLOAD, ROOT)
+    found = building.values(written, Where.WORKLOAD)
     defaults = {
         one.name: one.default
         for one in inputs
@@ -440,7 +439,7 @@ def _keychain(building: Building, written: tuple[WrittenSecret, ...]) -> tuple[K
             name=one.name or "",
             kind=one.kind or "",
             config={
-                key: building.value(value, Where.KEYCHAIN, ROOT)
+                key: building.value(value, Where.KEYCHAIN)
                 for key, value in sorted(one.node.entries.items())
                 if key not in ("name", "kind", "desc")
             },
@@ -466,7 +465,7 @@ def _executor(building: Building, written: WrittenExecutor) -> Executor:
         inputs=_inputs(building, spec.inputs),
         result=result_schema(building, spec.result.schema),
         compensate_on=_compensate_on(policy),
-        tracing=tracing(building, None, ROOT),
+        tracing=tracing(building),
     )
 
 
@@ -478,7 +477,7 @@ def _compensate_on(policy: _ExecutorPolicy) -> tuple[Any, ...]:
 
 
 def _concurrency(building: Building, written: _Concurrency) -> Concurrency | None:
-    key = building.value(written.key, Where.WORKLOAD, ROOT)
+    key = building.value(written.key, Where.WORKLOAD)
     if key is None:
         return None
     return Concurrency(key=key, limit=written.limit or 1, on_limit=written.on_limit or "queue")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     TEMPLATED_COUNT,
     Also,
@@ -58,6 +59,7 @@ from noetl.model.net import (
     Run,
     Values,
 )
+from noetl.model.outcome import ERROR_KINDS
 from noetl.model.problems import Place
 
 if TYPE_CHECKING:
@@ -124,13 +126,12 @@ _OF_ACTION = {
 """Keys of a directive that belong to one action."""
 
 
-class _DirectiveShape(Record):
-    def schema(self) -> Schema:
-        of_action = [key for keys in _OF_ACTION.values() for key in keys]
-        return super().schema() | {"dependencies": {key: ["do"] for key in of_action}}
-
-
-class WrittenDirective(Placed, title="a rule's `then`", record=_DirectiveShape, first=("do",)):
+class WrittenDirective(
+    Placed,
+    title="a rule's `then`",
+    first=("do",),
+    schema={"dependencies": {key: ["do"] for keys in _OF_ACTION.values() for key in keys}},
+):
     """What a policy rule writes, and where it goes."""
 
     do: DirectiveKind | None = field(one_of(DirectiveKind), "What happens next.")
@@ -362,9 +363,7 @@ class WrittenBackoff(Placed, title="a backoff"):
     jitter: bool | None = field(Flag(), "Spread the waits.")
 
 
-def _backoff(
-    written: Backoff | WrittenBackoff | None,
-) -> tuple[WrittenBackoff, Backoff | None]:
+def _backoff(written: Backoff | WrittenBackoff | None) -> tuple[WrittenBackoff, Backoff | None]:
     """What is said in detail, and how the waits grow if that is said at all."""
     if isinstance(written, WrittenBackoff):
         return written, written.type
@@ -437,6 +436,10 @@ class WrittenSink(Placed, title="a sink"):
     retry: WrittenRetries = field(Defined("retry"))
 
 
+ANY_KIND = ("error", "any")
+"""What `on` says for errors of all kinds."""
+
+
 class WrittenRetry(
     _Again,
     title="a retry",
@@ -457,11 +460,27 @@ class WrittenRetry(
     )
     when: Node | None = field(When(), "Which outcomes to retry. Default: every error.")
 
+    @property
+    def kinds(self) -> tuple[str | None, ...]:
+        """What `on` names."""
+        return self.on if isinstance(self.on, tuple) else (self.on,)
+
     def check(self, look: Inspection) -> None:
         super().check(look)
         if "when" in self.node.entries:
             why = "beside `when`: write the kinds into the condition, `error.kind in ['timeout']`."
             warn_unused(self.node, ("on",), why, look)
+        for kind in self.kinds:
+            if kind is not None and kind not in (*ANY_KIND, *ERROR_KINDS):
+                look.report.add(
+                    "never-equal",
+                    f'no error is of the kind "{kind[:60]}", so `on` never names it.'
+                    + (
+                        look.report.suggest(kind, ERROR_KINDS)
+                        or f" It is one of {', '.join(ERROR_KINDS)}."
+                    ),
+                    self.place_of("on") or self.place,
+                )
 
 
 class _WrittenRepeat(_Again, title="a retry policy's `then`"):
@@ -522,14 +541,14 @@ def default_retry(building: Building) -> Rule:
     return Rule(label="retry", when=ON_ANY_ERROR, actions=(_limited(building, again, None),))
 
 
-def task_rules(building: Building, policy: WrittenTaskPolicy, home: Home) -> tuple[Rule, ...]:
+def task_rules(building: Building, policy: WrittenTaskPolicy) -> tuple[Rule, ...]:
     """`spec.policy.rules` of a task."""
     rules = []
     for index, written in enumerate(policy.rules):
         rule = Rule(
             label=f"rule_{index}",
-            when=building.condition(written.when, Where.POLICY, home),
-            actions=_directive(building, written.then, home),
+            when=building.condition(written.when, Where.POLICY),
+            actions=_directive(building, written.then),
         )
         building.mark(rule, written.place)
         rules.append(rule)
@@ -538,22 +557,19 @@ def task_rules(building: Building, policy: WrittenTaskPolicy, home: Home) -> tup
     return tuple(rules)
 
 
-def _directive(building: Building, then: WrittenDirective, home: Home) -> tuple[AnyAction, ...]:
+def _directive(building: Building, then: WrittenDirective) -> tuple[AnyAction, ...]:
     """What a rule writes, then where it goes."""
-    patches = [
-        building.patch(then.set, Where.POLICY, home),
-        _named_patch(building, then, home),
-    ]
+    patches = [building.patch(then.set, Where.POLICY), _named_patch(building, then)]
     written = [patch for patch in patches if patch is not None]
     match then.do:
         case "retry":
-            last: AnyAction = retry(building, then, home, Where.POLICY)
+            last: AnyAction = retry(building, then, Where.POLICY)
         case "jump":
             last = _jump(building, then)
         case "break":
             last = Break()
         case "fail":
-            last = Fail(error=building.value(then.error, Where.POLICY, home))
+            last = Fail(error=building.value(then.error, Where.POLICY))
         case "continue" | None:
             last = Continue()
         case _:
@@ -561,14 +577,14 @@ def _directive(building: Building, then: WrittenDirective, home: Home) -> tuple[
     return (*written, last)
 
 
-def _named_patch(building: Building, then: WrittenDirective, home: Home) -> Patch | None:
+def _named_patch(building: Building, then: WrittenDirective) -> Patch | None:
     """`set_ctx` and `set_iter`."""
     first = then.set_ctx or then.set_iter
     if first is None:
         return None
     patch = Patch(
-        ctx=building.values(then.set_ctx, Where.POLICY, home),
-        iter=building.values(then.set_iter, Where.POLICY, home),
+        ctx=building.values(then.set_ctx, Where.POLICY),
+        iter=building.values(then.set_iter, Where.POLICY),
     )
     building.mark(patch, first.place)
     return patch
@@ -582,9 +598,7 @@ def _jump(building: Building, then: WrittenDirective) -> Jump:
     return jump
 
 
-def retry(
-    building: Building, written: WrittenDirective | _Again, home: Home, where: Where
-) -> Retry:
+def retry(building: Building, written: WrittenDirective | _Again, where: Where) -> Retry:
     """Every written form of a retry."""
     backoff = written.backoff
     detail, shape = _backoff(backoff)
@@ -593,18 +607,18 @@ def retry(
     else:
         attempts, first = written.max_attempts, written.initial_delay
         growth = written.backoff_multiplier
-    delay = building.amount(first or detail.delay_seconds, where, home)
-    multiplier = building.amount(growth or detail.multiplier, where, home)
+    delay = building.amount(first or detail.delay_seconds, where)
+    multiplier = building.amount(growth or detail.multiplier, where)
     if shape is None:
         # A multiplier, or only a number of attempts, implies how the waits grow.
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
         delay = 1 if backoff is not None and shape != "none" else 0
     made = Retry(
-        attempts=building.amount(attempts, where, home) or 3,
+        attempts=building.amount(attempts, where) or 3,
         backoff=shape,
         delay=delay,
-        max_delay=building.amount(written.max_delay or detail.max_delay_seconds, where, home),
+        max_delay=building.amount(written.max_delay or detail.max_delay_seconds, where),
         multiplier=2 if multiplier is None else multiplier,
         jitter=bool(written.jitter or detail.jitter),
     )
@@ -627,7 +641,6 @@ def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
 def retry_rules(
     building: Building,
     written: WrittenRetries,
-    home: Home,
     spec: Values | None = None,
     scopes: tuple[str, ...] = ("tool",),
 ) -> tuple[Rule, ...]:
@@ -636,13 +649,13 @@ def retry_rules(
         check_scope(building, written, scopes)
         rule = Rule(
             label="retry",
-            when=_retry_condition(building, written, home),
-            actions=(retry(building, written, home, Where.RETRY),),
+            when=_retry_condition(building, written),
+            actions=(retry(building, written, Where.RETRY),),
         )
         building.mark(rule, written.place)
         return (rule,)
     return tuple(
-        _retry_policy(building, policy, f"retry_{index}", home, spec or {})
+        _retry_policy(building, policy, f"retry_{index}", spec or {})
         for index, policy in enumerate(written or ())
     )
 
@@ -658,19 +671,23 @@ def check_scope(building: Building, written: WrittenRetry | None, scopes: tuple[
         )
 
 
-def _retry_condition(building: Building, written: WrittenRetry, home: Home) -> bool | str:
-    condition = building.condition(written.when, Where.RETRY, home)
+def _retry_condition(building: Building, written: WrittenRetry) -> bool | str:
+    condition = building.condition(written.when, Where.RETRY)
     if condition is not None:
         return condition
-    kinds = written.on if isinstance(written.on, tuple) else (written.on,)
-    named = [kind for kind in kinds if kind not in (None, "error", "any")]
+    return on_errors(written.kinds)
+
+
+def on_errors(kinds: Iterable[str | None]) -> str:
+    """The condition for errors of these kinds; for any error, if none is named."""
+    named = [kind for kind in kinds if kind not in (None, *ANY_KIND)]
     if not named:
         return ON_ANY_ERROR
     return f"{{{{ outcome.status == 'error' and outcome.error.kind in {named!r} }}}}"
 
 
 def _retry_policy(
-    building: Building, written: WrittenRetryPolicy, label: str, home: Home, spec: Values
+    building: Building, written: WrittenRetryPolicy, label: str, spec: Values
 ) -> Rule:
     from noetl.dsl.tasks import sink_task  # a sink holds a task, and a task may hold a retry
 
@@ -679,15 +696,13 @@ def _retry_policy(
     if then.collect:
         actions.append(collect(building, then.collect))
     if then.sink:
-        made = sink_task(building, then.sink, f"{label}_sink", home, spec)
+        made = sink_task(building, then.sink, f"{label}_sink", spec)
         actions.append(Run(task=made, sink=True))
-    again = retry(building, then, home, Where.RETRY)
-    overrides = building.values(then.next_call, Where.RETRY, home)
+    again = retry(building, then, Where.RETRY)
+    overrides = building.values(then.next_call, Where.RETRY)
     actions.append(msgspec.structs.replace(again, overrides=overrides))
     rule = Rule(
-        label=label,
-        when=building.condition(written.when, Where.RETRY, home),
-        actions=tuple(actions),
+        label=label, when=building.condition(written.when, Where.RETRY), actions=tuple(actions)
     )
     building.mark(rule, written.place)
     return rule
@@ -713,6 +728,9 @@ def collect(building: Building, written: WrittenCollect) -> Collect:
             f' not "{into[:60]}".',
             written.place,
         )
+    elif into.startswith("ctx."):
+        # Another worker may go on, and adds to what is there.
+        building.note(f"{{{{ {into} | default(none) }}}}", written.place, Where.RETRY)
     made = Collect(source=source, into=into, mode=written.mode or "append")
     building.mark(made, written.place)
     return made

@@ -35,6 +35,8 @@ _SCALAR_TAGS: dict[str, type] = {
     f"{_TAG}null": type(None),
 }
 _TAG_DIRECTIVE = re.compile(r"(?:^|[\n\r\x85\u2028\u2029])(%TAG)")
+_UNSEEN = re.compile("^[\u00a0\u200b\ufeff]|^[\\w.-]+:\u00a0|[\u200b\ufeff]$")
+"""What pages on the web put in place of spaces, where it makes another text of a key."""
 _START = Place(1, 1)
 
 
@@ -73,11 +75,17 @@ def read(text: str, report: Report) -> Mapping | None:
         report.add(
             "not-a-playbook",
             "a playbook is a mapping that starts with `apiVersion: noetl.io/v2`; "
-            + ("this document is empty." if is_null(root) else "this document is something else."),
+            + f"this document is {_shown(root)}.",
             root.place if root is not None else _START,
         )
         return None
     return root
+
+
+def _shown(root: Node | None) -> str:
+    if is_null(root):
+        return "empty"
+    return "a list" if isinstance(root, Sequence) else "a text"
 
 
 _LIST = ""
@@ -241,6 +249,14 @@ class _Reader:
         # `!!str 12` and quoted texts are texts; everything else is resolved by its look.
         quoted = bool(event.style) or event.tag == f"{_TAG}str"
         value: Any = event.value
+        if not quoted and (unseen := _UNSEEN.search(event.value)):
+            self._stop(
+                "yaml-syntax",
+                f"`{event.value[:60]}` holds the character U+{ord(unseen[0][-1]):04X}, which looks"
+                " like a space or like nothing and is neither. Type it anew, or put the text in"
+                " quotes if it is meant.",
+                place,
+            )
         if not quoted:
             try:
                 value = resolve(event.value)
@@ -261,13 +277,16 @@ class _Reader:
         self._has_aliases = True
         place = _place(event)
         if event.anchor not in self._anchors:
-            self._stop("yaml-syntax", f"there is no anchor &{event.anchor} before this.", place)
+            self._stop(
+                "yaml-syntax",
+                f"there is no anchor &{event.anchor} before this. Put a text that begins with `*`"
+                " in quotes.",
+                place,
+            )
         node = self._anchors[event.anchor]
         if node is None:
             self._stop(
-                "yaml-alias-cycle",
-                f"*{event.anchor} is inside the node that it refers to.",
-                place,
+                "yaml-alias-cycle", f"*{event.anchor} is inside the node that it refers to.", place
             )
         self._count(node.weight, place)
         self._check_depth(depth + node.height, place)
@@ -342,31 +361,88 @@ class _Open:
         return self.node
 
 
+_SPACES = "Check the indentation, and quote texts that hold `: `."
 _HINTS = {
-    "mapping values are not allowed": " Check the indentation, and quote texts that hold `: `.",
-    "found a tab character": " YAML is indented with spaces, not tabs.",
-    "found unknown escape character": " In double quotes a backslash must be doubled.",
-    "did not find expected key": " Check the indentation and the quotes on this and the last line.",
-    "did not find expected ',' or": " Close the bracket, and quote texts that hold brackets.",
-    "found unexpected end of stream": " Close the quote.",
+    "mapping values are not allowed": _SPACES,
+    "found a tab character": "YAML is indented with spaces, not tabs.",
+    "found unknown escape character": "In double quotes a backslash must be doubled.",
+    "did not find expected key": "Check the indentation and the quotes on this and the last line."
+    " A quote within quotes of its kind is doubled: 'it''s'.",
+    "did not find expected ',' or": "Close the bracket, and quote texts that hold brackets.",
+    "found unexpected end of stream": "Close the quote.",
+    "did not find expected '-'": "Items of a list begin with `- ` in one column, and the keys of an"
+    " item stand below its first key.",
+    "did not find expected alphabetic": "A text that begins with `*` or `&` stands in quotes.",
+    "could not find expected ':'": "A line is `key: value`: write the colon and a space after it,"
+    " or indent the line if it belongs to the text above.",
 }
 _CHARACTER_HINTS = {
-    "\t": " YAML is indented with spaces, not tabs.",
-    "%": ' A template must stand in quotes: "{% … %}".',
-    "@": " Put the text in quotes.",
-    "`": " Put the text in quotes.",
+    "\t": "YAML is indented with spaces, not tabs.",
+    "%": 'A template must stand in quotes: "{% … %}".',
+    "@": "Put the text in quotes.",
+    "`": "Put the text in quotes.",
 }
+_LACKS_SPACE = re.compile(r"\s*(?:- +)*([\w.-]+):(\S.*)")
+_LACKS_DASH = re.compile(r"\s*-(?! |-)\S.*")
 
 
 def _report_syntax(error: yaml.MarkedYAMLError, text: str, report: Report) -> None:
-    mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark is not None else _START
     problem = (error.problem or "this is not YAML").strip()
+    mark = error.problem_mark or error.context_mark
     hint = next((hint for start, hint in _HINTS.items() if problem.startswith(start)), "")
-    if problem.startswith("found character that cannot start") and mark is not None:
-        hint = _CHARACTER_HINTS.get(text[mark.index : mark.index + 1], "")
+    place: Place | None = None
+    if mark is not None:
+        if problem.startswith("found character that cannot start"):
+            hint = _CHARACTER_HINTS.get(text[mark.index : mark.index + 1], "")
+        elif hint == _SPACES:
+            place, hint = _second_colon(mark, text)
+        elif _is_open(error):
+            mark = error.context_mark
+    place = place or (Place(mark.line + 1, mark.column + 1) if mark is not None else _START)
     context = f" {error.context}" if error.context else ""
-    report.add("yaml-syntax", f"YAML cannot be read here: {problem}{context}.{hint}", place)
+    message = f"YAML cannot be read here: {problem}{context}. {hint}".rstrip()
+    report.add("yaml-syntax", message, place)
+
+
+def _is_open(error: yaml.MarkedYAMLError) -> bool:
+    """Whether the mistake is where something began: a quote or bracket without end, or a key
+    without a colon. The parser notices it on a later line.
+    """
+    begun, noticed = error.context_mark, error.problem_mark
+    what = ("while scanning a simple key", "while scanning a quoted", "while parsing a flow")
+    return (
+        begun is not None
+        and noticed is not None
+        and begun.line < noticed.line
+        and (error.context or "").startswith(what)
+    )
+
+
+def _second_colon(mark: Any, text: str) -> tuple[Place | None, str]:
+    """The place, if it is on a line above, and the remedy where a colon follows what is taken for
+    a plain text.
+    """
+    *earlier, here = text[: mark.index].splitlines()
+    if ": " in here:
+        return None, "Put the value in quotes: it holds `: `."
+    number = next((at for at in range(len(earlier), 0, -1) if earlier[at - 1].strip()), None)
+    if number is None:
+        return None, _SPACES
+    line = earlier[number - 1]
+    above = Place(number, len(line) - len(line.lstrip()) + 1)
+    if lacking := _LACKS_SPACE.fullmatch(line):
+        return above, f"Write a space after the colon: `{lacking[1]}: {lacking[2][:60]}`."
+    if _LACKS_DASH.fullmatch(line):
+        return above, "Write a space after the dash."
+    if ":" not in line:
+        return above, (
+            f"`{line.strip()[:60]}` lacks its colon: write `key: value`, or `|` behind the key"
+            " above if this is a text of several lines."
+        )
+    return None, (
+        f"The key on line {number} has a value already: indent this line as that key, or put its"
+        " value below it."
+    )
 
 
 def _place(event: Any) -> Place:

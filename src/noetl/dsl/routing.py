@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     PRIORITY,
     STEP_NAME,
@@ -26,16 +26,7 @@ from noetl.dsl.grammar import (
 from noetl.dsl.layers import VALUES, merge
 from noetl.dsl.nodes import Node, text_of
 from noetl.dsl.policies import CONTROL, astray_policies
-from noetl.model.net import (
-    Arc,
-    Condition,
-    MatchMode,
-    NextPolicy,
-    Patch,
-    Route,
-    Router,
-    Target,
-)
+from noetl.model.net import Arc, Condition, MatchMode, NextPolicy, Patch, Route, Router, Target
 
 FAILURE_NAMES = frozenset({"event", "error"})
 FAILURE_PATHS = frozenset(
@@ -53,7 +44,8 @@ _ARGS = "values for the next step are its `args`."
 class WrittenTarget(
     Placed,
     title="a target",
-    removed=dict.fromkeys(("when", "then", "else"), _CONDITIONAL_NEXT) | {"with": _ARGS},
+    removed=dict.fromkeys(("when", "then", "else"), _CONDITIONAL_NEXT)
+    | dict.fromkeys(("with", "input"), _ARGS),
 ):
     """A step to go to, and what the token carries."""
 
@@ -71,7 +63,7 @@ TARGETS = define(
         (is_text, Made(STEP_NAME, lambda name: (name,))),
         (is_list, ListOf(_SEVERAL, "steps", filled=True)),
         (
-            has_key("step", "when", "then", "else", "with"),
+            has_key("step", "when", "then", "else", "with", "input"),
             Made(WrittenTarget.shape, lambda target: (target,)),
         ),
     ),
@@ -116,8 +108,7 @@ class _Quality(Placed):
     """How the tokens of an arc are served."""
 
     priority: int | None = field(
-        PRIORITY,
-        "Of the commands that wait in a pool, higher ones go first.",
+        PRIORITY, "Of the commands that wait in a pool, higher ones go first."
     )
     dedupe: _Dedupe = field(_Dedupe, "Absorb a token whose key this arc has carried before.")
     partition: _Partition = field(
@@ -149,7 +140,7 @@ class WrittenArc(
     removed={
         "then": "an arc names its `step` directly.",
         "else": "leave out `when` on the last arc.",
-        "with": _ARGS,
+        **dict.fromkeys(("with", "input"), _ARGS),
         **dict.fromkeys(("expr", "if", "condition"), "write the guard as `when`."),
         **dict.fromkeys(("to", "target", "next", "goto"), "the step that it leads to is `step`."),
     },
@@ -181,13 +172,11 @@ NEXT = Either(
 # --- What they become ----------------------------------------------------------------------------
 
 
-def router(
-    building: Building, written: WrittenRouter | WrittenTargets | None, home: Home
-) -> Router:
+def router(building: Building, written: WrittenRouter | WrittenTargets | None) -> Router:
     """`next` of a step. A list of names is an unconditional fork to all of them."""
     if isinstance(written, WrittenRouter):
         spec = written.spec
-        arcs = tuple(_arc(building, arc, home, spec.policy) for arc in written.arcs)
+        arcs = tuple(_arc(building, arc, spec.policy) for arc in written.arcs)
         # With one arc both modes mean the same; one of them keeps the nets equal.
         is_fork = spec.mode == "inclusive" and len(arcs) > 1
         return Router(
@@ -195,9 +184,7 @@ def router(
             arcs=arcs,
             quiet=spec.on_no_match == "quiet",
         )
-    arcs = tuple(
-        _plain_arc(building, target) for target in _targets(building, written, home, Where.ARC)
-    )
+    arcs = tuple(_plain_arc(building, target) for target in _targets(building, written, Where.ARC))
     return Router(mode="inclusive" if len(arcs) > 1 else "exclusive", arcs=arcs)
 
 
@@ -207,10 +194,10 @@ def _plain_arc(building: Building, target: Target) -> Arc:
     return arc
 
 
-def _arc(building: Building, written: WrittenArc, home: Home, policy: _Quality) -> Arc:
-    when = building.condition(written.when, Where.ARC, home)
-    patch = building.patch(written.set, Where.ARC, home)
-    args = building.values(written.args, Where.ARC, home)
+def _arc(building: Building, written: WrittenArc, policy: _Quality) -> Arc:
+    when = building.condition(written.when, Where.ARC)
+    patch = building.patch(written.set, Where.ARC)
+    args = building.values(written.args, Where.ARC)
     if patch is not None:
         args = merge(args, patch.local)
         if patch.vars or patch.iter:
@@ -223,15 +210,15 @@ def _arc(building: Building, written: WrittenArc, home: Home, policy: _Quality) 
     spec = written.spec
     priority = policy.priority if spec.priority is None else spec.priority
     arc = Arc(
-        step=building.value(written.step, Where.ARC, home) if text_of(written.step) else "",
+        step=building.value(written.step, Where.ARC) if text_of(written.step) else "",
         when=when,
         args=args,
         patch=Patch(ctx=patch.ctx) if patch is not None and patch.ctx else None,
-        delay=building.amount(spec.delay, Where.ARC, home),
+        delay=building.amount(spec.delay, Where.ARC),
         priority=priority or 0,
         on_failure=_reads_failure(building, when),
-        dedupe=building.value(spec.dedupe.key or policy.dedupe.key, Where.ARC, home),
-        partition=building.value(spec.partition.key or policy.partition.key, Where.ARC, home),
+        dedupe=building.value(spec.dedupe.key or policy.dedupe.key, Where.ARC),
+        partition=building.value(spec.partition.key or policy.partition.key, Where.ARC),
     )
     building.mark(arc, written.place, step=written.place_of("step"), when=written.place_of("when"))
     return arc
@@ -247,32 +234,27 @@ def _reads_failure(building: Building, when: Condition | None) -> bool:
 
 
 def _targets(
-    building: Building, written: WrittenTargets | None, home: Home, where: Where
+    building: Building, written: WrittenTargets | None, where: Where
 ) -> tuple[Target, ...]:
     found = []
     for one in written or ():
         step, args = (one.step, one.args) if isinstance(one, WrittenTarget) else (one, None)
         if step is None or text_of(step) is None:
             continue
-        target = Target(
-            step=building.value(step, where, home),
-            args=building.values(args, where, home),
-        )
+        target = Target(step=building.value(step, where), args=building.values(args, where))
         building.mark(target, one.place, step=step.place)
         found.append(target)
     return tuple(found)
 
 
-def route(
-    building: Building, written: WrittenNextAction | WrittenTargets | None, home: Home
-) -> Route:
+def route(building: Building, written: WrittenNextAction | WrittenTargets | None) -> Route:
     """`next` of an event rule."""
     where = Where.CASE_NEXT
     if not isinstance(written, WrittenNextAction):
-        return Route(targets=_targets(building, written, home, where))
+        return Route(targets=_targets(building, written, where))
     return Route(
-        targets=_targets(building, written.to, home, where),
+        targets=_targets(building, written.to, where),
         policy=written.policy,
         priority=written.priority,
-        delay=building.amount(written.spec.delay, where, home),
+        delay=building.amount(written.spec.delay, where),
     )

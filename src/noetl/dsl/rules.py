@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Use, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     PRIORITY,
     Also,
@@ -53,13 +53,7 @@ from noetl.dsl.policies import (
     retry,
     retry_rules,
 )
-from noetl.dsl.routing import (
-    NEXT_ACTION,
-    WrittenNextAction,
-    WrittenTarget,
-    WrittenTargets,
-    route,
-)
+from noetl.dsl.routing import NEXT_ACTION, WrittenNextAction, WrittenTarget, WrittenTargets, route
 from noetl.dsl.tasks import Frame, WrittenTask, nothing, sink_task, task
 from noetl.model.net import (
     CALL_ENDS,
@@ -272,15 +266,13 @@ def event_rules(
 ANSWER_DATA = "{{ event.data }}"
 
 
-def answer_rule(building: Building, place: Place, home: Home) -> EventRule:
+def answer_rule(building: Building, place: Place) -> EventRule:
     """The rule of a form without `case`: the step yields the answer."""
     when = f"{{{{ event.name == '{APPROVAL}' }}}}"
-    building.uses += [Use(one, place, Where.CASE, home) for one in (when, ANSWER_DATA)]
+    building.note(when, place, Where.CASE)
+    building.note(ANSWER_DATA, place, Where.CASE)
     rule = EventRule(
-        label="case_0",
-        when=when,
-        actions=(Result(value=ANSWER_DATA),),
-        events=(APPROVAL,),
+        label="case_0", when=when, actions=(Result(value=ANSWER_DATA),), events=(APPROVAL,)
     )
     building.mark(rule, place)
     building.mark(rule.actions[0], place)
@@ -290,15 +282,16 @@ def answer_rule(building: Building, place: Place, home: Home) -> EventRule:
 def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) -> EventRule:
     said = nodes.text_of(written.when) if written.when is not None else None
     events = building.expressions.event_names(said) if said is not None else None
-    where = _scope_of(events, looped=bool(frame.home.iterators))
+    in_calls = belongs_to_calls(events, looped=bool(building.home.iterators))
+    where = Where.CASE if in_calls else Where.CASE_SERVER
     frame = msgspec.structs.replace(frame, where=where)
-    when = building.condition(written.when, where, frame.home)
+    when = building.condition(written.when, where)
     chain = written.retry
     restarts = chain is not None and chain.scope == "chain"
     check_scope(building, chain, ("tool", "chain"))
     if chain is not None and not restarts:
         # Not scoped to the chain: a default for the tasks in it.
-        inherited = retry_rules(building, chain, frame.home)
+        inherited = retry_rules(building, chain)
         frame = msgspec.structs.replace(frame, retries=inherited)
     rule = EventRule(
         label=label,
@@ -306,20 +299,18 @@ def _rule(building: Building, written: WrittenRule, label: str, frame: Frame) ->
         actions=_actions(building, written.then, label, frame),
         events=events,
         priority=written.priority,
-        retry=retry(building, chain, frame.home, Where.RETRY) if chain and restarts else None,
+        retry=retry(building, chain, Where.RETRY) if chain and restarts else None,
     )
     building.mark(rule, written.place)
     return rule
 
 
-def _scope_of(events: tuple[str, ...] | None, *, looped: bool) -> Where:
-    """Rules for calls, and in a loop those for the end of an iteration, are followed where the
-    tasks run; those for other events on the server, which knows no iteration.
+def belongs_to_calls(events: tuple[str, ...] | None, *, looped: bool) -> bool:
+    """Whether a rule for these events is followed where the tasks run: one for calls, and in a loop
+    one for the end of an iteration. Others are followed on the server, which knows no iteration.
     """
-    if not events:
-        return Where.CASE
     of_tasks = CALL_ENDS | STEP_ENDS if looped else CALL_ENDS
-    return Where.CASE_SERVER if of_tasks.isdisjoint(events) else Where.CASE
+    return not events or not of_tasks.isdisjoint(events)
 
 
 def _actions(
@@ -334,26 +325,24 @@ def _actions(
 
 
 def _action(building: Building, written: WrittenAction, label: str, frame: Frame) -> AnyAction:
-    home, content = frame.home, written.content
+    content = written.content
     match written.name:
         case "call":
-            overrides = building.values(content, Where.CASE_TASK, home)
+            overrides = building.values(content, Where.CASE_TASK)
             return Call(max_calls=overrides.pop("max_calls", None), overrides=overrides)
         case "retry":
             check_scope(building, content, ("tool",))
-            return retry(building, content, home, frame.where)
+            return retry(building, content, frame.where)
         case "collect":
             return collect(building, content)
         case "sink":
-            return Run(
-                task=sink_task(building, content, f"{label}_sink", home, frame.spec), sink=True
-            )
+            return Run(task=sink_task(building, content, f"{label}_sink", frame.spec), sink=True)
         case "set":
             return _written(building, content, frame)
         case "result":
             return Result(value=_result(building, content, frame))
         case "next":
-            return route(building, content, home)
+            return route(building, content)
         case "skip":
             return Skip(reason=_reason(building, content, frame))
         case "fail":
@@ -362,7 +351,7 @@ def _action(building: Building, written: WrittenAction, label: str, frame: Frame
 
 
 def _written(building: Building, node: Node, frame: Frame) -> Patch:
-    patch = building.patch(node, frame.where, frame.home) or Patch()
+    patch = building.patch(node, frame.where) or Patch()
     if patch.iter and frame.where is Where.CASE_SERVER:
         [name, *_] = patch.iter
         building.report.add(
@@ -378,9 +367,9 @@ def _result(building: Building, written: _Result, frame: Frame) -> object:
     """`from: pages` names a value; it is read as a template."""
     source = written.from_
     if source is None:
-        return building.value(written.value, frame.where, frame.home)
+        return building.value(written.value, frame.where)
     template = source if has_template(source) else f"{{{{ {source} }}}}"
-    building.uses.append(Use(template, written.place, frame.where, frame.home))
+    building.note(template, written.place, frame.where)
     return template
 
 
@@ -388,14 +377,14 @@ def _reason(building: Building, written: Node | _Skip | bool, frame: Frame) -> s
     if isinstance(written, bool):
         return None
     node = written.reason if isinstance(written, _Skip) else written
-    return building.value(node, frame.where, frame.home) or None
+    return building.value(node, frame.where) or None
 
 
 def _error(building: Building, node: Node | None, frame: Frame) -> object:
     """The message, if that is all that is said; else a mapping with `message`."""
     if isinstance(node, nodes.Scalar) and isinstance(node.value, bool):
         return None
-    said = building.value(node, frame.where, frame.home)
+    said = building.value(node, frame.where)
     key = next((key for key in ("error", "message") if nodes.field(node, key)), None)
     if key is None:
         return said
@@ -412,7 +401,7 @@ def _named_task(building: Building, written: WrittenAction, frame: Frame) -> Tas
     both = merge(knobs(outer.tool.spec), knobs(outer.spec))
     return task(
         building,
-        outer.tool.under(outer, Inspection(building.report, building.tools)),
+        outer.tool.under(outer, building.look),
         written.name,
         msgspec.structs.replace(frame, spec=merge(frame.spec, both), where=Where.CASE_TASK),
         written.name_place,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Use, Where
+from noetl.dsl.building import Building, Use, Where
 from noetl.dsl.grammar import (
     COUNT,
     HYPHENATED_NAME,
@@ -23,6 +23,7 @@ from noetl.dsl.grammar import (
     Flag,
     Inspection,
     ListOf,
+    Made,
     OneOf,
     OrOlder,
     Placed,
@@ -159,11 +160,7 @@ FIELD = {
 }
 """A question of a form, or an input of a playbook."""
 _FORM_FIELD = Record(
-    "a form field",
-    {
-        "name": Field(NAME, "Key of the answer.", required=True),
-        **FIELD,
-    },
+    "a form field", {"name": Field(NAME, "Key of the answer.", required=True), **FIELD}
 )
 _QUESTIONS = ListOf(_FORM_FIELD, "fields", filled=True)
 
@@ -199,7 +196,14 @@ class _JoinCount(Placed, title="a join"):
     n: int | None = field(COUNT, required=True)
 
 
-class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
+_AT_ONCE = (
+    "steps run at once after `next: [A, B]`, iterations with `loop: {…, spec: {mode: parallel,"
+    " max_in_flight: N}}`."
+)
+_PARALLEL = dict.fromkeys(("parallel", "concurrency", "max_parallel"), _AT_ONCE)
+
+
+class WrittenStepSpec(PlacedKnobs, title="a step's `spec`", removed=_PARALLEL):
     """How a step behaves, and knobs of its tasks."""
 
     policy: _StepPolicy = field(_StepPolicy, "Admission, lifecycle, failure.")
@@ -220,10 +224,10 @@ class WrittenStepSpec(PlacedKnobs, title="a step's `spec`"):
     branch_order: RuleOrder | None = field(one_of(RuleOrder), "Order of rules.")
     next_policy: NextPolicy | None = field(one_of(NextPolicy), "What a reached `next` does.")
     timers: tuple[_Timer, ...] = field(ListOf(_Timer.shape, "timers"))
-    form: tuple[Node, ...] | _Form | None = field(
+    form: _Form | None = field(
         Either(
             "a list of fields or {fields: […], role}",
-            (is_list, _QUESTIONS),
+            (is_list, Made(_QUESTIONS, lambda fields: _Form(given={"fields": fields}))),
             (is_mapping, _Form.shape),
         ),
         "What a person is asked.",
@@ -241,6 +245,16 @@ _WAITS_WITHOUT_FORM: Schema = {
     "required": ["eval_mode"],
     "not": {"required": ["form"]},
 }
+_STEP: Schema = {
+    "anyOf": [
+        *({"required": [key]} for key in ("tool", "next", "case")),
+        {"properties": {"spec": {"required": ["form"]}}, "required": ["spec"]},
+        {"properties": {"step": {"const": "end"}}},
+    ],
+    "if": {"properties": {"spec": _WAITS_WITHOUT_FORM}, "required": ["spec"]},
+    "then": {"required": ["case"]},
+}
+"""A step does something, and one that waits ends its wait."""
 
 
 class _StepShape(Record):
@@ -251,44 +265,51 @@ class _StepShape(Record):
             key in tool.config.__struct_fields__ or key in tool.aliases
             for tool in look.tools.values()
         )
-        if key in WrittenStepSpec.declared:
-            hint = f" It belongs in `spec`: `spec: {{{key}: …}}`."
-        elif key == "kind":
+        if key == "kind":
             hint = " It belongs under `tool`: indent it, and what follows, two spaces more."
-        elif in_tools:
+        elif in_tools and not self.belongs(key):
             hint = f" Tool config belongs under `tool`: `tool: {{kind: …, {key}: …}}`."
         super().unknown(key, node, look, hint)
-
-    def schema(self) -> Schema:
-        return super().schema() | {
-            "anyOf": [
-                *({"required": [key]} for key in ("tool", "next", "case")),
-                {"properties": {"spec": {"required": ["form"]}}, "required": ["spec"]},
-                {"properties": {"step": {"const": "end"}}},
-            ],
-            "if": {"properties": {"spec": _WAITS_WITHOUT_FORM}, "required": ["spec"]},
-            "then": {"required": ["case"]},
-        }
 
 
 _GUARD = "use `spec.policy.admit.rules`, or a guard on the arc that leads here."
 _BEFORE = "the steps before it name this one: `next: NAME`."
 _EACH = "write `loop: {in: …, iterator: NAME}`."
+_TOOL = "write `tool: {kind: …}`."
+_RETRY = "write `retry: {max_attempts: N}`."
+_WAIT = (
+    "a pause is `spec: {delay: …}` of an arc; a step with `spec: {form: […]}` waits for a person,"
+    " one with `spec: {eval_mode: on_event}` and `case` for an event."
+)
+_TIMEOUT = "write `spec: {timeout: 30s}`."
+_FAILED = "write an arc: `when: \"{{ event.name == 'step.failed' }}\"`."
 
 
 class WrittenStep(
     Placed,
     title="a step",
     record=_StepShape,
+    schema=_STEP,
     first=("step", "desc", "spec", "args", "input", "loop", "tool"),
     last=("case", "next"),
     older={
         "set_ctx": "Write `set: {ctx.x: …}`.",
         "result": "Write `output` on the step's last task.",
     },
+    astray={
+        "arcs": ("unknown-key", "they stand under `next`: `next: {arcs: […]}`."),
+        "tags": ("unknown-key", "the playbook has them: `metadata: {tags: […]}`."),
+    },
     removed={
         "when": _GUARD,
-        "type": "write `tool: {kind: …}`.",
+        **dict.fromkeys(("type", "activity", "action", "operator", "uses"), _TOOL),
+        **dict.fromkeys(("sleep", "wait", "wait_for", "delay", "signal"), _WAIT),
+        **_PARALLEL,
+        **dict.fromkeys(("retries", "retry_policy", "retryPolicy", "retryStrategy"), _RETRY),
+        **dict.fromkeys(("start_to_close_timeout", "execution_timeout"), _TIMEOUT),
+        **dict.fromkeys(("catch", "on_failure", "onFailure"), _FAILED),
+        **dict.fromkeys(("compensation", "undo", "rollback"), "write `spec: {compensate: STEP}`."),
+        "outputs": "what it yields is the result of its tool, read as `{{ NAME }}`.",
         "pipe": "`tool` is the pipeline: list the tasks there.",
         "eval": "write `spec.policy.rules` on the task.",
         "expr": "write conditions as `when`.",
@@ -297,7 +318,7 @@ class WrittenStep(
         "name": "a step's name is `step`.",
         **dict.fromkeys(("if", "condition"), _GUARD),
         **dict.fromkeys(("depends_on", "dependsOn", "dependencies", "needs", "upstream"), _BEFORE),
-        **dict.fromkeys(("foreach", "for_each", "with_items", "withItems", "items"), _EACH),
+        **dict.fromkeys(("foreach", "for_each", "with_items", "withItems", "items", "map"), _EACH),
         "trigger_rule": "when a step with several arcs to it runs is `spec: {join: …}`.",
     },
 ):
@@ -341,8 +362,9 @@ class WrittenStep(
                 why = "without `spec: {branch_order: priority}`: rules are tried as written."
                 warn_unused(rule.node, ("priority",), why, look)
         self._check_next_priorities(look)
-        does_something = {"tool", "next", "case"} & keys or self.spec.waits
-        if "step" in keys and not does_something and self.step != "end":
+        # A word of another language is the mistake; what it was to do is not a second one.
+        is_told = {"tool", "next", "case", *self.shape.removed} & keys
+        if "step" in keys and not (is_told or self.spec.waits or self.step == "end"):
             look.report.add(
                 "empty-step",
                 "a step needs at least one of `tool`, `next`, `case`; this one does nothing."
@@ -375,60 +397,54 @@ def step(
     name = written.step or ""
     spec, policy = written.spec, written.spec.policy
     iterator = written.loop.iterator
-    home = Home(name=name, iterators=(iterator,) if iterator else ())
     first_use = len(building.uses)
-    frame = _frame(building, written, home, outer)
-    # A step's `retry` is a default for the tasks of its rules, too; a list is for its tool.
-    is_list = isinstance(written.retry, tuple)
-    of_rules = msgspec.structs.replace(frame, retries=()) if is_list else frame
-    form = spec.form if isinstance(spec.form, _Form) else _Form(given={"fields": spec.form or ()})
-    made = Step(
-        name=name,
-        description=written.desc or "",
-        args=building.values(written.args, Where.LOOP_ARGS if iterator else Where.STEP, home),
-        admit=_admission(building, policy.admit.rules, home),
-        admit_mode=policy.admit.mode or "exclusive",
-        join=_join(spec.join),
-        loop=loop(building, written.loop, home),
-        tasks=_yielding(
-            building,
-            _with_defaults(
-                building,
-                pipeline(building, written.tool, frame),
-                policy.placement.kind_defaults(),
+    with building.inside(name=name, iterators=(iterator,) if iterator else ()):
+        frame = _frame(building, written, outer)
+        # A step's `retry` is a default for the tasks of its rules, too; a list is for its tool.
+        is_list = isinstance(written.retry, tuple)
+        of_rules = msgspec.structs.replace(frame, retries=()) if is_list else frame
+        form = _Form() if spec.form is None else spec.form
+        tasks = pipeline(building, written.tool, frame)
+        tasks = _with_defaults(building, tasks, policy.placement.kind_defaults())
+        made = Step(
+            name=name,
+            description=written.desc or "",
+            args=building.values(written.args, Where.LOOP_ARGS if iterator else Where.STEP),
+            admit=_admission(building, policy.admit.rules),
+            admit_mode=policy.admit.mode or "exclusive",
+            join=_join(spec.join),
+            loop=loop(building, written.loop, frame.spec),
+            tasks=_yielding(building, tasks, written.output.schema),
+            sink=sink_task(building, written.sink, f"{name}_sink", frame.spec)
+            if written.sink
+            else None,
+            rules=event_rules(building, written.case, of_rules) or _answered(building, spec),
+            case=case_settings(spec, written.case),
+            timers=tuple(
+                Timer(
+                    id=one.id or "",
+                    after=building.amount(one.after, Where.STEP),
+                    at=building.value(one.at, Where.STEP),
+                )
+                for one in spec.timers
             ),
-            written.output.schema,
-        ),
-        sink=sink_task(building, written.sink, f"{name}_sink", home, frame.spec)
-        if written.sink
-        else None,
-        rules=event_rules(building, written.case, of_rules) or _answered(building, spec, home),
-        case=case_settings(spec, written.case),
-        timers=tuple(
-            Timer(
-                id=one.id or "",
-                after=building.amount(one.after, Where.STEP, home),
-                at=building.value(one.at, Where.STEP, home),
-            )
-            for one in spec.timers
-        ),
-        form=_questions(building, form, home),
-        form_role=form.role or "",
-        match=building.condition(spec.match, Where.CASE_SERVER, home),
-        router=router(building, written.next, home),
-        vars=building.values(written.vars, Where.KEPT, home),
-        patch=building.patch(written.set, Where.KEPT, home),
-        timeout=_timeout(building, spec, home, default_timeout),
-        deadline=building.amount(policy.lifecycle.deadline_s, Where.STEP, home),
-        failure_mode=policy.failure.mode or "fail_fast",
-        on_error=spec.on_error or "fail",
-        compensate=spec.compensate,
-        emit=tuple(filter(None, policy.emit.events)),
-        pool=written.loop.spec.pool or policy.placement.pool_with(building, spec.pool),
-        labels=policy.placement.labels,
-        quotas=bounds(Quotas, policy.quotas),
-        tracing=tracing(building, policy.tracing, home),
-    )
+            form=_questions(building, form),
+            form_role=form.role or "",
+            match=building.condition(spec.match, Where.CASE_SERVER),
+            router=router(building, written.next),
+            vars=building.values(written.vars, Where.KEPT),
+            patch=building.patch(written.set, Where.KEPT),
+            timeout=_timeout(building, spec, default_timeout),
+            deadline=building.amount(policy.lifecycle.deadline_s, Where.STEP),
+            failure_mode=policy.failure.mode or "fail_fast",
+            on_error=spec.on_error or "fail",
+            compensate=spec.compensate,
+            emit=tuple(filter(None, policy.emit.events)),
+            pool=written.loop.spec.pool or policy.placement.pool_with(building, spec.pool),
+            labels=policy.placement.labels,
+            quotas=bounds(Quotas, policy.quotas),
+            tracing=tracing(building, policy.tracing),
+        )
     uses, whole = _reached(building, made, building.uses[first_use:])
     made = msgspec.structs.replace(made, needs=needs_of(building, uses, whole=whole))
     building.mark(
@@ -468,28 +484,28 @@ def _yielding(
     return (*tasks[:-1], building.changed(tasks[-1], schema=schema))
 
 
-def _frame(building: Building, written: WrittenStep, home: Home, outer: Values) -> Frame:
+def _frame(building: Building, written: WrittenStep, outer: Values) -> Frame:
     """What the step's tasks inherit: layered knobs, and the step's retry."""
-    inner = noted_knobs(building, written.loop.spec, home)
-    layered = merge(merge(outer, noted_knobs(building, written.spec, home)), inner)
-    retries = retry_rules(building, written.retry, home, layered, ("tool", "step"))
+    inner = noted_knobs(building, written.loop.spec)
+    layered = merge(merge(outer, noted_knobs(building, written.spec)), inner)
+    retries = retry_rules(building, written.retry, layered, ("tool", "step"))
     if not retries and written.spec.on_error == "retry":
         retries = (default_retry(building),)
-    return Frame(home=home, spec=layered, retries=retries)
+    return Frame(spec=layered, retries=retries)
 
 
-def _admission(building: Building, rules: tuple[WrittenRule, ...], home: Home) -> tuple[Admit, ...]:
+def _admission(building: Building, rules: tuple[WrittenRule, ...]) -> tuple[Admit, ...]:
     return tuple(
         Admit(
             allow=rule.then.allow is True,
-            when=building.condition(rule.when, Where.ADMIT, home),
-            args=building.values(rule.then.set, Where.ADMIT, home),
+            when=building.condition(rule.when, Where.ADMIT),
+            args=building.values(rule.then.set, Where.ADMIT),
         )
         for rule in rules
     )
 
 
-def tracing(building: Building, own: WrittenTracing | None, home: Home) -> Tracing:
+def tracing(building: Building, own: WrittenTracing | None = None) -> Tracing:
     """The tracing settings of the executor, with those of the step over them."""
     sample: float | None = None
     attributes: Values = {}
@@ -497,7 +513,7 @@ def tracing(building: Building, own: WrittenTracing | None, home: Home) -> Traci
         if layer is not None and layer.sample is not None:
             sample = float(layer.sample)
         if layer is not None:
-            attributes |= building.values(layer.attributes, Where.STEP, home)
+            attributes |= building.values(layer.attributes, Where.STEP)
     return Tracing(sample=sample, attributes=attributes)
 
 
@@ -510,13 +526,11 @@ def _join(written: str | _JoinCount | None) -> Join:
     return Join()
 
 
-def _timeout(
-    building: Building, spec: WrittenStepSpec, home: Home, default: Amount | None
-) -> Amount | None:
+def _timeout(building: Building, spec: WrittenStepSpec, default: Amount | None) -> Amount | None:
     node = spec.policy.lifecycle.timeout_s or spec.timeout
     if isinstance(node, WrittenTimeout):
         node = node.total
-    asked = building.amount(node, Where.STEP, home)
+    asked = building.amount(node, Where.STEP)
     limit = building.limits.timeout
     if node is None or asked is None:
         if default is None or isinstance(default, str) or limit is None:
@@ -525,15 +539,15 @@ def _timeout(
     return within(building, asked, limit, "the step's timeout", node.place)
 
 
-def _answered(building: Building, spec: WrittenStepSpec, home: Home) -> tuple[EventRule, ...]:
+def _answered(building: Building, spec: WrittenStepSpec) -> tuple[EventRule, ...]:
     """A form without `case` rules: the wait ends with its answer."""
     if spec.form is None or not spec.waits:
         return ()
-    return (answer_rule(building, spec.node.keys["form"], home),)
+    return (answer_rule(building, spec.node.keys["form"]),)
 
 
-def _questions(building: Building, form: _Form, home: Home) -> tuple[FormField, ...]:
-    found = form_fields([building.value(one, Where.STEP, home) for one in form.fields])
+def _questions(building: Building, form: _Form) -> tuple[FormField, ...]:
+    found = form_fields([building.value(one, Where.STEP) for one in form.fields])
     for one, node in zip(found, form.fields, strict=False):  # none of them, if one is malformed
         mark_field(building, one, node)
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import COUNT, NAME, Inspection, Placed, When, field
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import TASKS, RuleList
@@ -86,9 +86,7 @@ Branch = Callable[["WrittenTasks", str], list[Task]]
 _HAND_ON = {"result": "{{ _prev | default(none) }}"}
 
 
-def expand(
-    building: Building, written: WrittenSugar, label: str, home: Home, branch: Branch
-) -> list[Task]:
+def expand(building: Building, written: WrittenSugar, label: str, branch: Branch) -> list[Task]:
     """The tasks that a piece of sugar stands for."""
 
     def maker(word: str) -> _Maker:
@@ -96,7 +94,7 @@ def expand(
             label.replace("task", word, 1) if label.startswith("task_") else f"{label}_{word}"
         )
         name = written.name or generated
-        return _Maker(building, written.place, f"{word} {name}", name, home)
+        return _Maker(building, written.place, f"{word} {name}", name)
 
     match written:
         case WrittenChoose():
@@ -110,14 +108,11 @@ def expand(
 class _Maker:
     """Generates the tasks of one piece of sugar under one label."""
 
-    def __init__(
-        self, building: Building, place: Place, origin: str, label: str, home: Home
-    ) -> None:
+    def __init__(self, building: Building, place: Place, origin: str, label: str) -> None:
         self._building = building
         self._place = place
         self._origin = origin
         self._label = label
-        self._home = home
         self._counter = f"{label}_round"
 
     def choose(self, branches: tuple[_Branch, ...], branch: Branch) -> list[Task]:
@@ -188,7 +183,7 @@ class _Maker:
         return self._noop(name, reset)
 
     def _condition(self, written: _Branch | _Rounds) -> Condition:
-        found = self._building.condition(written.when, Where.POLICY, self._home)
+        found = self._building.condition(written.when, Where.POLICY)
         return True if found is None else found
 
     def _goto(self, label: str, to: str, when: Condition | None = None) -> Rule:
@@ -200,5 +195,5 @@ class _Maker:
     def _noop(self, name: str, *rules: Rule) -> Task:
         made = Task(name=name, kind=NOOP, config=_HAND_ON, rules=rules, origin=self._origin)
         self._building.mark(made, self._place)
-        self._building.debug[f"{self._home.name or self._home.block}.{name}"] = self._place
+        self._building.debug[f"{self._building.home.label}.{name}"] = self._place
         return made

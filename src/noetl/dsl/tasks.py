@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.configs import check_config, check_keys
 from noetl.dsl.grammar import (
     NAME,
@@ -31,7 +31,7 @@ from noetl.dsl.grammar import (
     is_list,
     is_mapping,
 )
-from noetl.dsl.layers import VALUES, Knobs, merge, noted_knobs, within
+from noetl.dsl.layers import VALUES, merge, noted_knobs, within
 from noetl.dsl.nodes import Mapping, Node, Scalar
 from noetl.dsl.policies import (
     WrittenPoll,
@@ -112,6 +112,15 @@ _ELSEWHERE = {
         ("rest", "api", "request", "requests", "webhook"),
         " Web services are asked with `kind: http`.",
     ),
+    "sensor": " A task with `poll` asks until what it waits for is there.",
+    **dict.fromkeys(("log", "print", "echo"), " Texts are printed by `kind: python` or `shell`."),
+    **dict.fromkeys(
+        ("branch", "switch", "if", "condition"),
+        " Ways out are arcs: `next: {arcs: [{step, when}]}`.",
+    ),
+    **dict.fromkeys(
+        ("approval", "human", "signal"), " A step with `spec: {form: […]}` waits for a person."
+    ),
     **dict.fromkeys(("sleep", "wait"), " A wait is `spec: {delay: …}` of an arc."),
     **dict.fromkeys(
         ("subflow", "subworkflow", "workflow"), " Playbooks are called with `kind: playbook`."
@@ -133,10 +142,8 @@ _FIELDS_ELSEWHERE = {
     "from": "source",
     "to": "target",
     **dict.fromkeys(("workload", "inputs"), "payload"),
-    **dict.fromkeys(
-        ("host", "user", "username", "password", "dbname", "dsn", "connection", "basic_auth"),
-        "auth",
-    ),
+    **dict.fromkeys(("host", "port", "database", "dbname", "dsn", "connection"), "auth"),
+    **dict.fromkeys(("user", "username", "password", "basic_auth"), "auth"),
 }
 """Fields that other tools have, and ours for the same; for the kinds that take it."""
 
@@ -181,15 +188,14 @@ class TaskShape(Record):
     def _hint(self, key: str, tool: ToolShape, look: Inspection) -> str:
         today = [name for name, field in self.fields.items() if not field.older]
         known = [*tool.config.__struct_fields__, *tool.aliases, *today]
-        if key in Knobs.declared:
-            return f" It belongs in `spec`: `spec: {{{key}: …}}`."
         ours = _FIELDS_ELSEWHERE.get(key, "")
         if ours and tool.takes(ours):
             if ours == "auth":
                 return " It belongs under `auth`, or into the credential that `auth` names."
             return f" kind {tool.kind} calls it `{ours}`."
         return (
-            look.report.suggest(key, known)
+            self.belongs(key)
+            or look.report.suggest(key, known)
             or f" kind {tool.kind} has: {', '.join(tool.config.__struct_fields__)}."
         )
 
@@ -218,6 +224,9 @@ class WrittenTask(
         "pipe": "`tool` is the pipeline: list the tasks there.",
         "type": "write `kind`.",
         "when": "use `spec.policy.rules`, or `choose` in the pipeline.",
+        **dict.fromkeys(
+            ("retries", "retry_policy", "retryPolicy"), "write `retry: {max_attempts: N}`."
+        ),
     },
 ):
     """One tool call: a mapping with `kind`."""
@@ -333,7 +342,6 @@ PIPELINE = define(
 class Frame(msgspec.Struct, frozen=True):
     """What a task inherits from its surroundings."""
 
-    home: Home
     spec: Values = {}
     retries: tuple[Rule, ...] = ()
     where: Where = Where.TASK
@@ -343,9 +351,8 @@ class Frame(msgspec.Struct, frozen=True):
 
 def pipeline(building: Building, written: WrittenTasks, frame: Frame) -> tuple[Task, ...]:
     """The tasks of a step, a workbook entry, a hook or a branch."""
-    home = frame.home
     if isinstance(written, WrittenTask):
-        fallback = f"{frame.prefix}{home.name or home.block}_task"
+        fallback = f"{frame.prefix}{building.home.label}_task"
         # `name` of a lone workbook call is the entry that it calls.
         calls_by_name = written.kind == WORKBOOK and nodes.field(written.node, "task") is None
         name = fallback if calls_by_name else written.name or fallback
@@ -376,11 +383,7 @@ def _entry(
             name = written.name or label
             return [task(building, written, name, frame, written.place_of("name"))]
     return expand(
-        building,
-        written,
-        label,
-        frame.home,
-        lambda body, prefix: _entries(building, body, prefix, frame),
+        building, written, label, lambda body, prefix: _entries(building, body, prefix, frame)
     )
 
 
@@ -392,9 +395,8 @@ def task(
     name_place: Place | None = None,
 ) -> Task:
     """One tool call as written in a mapping with `kind`."""
-    home = frame.home
     kind = written.kind or ""
-    spec = merge(frame.spec, noted_knobs(building, written.spec, home))
+    spec = merge(frame.spec, noted_knobs(building, written.spec))
     policy = written.spec.policy
     before = msgspec.structs.replace(frame, retries=())
     after = msgspec.structs.replace(before, where=Where.HOOK)
@@ -417,14 +419,14 @@ def task(
         name=name,
         kind=kind,
         config=_config(building, written, name, building.tools.get(kind), frame),
-        inputs=building.values(written.args, frame.where, home),
-        rules=task_rules(building, policy, home),
-        retries=retry_rules(building, written.retry, home) or frame.retries,
-        poll=_poll(building, written.poll, home),
+        inputs=building.values(written.args, frame.where),
+        rules=task_rules(building, policy),
+        retries=retry_rules(building, written.retry) or frame.retries,
+        poll=_poll(building, written.poll),
         before=hook("before", policy.before, before),
         after=hook("after", policy.after, after),
         finally_=hook("finally", policy.finally_, after),
-        patch=building.patch(written.set, Where.AFTER, home),
+        patch=building.patch(written.set, Where.AFTER),
         select=_select(written.output_select or written.output.select),
         schema=result_schema(building, written.output.schema),
         timeout=_bounded_timeout(building, timeout, written),
@@ -438,6 +440,8 @@ def task(
         kind=written.place_of("kind"),
         task=_place(nodes.field(written.node, "task", "name")),
         args=written.place_of("args") or _place(nodes.field(written.node, "payload")),
+        path=_place(nodes.field(written.node, "path")),
+        return_step=_place(nodes.field(written.node, "return_step")),
     )
     return made
 
@@ -474,10 +478,10 @@ def _config(
         main = tool.aliases.get(key, key)
         if main in found and nodes.is_null(value):
             continue  # an empty key says nothing beside its other spelling
-        found[main] = building.value(value, frame.where, frame.home)
+        found[main] = building.value(value, frame.where)
         if main in tool.code_fields:
             _warn_of_templates_in_code(building, key, value, tool)
-            _check_code(building, value, tool, f"{frame.home.name or frame.home.block}.{name}")
+            _check_code(building, value, tool, f"{building.home.label}.{name}")
     if tool.kind == WORKBOOK and "task" not in found:
         found["task"] = written.name or name
     return {key: found[key] for key in sorted(found)}
@@ -529,16 +533,16 @@ def _is_mixed(code: str) -> bool:
     return not (stripped.startswith("{{") and stripped.endswith("}}") and stripped.count("{{") == 1)
 
 
-def _poll(building: Building, written: WrittenPoll, home: Home) -> Poll | None:
+def _poll(building: Building, written: WrittenPoll) -> Poll | None:
     if not written:
         return None
-    until = building.condition(written.until, Where.RETRY, home)
-    interval = building.amount(written.interval, Where.TASK, home)
+    until = building.condition(written.until, Where.RETRY)
+    interval = building.amount(written.interval, Where.TASK)
     return Poll(
         until=True if until is None else until,
         interval=5 if interval is None else interval,
-        max_attempts=building.amount(written.max_attempts, Where.TASK, home),
-        deadline=building.amount(written.deadline, Where.TASK, home),
+        max_attempts=building.amount(written.max_attempts, Where.TASK),
+        deadline=building.amount(written.deadline, Where.TASK),
     )
 
 
@@ -579,21 +583,15 @@ def nothing(building: Building, name: str, place: Place) -> Task:
     return made
 
 
-def sink_task(
-    building: Building, written: WrittenSink, name: str, home: Home, spec: Values
-) -> Task:
+def sink_task(building: Building, written: WrittenSink, name: str, spec: Values) -> Task:
     """`sink: {tool, args}`: a task whose inputs are the sink's args."""
-    frame = Frame(
-        home=home,
-        spec=spec,
-        where=Where.SINK,
-        retries=retry_rules(building, written.retry, home),
-    )
+    retries = retry_rules(building, written.retry)
+    frame = Frame(spec=spec, where=Where.SINK, retries=retries)
     tool = written.tool
     if not tool:
         return nothing(building, name, written.place)
     made = task(building, tool, tool.name or name, frame)
-    inputs = building.values(written.args, Where.SINK, home)
+    inputs = building.values(written.args, Where.SINK)
     spec = made.spec
     if nodes.field(tool.node, "table") is not None:
         spec = {**spec, **_made_by_tojson(written.args)}

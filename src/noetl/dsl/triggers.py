@@ -37,13 +37,13 @@ from noetl.dsl.grammar import (
     Text,
     When,
     has_key,
-    has_template,
     is_list,
     is_mapping,
     is_text,
+    templates_in,
 )
 from noetl.dsl.layers import VALUES
-from noetl.dsl.nodes import Node, Scalar, entries, field, items, text_of
+from noetl.dsl.nodes import Node, entries, field, items, text_of
 from noetl.dsl.playbook import API_VERSION, WrittenMetadata, names_of
 from noetl.dsl.read import read
 from noetl.dsl.report import Report
@@ -53,7 +53,6 @@ from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import timestamp
 from noetl.model.net import Limits
-from noetl.model.problems import Place
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
     STORES,
@@ -151,8 +150,7 @@ SCHEDULE_SPEC = Record(
             "The times: minute, hour, day of month, month, day of week.",
         ),
         "every": Field(
-            Span(least=calendar.EVERY_MIN),
-            "Instead of `cron`: the time between starts.",
+            Span(least=calendar.EVERY_MIN), "Instead of `cron`: the time between starts."
         ),
         "offset": Field(Span(), "With `every`: how much later each start is."),
         "timezone": Field(Text(), "The time zone of the times. Default UTC."),
@@ -397,10 +395,7 @@ _SOURCES = {
             "auth": Field(Text(), "The name of the database credential.", required=True),
             "table": Field(Text(), "The table, optionally with its schema."),
             "key": Field(_NONEMPTY, "The column that identifies a row. Default id."),
-            "mark": Field(
-                Text(),
-                "A column: NULL in a new row, then the time when it was taken.",
-            ),
+            "mark": Field(Text(), "A column: NULL in a new row, then the time when it was taken."),
             "channel": Field(Text(), "A channel to LISTEN to."),
             "every": _EVERY,
         },
@@ -451,10 +446,7 @@ CONSUMER_SPEC = Record(
             Made(When(), _condition),
             "Which messages to accept; the others are recorded and dropped.",
         ),
-        "max_running": Field(
-            COUNT,
-            "How many of its executions may run at once. Default 100.",
-        ),
+        "max_running": Field(COUNT, "How many of its executions may run at once. Default 100."),
     },
     astray=_BELONGS_TO_TARGET,
     makes=dict,
@@ -503,7 +495,8 @@ class Kind(msgspec.Struct, frozen=True):
     title: str
     spec: Record
     names: Mapping[str, tuple[str, ...]]
-    """The names that its templates may read, each with its keys if all are known."""
+    """The names that its templates may read, each with its keys if all are known; none if it has
+    no templates."""
     makes: type[Trigger]
     rules: Callable[[Look, nodes.Mapping, dict[str, Any]], None] = lambda look, spec, given: None
     """Checks what concerns several keys, and completes the values of the `spec`."""
@@ -543,6 +536,8 @@ def compile_document(
     spec, trigger = field(root, "spec"), None
     if isinstance(spec, nodes.Mapping):
         given = document["spec"]
+        if kind.names:
+            _check_all_templates(report, spec, kind.names)
         kind.rules(Look(report, zones or OnlyUtc()), spec, given)
         _check_started(report, spec, given, path)
         if not report.has_errors:
@@ -607,13 +602,25 @@ def _check_started(
         )
 
 
+def _check_all_templates(
+    report: Report, spec: nodes.Mapping, names: Mapping[str, tuple[str, ...]]
+) -> None:
+    """The templates of a `spec`; `match` of a target reads each waiting execution, too."""
+    target = field(spec, "target")
+    _check_templates(report, field(target, "match"), {**names, **_EXECUTION_NAMES})
+    for part in (spec, target):
+        for key in entries(part):
+            if key not in ("match", "target"):
+                _check_templates(report, field(part, key), names)
+
+
 def _check_templates(
     report: Report, node: Node | None, names: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Report templates that cannot be compiled, and names and keys that do not exist."""
     expressions = Expressions()
     readable = f" Templates of this document read {', '.join(f'`{name}`' for name in names)}."
-    for source, place in _templates(node):
+    for source, place in templates_in(node):
         for code, message in expressions.refusal(source):
             report.add(code, message, place)
         template = expressions.compiled(source)
@@ -639,17 +646,6 @@ def _check_templates(
                 )
 
 
-def _templates(node: Node | None) -> list[tuple[str, Place]]:
-    match node:
-        case Scalar(value=str() as written) if has_template(written):
-            return [(written, node.place)]
-        case nodes.Sequence():
-            return [one for item in node.items for one in _templates(item)]
-        case nodes.Mapping():
-            return [one for item in node.entries.values() for one in _templates(item)]
-    return []
-
-
 def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     report = look.report
     zone_name = given["timezone"] = given.get("timezone") or "UTC"
@@ -671,7 +667,6 @@ def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     start, end = given.get("start"), given.get("end")
     if start is not None and end is not None and end <= start:
         report.add("bad-value", "`end` is not after `start`.", spec.keys["end"])
-    _check_templates(report, spec, _SCHEDULE_NAMES)
     every = given.get("every")
     if every:
         _check_within(report, spec, given, every)
@@ -696,6 +691,11 @@ def _check_within(report: Report, spec: nodes.Mapping, given: dict[str, Any], ev
         )
 
 
+def _report_idle(report: Report, spec: nodes.Mapping, key: str, when: str) -> None:
+    message = f"`{key}` has an effect only {when}. Delete it."
+    report.add("hint-ignored", message, spec.keys[key])
+
+
 def _default_to_zero(given: dict[str, Any], key: str) -> None:
     """Write out a zero that is not written: the digests of registered documents contain it."""
     given.setdefault(key, float(0))
@@ -712,11 +712,7 @@ def _check_cron_or_every(report: Report, spec: nodes.Mapping) -> None:
     elif "cron" not in spec.entries and "every" not in spec.entries:
         report.add("missing-key", "a schedule needs `cron` or `every`.", spec.place)
     if "offset" in spec.entries and "every" not in spec.entries:
-        report.add(
-            "hint-ignored",
-            "`offset` has an effect only with `every`. Delete it.",
-            spec.keys["offset"],
-        )
+        _report_idle(report, spec, "offset", "with `every`")
 
 
 def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> None:
@@ -734,26 +730,11 @@ def _check_gap(look: Look, node: Node, zone: tzinfo | None, zone_name: str) -> N
         )
 
 
-def _check_target(report: Report, spec: nodes.Mapping, names: dict[str, tuple[str, ...]]) -> None:
-    """Check all templates of a `spec` with a target."""
-    target = field(spec, "target")
-    _check_templates(report, field(target, "match"), names | _EXECUTION_NAMES)
-    for part in (spec, target):
-        for key in entries(part):
-            if key not in ("match", "target"):
-                _check_templates(report, field(part, key), names)
-
-
 def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     report = look.report
-    _check_target(report, spec, _HOOK_NAMES)
     if isinstance(given.get("target"), SignalTarget):
         for key in spec.entries.keys() & {"debounce", "wait"}:
-            report.add(
-                "hint-ignored",
-                f"`{key}` has an effect only if the target is a playbook. Delete it.",
-                spec.keys[key],
-            )
+            _report_idle(report, spec, key, "if the target is a playbook")
         given.pop("debounce", None)
     _default_to_zero(given, "wait")
     if given["wait"] > WAIT_SECONDS_MAX:
@@ -792,7 +773,6 @@ def _check_signed(report: Report, options: Node, verify: Verify) -> None:
 
 
 def _consumer(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
-    _check_target(look.report, spec, _CONSUMER_NAMES)
     source = field(spec, "source")
     if len(entries(source)) == 1:
         [(kind, node)] = entries(source).items()
@@ -833,16 +813,11 @@ def _source_problems(source: Source | None) -> Iterator[tuple[str, str]]:
 
 def _notification(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     report = look.report
-    _check_target(report, spec, _NOTIFICATION_NAMES)
     events = given.get("on", ())
     if "late" in events and "late" not in given:
         report.add("missing-key", "`on: late` needs `late`, such as 30m.", spec.keys["on"])
     if "late" in given and "late" not in events:
-        report.add(
-            "hint-ignored",
-            "`late` has an effect only with `on: late`. Delete it.",
-            spec.keys["late"],
-        )
+        _report_idle(report, spec, "late", "with `on: late`")
     given["on"] = tuple(one for one in _EVENTS if one in events)
     _default_to_zero(given, "late")
     given["paths"] = given.pop("path", ())
@@ -864,10 +839,8 @@ SCHEMA_SPEC = Record(
 
 KINDS: dict[str, Kind] = {
     "Schema": Kind("a schema", SCHEMA_SPEC, {}, triggers.Schema),
-    "Consumer": Kind(
-        "a consumer", CONSUMER_SPEC, _CONSUMER_NAMES | _EXECUTION_NAMES, Consumer, _consumer
-    ),
-    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES | _EXECUTION_NAMES, Hook, _hook),
+    "Consumer": Kind("a consumer", CONSUMER_SPEC, _CONSUMER_NAMES, Consumer, _consumer),
+    "Hook": Kind("a hook", HOOK_SPEC, _HOOK_NAMES, Hook, _hook),
     "Notification": Kind(
         "a notification", NOTIFICATION_SPEC, _NOTIFICATION_NAMES, Notification, _notification
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from noetl.dsl import nodes
-from noetl.dsl.building import Building, Home, Where
+from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     Also,
     Either,
@@ -20,7 +20,7 @@ from noetl.dsl.grammar import (
     define,
     field,
     has_key,
-    has_template,
+    holds_template,
     is_list,
     is_mapping,
 )
@@ -36,9 +36,7 @@ from noetl.model.problems import Place
 
 
 class _Entry(
-    Placed,
-    title="a workbook entry",
-    first=("name", "desc", "description", "args", "loop", "tool"),
+    Placed, title="a workbook entry", first=("name", "desc", "description", "args", "loop", "tool")
 ):
     """A pipeline under `tool`. A task that is an entry, and a list of tasks, are read as one."""
 
@@ -169,37 +167,26 @@ def _promising(building: Building, tasks: tuple[Task, ...], promised: Values) ->
     return tuple(found)
 
 
-def _holds_template(value: object) -> bool:
-    match value:
-        case str():
-            return has_template(value)
-        case list():
-            return any(map(_holds_template, value))
-        case dict():
-            return any(map(_holds_template, value.values()))
-    return False
-
-
 def _block(building: Building, name: str, place: Place, entry: _Entry, outer: Values) -> Block:
     iterator = entry.loop.iterator
-    home = Home(block=name, iterators=(iterator,) if iterator else ())
     first_use = len(building.uses)
-    layered = merge(outer, noted_knobs(building, entry.loop.spec, home))
-    tasks = pipeline(building, entry.tool, Frame(home=home, spec=layered))
-    if "kind" in entry.node.entries and tasks:
-        # Inputs that a task which is an entry writes out are defaults of the entry.
-        inputs = {k: v for k, v in tasks[0].inputs.items() if not _holds_template(v)}
-        computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
-        tasks = (building.changed(tasks[0], inputs=computed),)
-    else:
-        inputs = building.values(entry.args, Where.TASK, home)
-    made = Block(
-        name=name,
-        description=entry.desc or "",
-        inputs=inputs,
-        loop=loop(building, entry.loop, home),
-        tasks=_promising(building, tasks, entry.assert_.promises()),
-    )
+    with building.inside(block=name, iterators=(iterator,) if iterator else ()):
+        layered = merge(outer, noted_knobs(building, entry.loop.spec))
+        tasks = pipeline(building, entry.tool, Frame(spec=layered))
+        if "kind" in entry.node.entries and tasks:
+            # Inputs that a task which is an entry writes out are defaults of the entry.
+            inputs = {k: v for k, v in tasks[0].inputs.items() if not holds_template(v)}
+            computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
+            tasks = (building.changed(tasks[0], inputs=computed),)
+        else:
+            inputs = building.values(entry.args, Where.TASK)
+        made = Block(
+            name=name,
+            description=entry.desc or "",
+            inputs=inputs,
+            loop=loop(building, entry.loop, layered),
+            tasks=_promising(building, tasks, entry.assert_.promises()),
+        )
     building.mark(made, place)
     building.blocks[name] = (made, building.uses[first_use:])
     return made

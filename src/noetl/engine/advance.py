@@ -1,18 +1,19 @@
-"""The door into the engine: something happened (`Input`), and everything that follows from it.
+"""The entrance of the engine: `advance` takes an input and decides everything that follows from it.
 
     start     → request evaluated → token at the entry
     token     → join, admission   → run scheduled → command (or loop, or done at once)
     report    → facts             → run ended     → arcs → tokens …
     nothing left that could act   → the execution is over
 
-Facts are folded as they are decided, so each consequence sees the state its cause left.
+Each fact is folded into the state when it is decided, so its consequences see the new state.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Any, assert_never
 
-from msgspec import convert, to_builtins
+from msgspec import convert, structs, to_builtins
 
 from noetl.engine import concurrency, forks, loops, signals
 from noetl.engine.entry import fire_ready, start_handling, start_undoing
@@ -25,14 +26,13 @@ from noetl.engine.reports import (
     run_of,
 )
 from noetl.engine.routing import route
-from noetl.engine.runs import command_for, end_run, fail_run, issue
-from noetl.engine.scope import at_hand
+from noetl.engine.runs import end_run, fail_run, issue
+from noetl.engine.scope import NO_BODIES, fetched_value
 from noetl.engine.turn import (
     NO_CONSEQUENCES,
     CancelChild,
     Close,
     Decision,
-    Effect,
     Issue,
     TellParent,
     Turn,
@@ -65,7 +65,7 @@ from noetl.model.events import (
     WorkflowFinished,
     WorkflowStarted,
 )
-from noetl.model.ids import CommandId, derive
+from noetl.model.ids import derive
 from noetl.model.inputs import (
     Admitted,
     Cancelled,
@@ -89,19 +89,28 @@ from noetl.templates import LostView
 
 Ended = tuple[tuple[StepDone | StepFailed, Run], ...]
 DELIVERIES_MAX = 20
-"""A command that was lost so often is not lost by accident."""
+"""Work that was handed out so often, and lost each time, is given up."""
 ALONE_MAX = 2
-"""A command whose workers died so often while they ran nothing else has killed them."""
+"""So is work whose workers died so often while they ran nothing else: it kills them."""
 HALVE_AFTER = 3
-"""A chunk that was delivered so often goes on in halves, until the one iteration is found that
-kills its workers."""
+"""A chunk that was handed out so often is halved each time, until one iteration is left, which is
+the one that kills its workers."""
 
 
-def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
-    """What follows from something that happened. The state moves along.
+def advance(
+    program: Program,
+    state: ExecutionState,
+    given: Input,
+    bodies: Mapping[str, Any] = NO_BODIES,
+) -> Decision:
+    """Decide what follows from an input, and move the state along.
 
-    Nothing follows for an execution that has ended. Raises SignalRefused, or Finished for a signal
-    to an execution that has ended, before anything has changed; nothing else is refused.
+    `bodies` are the large results that templates may read on the way, by the key of their
+    reference; a `LostView` stands for one that cannot be read.
+
+    Nothing follows for an execution that has ended. Raises SignalRefused, NotAllowed, or Finished
+    for a signal to an execution that has ended, before anything has changed. No other input is
+    refused.
     """
     if type(given) is Leased:
         return _lease(state, given)
@@ -109,30 +118,34 @@ def advance(program: Program, state: ExecutionState, given: Input) -> Decision:
         if type(given) is Signalled:
             raise Finished(f"the execution has ended ({state.status}) and accepts no more events.")
         return NO_CONSEQUENCES
-    turn = Turn(state=state, program=program, execution_id=given.execution_id, at=given.at)
-    _take_in(turn, given)
+    turn = Turn(
+        state=state,
+        program=program,
+        execution_id=given.execution_id,
+        at=given.at,
+        bodies=bodies,
+    )
+    _absorb(turn, given)
     _follow_up(turn)
     if Close in map(type, turn.effects):
-        _forget_stillborn(turn)
+        _drop_unused_commands(turn)
     return Decision(tuple(turn.events), tuple(turn.effects))
 
 
-def _forget_stillborn(turn: Turn) -> None:
-    """A command that was issued and closed in one turn never was."""
+def _drop_unused_commands(turn: Turn) -> None:
+    """Leave out commands that this turn both issued and closed: no worker needs to see them."""
     closed = {one.command_id for one in turn.effects if isinstance(one, Close)}
     issued = {one.command.command_id for one in turn.effects if isinstance(one, Issue)}
-    never = closed & issued
-    if never:
-        turn.effects = [one for one in turn.effects if _command_of(one) not in never]
+    if unused := closed & issued:
+        turn.effects = [
+            one
+            for one in turn.effects
+            if not (isinstance(one, Issue) and one.command.command_id in unused)
+            and not (isinstance(one, Close) and one.command_id in unused)
+        ]
 
 
-def _command_of(effect: Effect) -> CommandId | None:
-    if isinstance(effect, Issue):
-        return effect.command.command_id
-    return effect.command_id if isinstance(effect, Close) else None
-
-
-def _take_in(turn: Turn, given: Input) -> None:
+def _absorb(turn: Turn, given: Input) -> None:
     match given:
         case Reported():
             absorb_report(turn, given.report)
@@ -159,7 +172,7 @@ def _take_in(turn: Turn, given: Input) -> None:
         case Refused(report=report):
             refuse_report(turn, report)
         case Signalled(signal=signal):
-            signals.take_in(turn, signal)
+            signals.absorb_signal(turn, signal)
         case Cancelled():
             _cancel(turn, given)
         case Paused(reason=reason, actor=actor):
@@ -176,7 +189,7 @@ def _take_in(turn: Turn, given: Input) -> None:
 
 
 def _follow_up(turn: Turn) -> None:
-    """Let consequences follow until only the world can act."""
+    """Decide what follows from the facts so far, and from that, until nothing more follows."""
     state, pending = turn.state, turn.pending
     while True:
         while pending:
@@ -196,7 +209,7 @@ def _follow_up(turn: Turn) -> None:
 
 
 def _start_next(turn: Turn) -> bool:
-    """Offer a signal, or else start what can be started. Says whether anything happened."""
+    """Offer a signal, or else start runs for waiting tokens. Returns whether anything happened."""
     state = turn.state
     if state.status == "PAUSED" or state.queued is not None:
         return False  # tokens and signals wait until it is resumed, or may start
@@ -205,11 +218,11 @@ def _start_next(turn: Turn) -> bool:
     return bool(state.tokens) and state.failure is None and fire_ready(turn)
 
 
-# --- What each of them does --------------------------------------------------------------------
+# --- What each input does ----------------------------------------------------------------------
 
 
 def _lease(state: ExecutionState, given: Leased) -> Decision:
-    """Nothing follows from it, so it takes no turn."""
+    """Record that a worker has begun the run. Nothing follows from that, so no turn is needed."""
     run = state.runs.get(given.step_run_id)
     if run is None or run.started:
         return NO_CONSEQUENCES
@@ -235,18 +248,18 @@ def _start(turn: Turn, given: Start) -> None:
             slots = concurrency.slots_of(turn)
         except EvaluationFailed as error:
             slots, refused = {}, error_from(error)
-        if slots and not _takes_its_turn(turn, given, slots):
+        if slots and not _may_start(turn, given, slots):
             return
     _begin_execution(turn, seed.ended if seed is not None else None, refused)
 
 
 def _begin_execution(turn: Turn, ended: Ended | None, refused: TaskError | None = None) -> None:
-    """It runs, with a token at the entry, or from where another execution was (`ended`)."""
+    """Let it run: from the entry, or, as a fork, from where the other execution was (`ended`)."""
     turn.record(WorkflowStarted(at=turn.at))
     if refused is not None:
         turn.record(WorkflowFailing(at=turn.at, error=refused))
     elif ended is not None:
-        _take_up(turn, ended)
+        _continue_fork(turn, ended)
     else:
         first = turn.program.net.entry
         event = {"name": "workflow.started", "step": ""}
@@ -254,8 +267,8 @@ def _begin_execution(turn: Turn, ended: Ended | None, refused: TaskError | None 
         turn.record(TokenCreated(at=turn.at, token_id=token_id, step=first, event=event))
 
 
-def _take_up(turn: Turn, ended: Ended) -> None:
-    """Go on from where the other execution was."""
+def _continue_fork(turn: Turn, ended: Ended) -> None:
+    """Continue the open runs of the other execution, and route those that had just ended."""
     for fact, run in ended:
         turn.ended[run.step_run_id] = run
         turn.pending.append(fact)
@@ -266,13 +279,15 @@ def _take_up(turn: Turn, ended: Ended) -> None:
             issue(turn, run)
 
 
-def _takes_its_turn(turn: Turn, given: Start, slots: dict[str, int]) -> bool:
-    """Whether it starts now. It does, unless the store has said that a limit has no room."""
+def _may_start(turn: Turn, given: Start, slots: dict[str, int]) -> bool:
+    """Whether it starts now; if not, record what happens instead. It starts unless the store has
+    said that a limit has no room (`given.full`).
+    """
     full = tuple(name for name in given.full if name in slots)
     answer = concurrency.on_limit(turn.program, full) if full else ""
     seed = given.seed
     if seed is not None and seed.state.timers and answer == "queue":
-        answer = "fail"  # Its timers run: what they wake would not wait for its turn.
+        answer = "fail"  # Its timers run, and would wake steps before it may start.
     if answer in ("", "queue", "cancel_running"):
         turn.record(
             ExecutionBounded(
@@ -311,7 +326,7 @@ def _admit(turn: Turn) -> None:
 def _lapse(turn: Turn, given: Lapsed) -> None:
     command_id = given.command_id
     run = run_of(turn.state, command_id)
-    turn.last_word = command_id
+    turn.closing_command = command_id
     if run is None:
         return
     turn.record(
@@ -327,7 +342,7 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
         _keep_until_resumed(turn, run, command_id)
         return
     if run.loop is not None and run.loop.widths.get(command_id) == 0:
-        # All it had begun is waiting by now: the rest is handed out when there is room.
+        # Every iteration that it had begun waits; the others are handed out when there is room.
         close_command(turn, run, command_id)
         loops.hand_out(turn, run, run.loop)
         return
@@ -335,7 +350,7 @@ def _lapse(turn: Turn, given: Lapsed) -> None:
 
 
 def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
-    """The work goes on under a new command, halved if it was lost often; or it is given up."""
+    """Continue the work under a new command, or half of it if it was lost often; or give it up."""
     command_id = given.command_id
     deliveries = run.commands[command_id] + (not given.given_back)
     died_alone = run.alone.get(command_id, 0) + (given.alone and not given.given_back)
@@ -365,21 +380,21 @@ def _requeue(turn: Turn, run: Run, given: Lapsed) -> None:
         loops.issue_part(turn, run, loop, again)
         loops.hand_out(turn, run, loop)
     else:
-        turn.effects.append(Issue(command_for(turn, run, again, progress=run.progress)))
+        issue(turn, run)
 
 
 def _keep_until_resumed(turn: Turn, run: Run, command_id: str) -> None:
-    """Resuming hands the work of a lost command out again."""
+    """Close the lost command. Its work is handed out again when the execution is resumed."""
     loop = run.open_loop
     resumed = loop.resuming.get(command_id) if loop is not None else None
     close_command(turn, run, command_id)
     if resumed is not None:
-        # An iteration that was suspended is no part of a chunk: it is ready to go on by itself.
-        turn.record(StepResumed(**turn.of(run), iteration=resumed))
+        # An iteration that was suspended belongs to no chunk: mark it as ready to continue.
+        turn.record(StepResumed(**turn.about(run), iteration=resumed))
 
 
 def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries: int) -> None:
-    """Something kills its workers: the run fails, or of a loop the one iteration it was at."""
+    """Fail the run, or of a loop the one iteration, that kills its workers."""
     why = (
         f"given up after {deliveries} deliveries: the workers that ran it died or lost their lease."
         " Something in this step may kill its worker; look at the workers' logs."
@@ -396,7 +411,7 @@ def _give_up(turn: Turn, run: Run, command_id: str, died_alone: int, deliveries:
     if loop is None or iteration is None:
         fail_run(turn, run, error)
         return
-    turn.record(IterationFailed(**turn.of(run), iteration=iteration, error=error))
+    turn.record(IterationFailed(**turn.about(run), iteration=iteration, error=error))
     close_command(turn, run, command_id)
     loops.go_on(turn, run, loop)
 
@@ -424,7 +439,7 @@ def _on_timer(turn: Turn, timer: TimerState) -> None:
 
 
 def _stop_child(turn: Turn, run: Run, timer: TimerState) -> None:
-    """A child took longer than the task that called it allows: the task ends, the child, too."""
+    """End a task, and its child, because the child took longer than the task's timeout."""
     child = timer.name
     if child not in run.children:
         return
@@ -451,40 +466,44 @@ def _stop_child(turn: Turn, run: Run, timer: TimerState) -> None:
 
 def _wake(turn: Turn, run: Run, iteration: int | None) -> None:
     """Give a waiting run, or one waiting iteration of it, back to a worker."""
-    if not _waits(run, iteration):
+    if not _is_waiting(run, iteration):
         return
-    turn.record(StepResumed(**turn.of(run), iteration=iteration))
+    turn.record(StepResumed(**turn.about(run), iteration=iteration))
     if (loop := run.open_loop) is not None:
         loops.hand_out(turn, run, loop)
     else:
         issue(turn, run)
 
 
-def _waits(run: Run, iteration: int | None) -> bool:
-    """Whether it still waits: of a moment and a child, the first to come wakes it."""
+def _is_waiting(run: Run, iteration: int | None) -> bool:
+    """Whether it still waits: it may wait for a timer and a child, and the first one wakes it."""
     if run.loop is None or iteration is None:
         return run.waiting
     if run.following is not None:
-        return False  # the loop is over, and the rules for its end are being followed
+        return False  # The loop is over; a worker follows the rules for its end.
     under_way = iteration in run.loop.woken or iteration in run.loop.resuming.values()
     return iteration in run.loop.suspended and not under_way
 
 
 def _cancel(turn: Turn, given: Cancelled) -> None:
-    """Stop it. If it undoes what is done first, a person who cancels again stops that, too.
+    """Stop the execution. If it compensates what is done, a person who cancels again stops that.
 
-    A commit whose answer is lost is sent again, and refused; then the input that it stored is
-    decided again. It is the same cancellation, and changes nothing.
+    A repeat changes nothing: the same request, sent again under the same key because its answer was
+    lost, or the same input, decided again because the answer of its commit was lost.
     """
     state = turn.state
     is_person = given.actor is not None and given.actor.kind != "playbook"
-    is_repeat = any((act.at, act.actor) == (given.at, given.actor) for act in state.acts)
+    is_repeat = state.cancelled_under(given.key) is not None or any(
+        (act.at, act.actor) == (given.at, given.actor) for act in state.acts
+    )
     if state.cancelling and (is_repeat or not is_person):
         return
     reason = given.reason or "cancelled"
     error = TaskError(kind="cancelled", message=reason)
     undoes = "cancel" in turn.program.net.executor.compensate_on and not state.compensating
-    turn.record(ExecutionCancelled(at=turn.at, reason=given.reason, actor=given.actor))
+    turn.record(
+        ExecutionCancelled(at=turn.at, reason=given.reason, actor=given.actor, key=given.key)
+    )
     stop_everything(turn, reason)
     if undoes and state.undo:
         turn.record(WorkflowFailing(at=turn.at, error=error))
@@ -512,17 +531,17 @@ END = "end"
 
 
 def finish_if_over(turn: Turn) -> bool:
-    """An execution is over exactly when it has no token, no open run and no timer, and waits for no
-    slot of a limit. A run that waits for an event is open.
+    """End the execution if it has no token, no open run and no timer, and waits for no slot of a
+    limit. A run that waits for an event is open.
 
-    Says whether it was: then it has ended, begins to undo, or does what its playbook says for a
-    failure.
+    A failed one first compensates, or runs the step that its playbook names for failures. Returns
+    whether anything happened.
     """
     state = turn.state
     if state.runs or state.tokens or state.timers or state.queued is not None:
         return False
     if state.failure is None:
-        broken = _broken_promise(turn) if turn.program.result is not None else None
+        broken = _result_error(turn) if turn.program.result is not None else None
         if broken is None:
             finish(turn, "COMPLETED")
         else:
@@ -547,12 +566,13 @@ def result_step(state: ExecutionState) -> str:
     return END if END in state.results else state.last_step
 
 
-def _broken_promise(turn: Turn) -> TaskError | None:
-    """Why the result is not what the playbook promises (`executor.spec.result`)."""
+def _result_error(turn: Turn) -> TaskError | None:
+    """Why the result does not match the playbook's schema (`executor.spec.result`)."""
     schema = turn.program.result
     assert schema is not None
     found = turn.state.results.get(result_step(turn.state))
-    value = at_hand(turn.program, found.value if found is not None else None, turn.state.seal)
+    stored = found.value if found is not None else None
+    value = fetched_value(stored, turn.state.seal, turn.bodies)
     if isinstance(value, LostView):
         message = f"the result of the execution cannot be checked: {value.why}"
     elif wrong := schema.wrong(value):
@@ -563,34 +583,38 @@ def _broken_promise(turn: Turn) -> TaskError | None:
 
 
 def finish(turn: Turn, status: FinalStatus, error: TaskError | None = None) -> None:
-    """End it, once and for all."""
+    """Record the end, and tell the parent."""
     state = turn.state
     found = state.results.get(result_step(state))
     result = found.value if found is not None and status == "COMPLETED" else None
     turn.record(WorkflowFinished(at=turn.at, status=status, result=result, error=error))
     turn.record(ExecutionProcessed(at=turn.at, status=status))
     if state.parent is not None:
-        told = TellParent(state.parent, status, result, error)
-        turn.effects.append(_of_its_step(told, state) if status == "COMPLETED" else told)
+        warnings = tuple(
+            one if one.playbook else structs.replace(one, playbook=state.path)
+            for one in state.warnings
+        )
+        effect = TellParent(state.parent, status, result, error, warnings)
+        turn.effects.append(_with_return_step(effect, state) if status == "COMPLETED" else effect)
 
 
-def _of_its_step(told: TellParent, state: ExecutionState) -> TellParent:
-    """With the result of the one step that the parent wants to hear of, if it names one."""
-    step = told.parent.return_step
+def _with_return_step(effect: TellParent, state: ExecutionState) -> TellParent:
+    """With the result of the step that the parent asks for (`return_step`), if it names one."""
+    step = effect.parent.return_step
     if step is None:
-        return told
+        return effect
     if found := state.results.get(step):
-        return TellParent(told.parent, told.status, found.value, None)
+        return structs.replace(effect, result=found.value)
     missing = TaskError(
         kind="not_found",
         code="no_return_step",
         message=f'it has no result of "{step}", its `return_step`: no such step has ended in it.',
     )
-    return TellParent(told.parent, "FAILED", None, missing)
+    return structs.replace(effect, status="FAILED", result=None, error=missing)
 
 
 def absorb_tokens(turn: Turn, reason: str) -> None:
-    """No waiting token will become a run any more."""
+    """Remove every waiting token."""
     for token_id in list(turn.state.tokens):
         turn.record(TokenAbsorbed(at=turn.at, token_id=token_id, reason=reason))
 
@@ -600,5 +624,5 @@ def stop_everything(turn: Turn, reason: str) -> None:
     absorb_tokens(turn, reason)
     state = turn.state
     for run in list(state.runs.values()):
-        cancelled = StepCancelled(**turn.of(run), reason=reason)
+        cancelled = StepCancelled(**turn.about(run), reason=reason)
         end_run(turn, run, cancelled, reason)

@@ -27,21 +27,15 @@ def slots_of(turn: Turn) -> dict[str, int]:
     executor = program.net.executor
     found: dict[str, int] = {}
     if program.concurrency_key is not None and executor.concurrency is not None:
-        key = program.concurrency_key.render(_scope(turn), "key of `concurrency`")
+        roots = common_roots(program, turn.execution_id, state, {})
+        scope = Scope(roots, now=moment(turn.at), seed=turn.execution_id)
+        key = program.concurrency_key.render(scope, "key of `concurrency`")
         if key not in (None, ""):
             found[_name("key", _text(key))] = executor.concurrency.limit
     if executor.max_running is not None:
         found[_name("playbook", state.path)] = executor.max_running
     above = state.parent.slots if state.parent is not None else ()
     return {name: capacity for name, capacity in found.items() if name not in above}
-
-
-def _scope(turn: Turn) -> Scope:
-    state = turn.state
-    roots = common_roots(
-        turn.program, turn.execution_id, state.workload, state.ctx, state.vars, {}, state.seal
-    )
-    return Scope(roots, now=moment(turn.at), seed=turn.execution_id)
 
 
 def _text(key: object) -> str:

@@ -8,11 +8,11 @@ A join says when waiting tokens become a run of their step:
 `any`    the first; the others of the same activation are absorbed
 `{n: k}` k tokens, or all there will ever be; the others of the same activation are absorbed
 
-A token belongs to an earlier activation of an absorbing join if it does not descend from the
-join's last run: then it, or what it comes from, was under way when that run began.
+`any` and `{n: k}` are the absorbing joins. A token that reaches one belongs to an earlier
+activation if it does not descend from the join's last run: it was on its way when that run began.
 
-Then the args of the run are made, admission lets it in or skips it, its time limits are set, and
-its body is set going.
+Then the run gets its args, admission lets it in or skips it, its time limits are set, and its body
+begins.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from noetl.engine.loops import start_loop
 from noetl.engine.pipeline.actions import rendered
 from noetl.engine.pipeline.rules import ENTER
 from noetl.engine.program import GATHERING, AdmitProgram, StepProgram
-from noetl.engine.runs import complete_run, end_by_rule, fail_run, hear, issue
+from noetl.engine.runs import apply_rules, complete_run, end_by_rule, fail_run, issue
 from noetl.engine.scope import ALIASES, EMPTY_SCOPE, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import StepScheduled, StepSkipped, TimerSet, TokenAbsorbed, TokenConsumed
-from noetl.model.facts import Undefined
 from noetl.model.ids import StepRunId, derive
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError, error_from, error_value
 from noetl.model.state import Run, StepSummary, Token, Undo
-from noetl.templates import EventView, Scope
+from noetl.templates import EventView, Scope, undefined_in
 
 Limit = tuple[Literal["timeout", "deadline"], float]
 """Which limit, and when it is reached."""
@@ -46,10 +45,9 @@ NO_LIMITS: list[Limit] = []
 
 
 def fire_ready(turn: Turn) -> bool:
-    """Start the runs that waiting tokens allow. Says whether anything happened.
+    """Start the runs that waiting tokens allow. Returns whether anything happened.
 
-    Stops as soon as something alive may have moved without having been routed yet: what it left
-    must be placed before anybody can say that no token will come.
+    Stops when a run has ended: its tokens must be placed before a join can know that no more come.
     """
     state = turn.state
     if len(state.tokens) == 1 and not state.runs:
@@ -59,12 +57,13 @@ def fire_ready(turn: Turn) -> bool:
             start_run(turn, token.step, [token])
             return True
     waiting: dict[str, list[Token]] = {}
-    for token in _in_turn(turn) if turn.program.has_partitions else state.tokens.values():
+    has_partitions = turn.program.has_partitions
+    for token in _first_of_partitions(turn) if has_partitions else state.tokens.values():
         waiting.setdefault(token.step, []).append(token)
     live = live_mask(turn)
     before, ended = len(turn.events), len(turn.ended)
     for step, tokens in waiting.items():
-        ready = _on_time(turn, step, [token for token in tokens if token.ready_at is None])
+        ready = _absorb_late(turn, step, [token for token in tokens if token.ready_at is None])
         more = len(ready) < len(tokens) or bool(turn.program.reaching(live, step))
         for group in _groups(turn, step, ready, more_may_come=more):
             start_run(turn, step, group)
@@ -73,8 +72,8 @@ def fire_ready(turn: Turn) -> bool:
     return len(turn.events) > before or _release_oldest(turn, waiting, live)
 
 
-def _in_turn(turn: Turn) -> Iterator[Token]:
-    """The tokens but for those that wait for another of their partition, run or token."""
+def _first_of_partitions(turn: Turn) -> Iterator[Token]:
+    """The tokens that may go: one of each partition of a step, if no run of it is open."""
     busy = {(run.step, run.partition) for run in turn.state.runs.values() if run.partition}
     for token in turn.state.tokens.values():
         place = (token.step, token.partition)
@@ -85,8 +84,8 @@ def _in_turn(turn: Turn) -> Iterator[Token]:
         yield token
 
 
-def _on_time(turn: Turn, step: str, ready: list[Token]) -> list[Token]:
-    """The tokens that count; those that came too late for an absorbing join are absorbed."""
+def _absorb_late(turn: Turn, step: str, ready: list[Token]) -> list[Token]:
+    """Absorb the tokens that came too late for an absorbing join. Returns the others."""
     if step not in turn.program.absorbing:
         return ready
     last = turn.state.steps.get(step, StepSummary()).runs
@@ -102,7 +101,7 @@ def _on_time(turn: Turn, step: str, ready: list[Token]) -> list[Token]:
 
 
 def _groups(turn: Turn, step: str, ready: list[Token], *, more_may_come: bool) -> list[list[Token]]:
-    """The groups of tokens that make a run now."""
+    """The groups of tokens of which each starts a run now."""
     if not ready:
         return []
     join = turn.program.steps[step].step.join
@@ -115,13 +114,15 @@ def _groups(turn: Turn, step: str, ready: list[Token], *, more_may_come: bool) -
             size = join.count or 1
             return [ready[:size]] if len(ready) >= size or not more_may_come else []
         case "all":
-            return _sets(turn.program.incoming[step], ready, more_may_come=more_may_come)
+            return _complete_sets(turn.program.incoming[step], ready, more_may_come=more_may_come)
         case _:
             return [] if more_may_come else [ready]
 
 
-def _sets(arcs: tuple[str, ...], ready: list[Token], *, more_may_come: bool) -> list[list[Token]]:
-    """One token per arc in each; an incomplete set only when nothing more may come."""
+def _complete_sets(
+    arcs: tuple[str, ...], ready: list[Token], *, more_may_come: bool
+) -> list[list[Token]]:
+    """Sets with one token per arc; an incomplete one only if no more tokens can come."""
     sets: list[list[Token]] = []
     while ready:
         chosen: dict[str, Token] = {}
@@ -136,7 +137,7 @@ def _sets(arcs: tuple[str, ...], ready: list[Token], *, more_may_come: bool) -> 
 
 
 def live_mask(turn: Turn) -> int:
-    """The steps at which something is alive: a token, or a run that may yet make one."""
+    """The steps with a token or an open run, from which further tokens may come."""
     steps = turn.program.steps
     mask = moving_mask(turn)
     for token in turn.state.tokens.values():
@@ -145,7 +146,7 @@ def live_mask(turn: Turn) -> int:
 
 
 def moving_mask(turn: Turn) -> int:
-    """The steps at which something goes on by itself: a run, or a token whose time will come."""
+    """The steps with an open run, or with a token that waits for a timer only."""
     steps = turn.program.steps
     mask = 0
     for run in turn.state.runs.values():
@@ -157,9 +158,9 @@ def moving_mask(turn: Turn) -> int:
 
 
 def _release_oldest(turn: Turn, waiting: dict[str, list[Token]], live: int) -> bool:
-    """Joins that wait for each other and for nothing else: the oldest goes first.
+    """Joins that wait only for each other would wait for ever: start the one whose token is oldest.
 
-    A join behind such a group is not released: it waits for the group, and that will move.
+    A join that also waits for something outside its group is not released, because that will move.
     """
     if not waiting:
         return False
@@ -182,7 +183,7 @@ def _release_oldest(turn: Turn, waiting: dict[str, list[Token]], live: int) -> b
 
 
 def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = False) -> None:
-    """Take these tokens, ask admission, and set the step going."""
+    """Consume these tokens, and begin a run of the step if admission allows it."""
     turn.runs_started += 1
     program = turn.program.steps[step]
     if len(tokens) > 1:
@@ -198,24 +199,26 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
         args = {**program.entry_args, **first.args}
     else:
         try:
-            args, scope = seen_on_entry(turn, program, run_id, tokens)
+            args, scope = args_and_scope(turn, program, run_id, tokens)
             admitted, matched, added = _admits(program, scope)
             args |= added
             limits = _limits(turn, program, scope)
         except EvaluationFailed as error:
             admitted, args, wrong = True, {}, error_from(error)
         if not admitted:
+            asked = [] if matched else [rule.when for rule in program.admit]
+            undefined = undefined_in(asked, scope)
             turn.record(
                 StepSkipped(
                     at=turn.at,
                     step_run_id=run_id,
                     step=step,
                     reason="admission denied",
-                    undefined={} if matched else _undefined(program, scope),
+                    undefined=undefined,
                 )
             )
             return
-    one_command = program.has_one_command and not program.hears_enter and wrong is None
+    one_command = program.has_one_command and not program.has_enter_rules and wrong is None
     absorbing = turn.program.absorbing
     turn.record(
         StepScheduled(
@@ -243,23 +246,23 @@ def start_run(turn: Turn, step: str, tokens: list[Token], *, released: bool = Fa
 
 
 def start_undoing(turn: Turn, undo: Undo) -> None:
-    """Compensate one done run: by a workbook entry, or by a step."""
+    """Start what compensates a run that was done: a workbook entry, or a step."""
     block = undo.by if undo.by in turn.program.blocks else None
     step = undo.step if block is not None else undo.by
     run_id = derive(undo.step_run_id, "compensate")
     args: Values = {"step": undo.step, "result": undo.result}
-    _start_apart(turn, step, run_id, args, block=block, compensates=undo.step_run_id)
+    _start_without_token(turn, step, run_id, args, block=block, compensates=undo.step_run_id)
 
 
 def start_handling(turn: Turn, step: str, error: TaskError) -> None:
-    """Run what the playbook says for a failure, once. How it ends does not change how the
-    execution ends."""
+    """Start the step that handles a failure (`on_failure`). It does not change how the execution
+    ends."""
     args: Values = {"error": error_value(error), "failed_step": turn.state.failed_step}
     run_id = derive(turn.execution_id, "on_failure")
-    _start_apart(turn, step, run_id, args, handles_failure=True)
+    _start_without_token(turn, step, run_id, args, handles_failure=True)
 
 
-def _start_apart(
+def _start_without_token(
     turn: Turn,
     step: str,
     run_id: StepRunId,
@@ -269,12 +272,12 @@ def _start_apart(
     compensates: StepRunId | None = None,
     handles_failure: bool = False,
 ) -> None:
-    """Start a run that no token asks for. Nothing is routed from there."""
+    """Start a run that no token leads to, and from which none is sent."""
     program, known = turn.program.steps[step], turn.state.steps.get(step)
     limits, wrong = NO_LIMITS, None
     if block is None:
         try:
-            args, scope = seen_on_entry(turn, program, run_id, [], args)
+            args, scope = args_and_scope(turn, program, run_id, [], args)
             limits = _limits(turn, program, scope)
         except EvaluationFailed as failure:
             wrong = error_from(failure)
@@ -310,14 +313,14 @@ def _past(turn: Turn, step: str, number: int, tokens: list[Token]) -> dict[str, 
     return past
 
 
-def seen_on_entry(
+def args_and_scope(
     turn: Turn,
     program: StepProgram,
     run_id: StepRunId,
     tokens: list[Token],
     given: Values | None = None,
 ) -> tuple[Values, Scope]:
-    """The args of the run, and what admission and time limits see."""
+    """The args of a run, and the scope of its admission rules and time limits."""
     carried: Values = dict(given or {})
     for token in tokens:
         carried |= token.args
@@ -337,7 +340,7 @@ def seen_on_entry(
 
 
 def _args(program: StepProgram, own: Values, carried: Values, tokens: list[Token]) -> Values:
-    """What a token carries stands, whatever the step says."""
+    """The args of the step, overridden by those that tokens carry."""
     args = {**own, **carried}
     if len(tokens) > 1 or program.step.join.kind in GATHERING:
         args["_tokens"] = [token.args for token in tokens]
@@ -345,29 +348,29 @@ def _args(program: StepProgram, own: Values, carried: Values, tokens: list[Token
 
 
 def _event(turn: Turn, carried: Values) -> EventView:
-    """The event that sent the token. Its data is the result of the step it came from."""
+    """`event` in admission rules: the event that sent the token, with the result of its step."""
     result = turn.state.results.get(carried.get("step", ""))
     data = result.value if result is not None else None
     shown = {"data": data, "payload": data, "error": None, **carried}
     return EventView(shown, ALIASES.get(carried.get("name", ""), frozenset()))
 
 
-def asked_rules(program: StepProgram, scope: Scope) -> Iterator[tuple[AdmitProgram, bool]]:
-    """The admission rules that have a say, and whether each holds. Raises EvaluationFailed."""
-    is_answered = False
+def judge_admission(program: StepProgram, scope: Scope) -> Iterator[tuple[AdmitProgram, bool]]:
+    """The admission rules that count, and whether each holds. Raises EvaluationFailed."""
+    any_holds = False
     for rule in program.admit:
-        if rule.when is None and is_answered:
-            return  # the `else`, which is the last one, answers only where no other has
+        if rule.when is None and any_holds:
+            return  # The `else`, which is the last one, counts only if no other rule holds.
         holds = rule.when is None or rule.when.holds(scope, rule.place)
         yield rule, holds
-        is_answered = is_answered or holds
+        any_holds = any_holds or holds
         if holds and program.step.admit_mode == "exclusive":
             return
 
 
 def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool, Values]:
     """Whether a run may begin, whether a rule said so, and what rules add to its args."""
-    matched = [rule for rule, holds in asked_rules(program, scope) if holds]
+    matched = [rule for rule, holds in judge_admission(program, scope) if holds]
     if not matched:
         return not program.admit, False, {}
     if not all(rule.allow for rule in matched):
@@ -378,14 +381,6 @@ def _admits(program: StepProgram, scope: Scope) -> tuple[bool, bool, Values]:
             place = f"set of an admission rule of {program.step.name}"
             added |= rendered(rule.args, scope, place)
     return True, True, added
-
-
-def _undefined(program: StepProgram, scope: Scope) -> Undefined:
-    """What the admission rules, none of which held, did not find."""
-    found: Undefined = {}
-    for rule in program.admit:
-        found |= rule.when.undefined(scope) if rule.when is not None else {}
-    return found
 
 
 def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
@@ -404,11 +399,11 @@ def _limits(turn: Turn, program: StepProgram, scope: Scope) -> list[Limit]:
 
 
 def _begin_run(turn: Turn, run: Run, limits: list[Limit]) -> None:
-    """Set a run going: let its rules hear that it begins, then its body."""
+    """Begin a run: set its time limits, apply its rules for `step.enter`, then begin its body."""
     program = turn.program.steps[run.step]
     step = program.step
-    hears = program.case is not None and run.compensates is None
-    if limits and (hears or step.tasks or step.loop is not None or run.block is not None):
+    has_rules = program.case is not None and run.block is None
+    if limits and (has_rules or step.tasks or step.loop is not None):
         for purpose, fires_at in limits:
             turn.record(
                 TimerSet(
@@ -419,13 +414,13 @@ def _begin_run(turn: Turn, run: Run, limits: list[Limit]) -> None:
                     step_run_id=run.step_run_id,
                 )
             )
-    chain = hear(turn, run, ENTER) if hears and program.hears_enter else None
+    chain = apply_rules(turn, run, ENTER) if has_rules and program.has_enter_rules else None
     if chain is None or (chain.is_over and not end_by_rule(turn, run, chain)):
         begin_body(turn, run)
 
 
 def begin_body(turn: Turn, run: Run) -> None:
-    """Set the body going: as one command, as a loop, or, with nothing to do, done at once."""
+    """Begin the body: a loop, or one command. A step without tasks is done at once."""
     step = turn.program.steps[run.step].step
     if step.loop is not None and run.block is None:
         start_loop(turn, run)

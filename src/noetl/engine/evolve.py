@@ -18,6 +18,7 @@ from noetl.model.events import Event
 from noetl.model.facts import ReportedFact, ReportedStepFact, StepFact
 from noetl.model.net import Values
 from noetl.model.outcome import LOOP_ERRORS_MAX, Outcome, TaskError, loop_error
+from noetl.model.signals import TIMER, TIMER_KEYS
 from noetl.model.state import (
     ExecutionState,
     LoopState,
@@ -45,12 +46,12 @@ def evolve(state: ExecutionState, fact: Event) -> None:
 
 
 Followed = events.StepDone | events.StepFailed | events.WorkflowFailing
-"""Facts from which more follows at once. Most say all there is to say."""
+"""Facts from which others follow at once. Nothing follows from most facts."""
 _FOLLOWED = frozenset(get_args(Followed))
 
 
 class Recorder(msgspec.Struct, eq=False, kw_only=True):
-    """A state, and the facts that have moved it since this began."""
+    """A state, and the facts that were decided and folded into it."""
 
     state: ExecutionState
     events: list[Event] = []
@@ -58,7 +59,7 @@ class Recorder(msgspec.Struct, eq=False, kw_only=True):
     """Facts whose consequences are still to follow, oldest first."""
 
     def record(self, fact: Event) -> None:
-        """It has happened: fold it, keep it, and let its consequences follow."""
+        """Fold a fact, add it to `events`, and to `pending` if others follow from it."""
         kind, state = type(fact), self.state
         # As `evolve` does, without a call: this happens several times in every step.
         state.seq += 1
@@ -131,7 +132,7 @@ def _cancelled(state: ExecutionState, fact: events.ExecutionCancelled) -> None:
     state.cancelling = True
     if state.status == "PAUSED":
         state.status = "RUNNING"
-    state.acted(fact.at, "playbook.cancelled", fact.actor, fact.reason)
+    state.acted(fact.at, "playbook.cancelled", fact.actor, fact.reason, fact.key)
 
 
 def _failing(state: ExecutionState, fact: events.WorkflowFailing) -> None:
@@ -425,8 +426,8 @@ def _close(state: ExecutionState, run: Run, command_id: str) -> None:
 
 
 def _timer_set(state: ExecutionState, fact: events.TimerSet) -> None:
-    told = {name: getattr(fact, name) for name in TimerState.__struct_fields__}
-    state.timers[fact.timer_id] = TimerState(**told)
+    fields = {name: getattr(fact, name) for name in TimerState.__struct_fields__}
+    state.timers[fact.timer_id] = TimerState(**fields)
     if fact.step_run_id is not None:
         state.runs[fact.step_run_id].timers[fact.timer_id] = None
     if fact.token_id is not None:
@@ -456,6 +457,9 @@ def _child_finished(state: ExecutionState, fact: events.ChildFinished) -> None:
     if run is not None:
         run.children.pop(fact.child, None)
         _put_pending(run, fact.iteration, child_outcome(fact))
+        for one in fact.warnings:
+            origin = one.execution_id or fact.child
+            state.keep_warning(msgspec.structs.replace(one, execution_id=origin, caller=run.step))
 
 
 def _put_pending(run: Run, iteration: int | None, outcome: Outcome) -> None:
@@ -475,12 +479,17 @@ NOT_STARTED = {"started": False}
 """The details of a child that was refused before it began: there is no such execution."""
 
 
+def never_began(fact: events.ChildFinished) -> bool:
+    """Whether the child was refused before it began."""
+    return fact.error is not None and fact.error.details == NOT_STARTED
+
+
 def child_outcome(fact: events.ChildFinished) -> Outcome:
     """What a child's end is to the task that called it."""
     if fact.status == "COMPLETED":
         return Outcome(status="ok", result=fact.result)
     cause = fact.error or TaskError(kind="cancelled", message=f"it was {fact.status}")
-    if cause.details == NOT_STARTED:
+    if never_began(fact):
         return Outcome(status="error", error=msgspec.structs.replace(cause, details=None))
     message = cause.message
     # However deep it is, one execution failed by itself: those between only passed it on.
@@ -578,8 +587,8 @@ def discount_reason(summary: StepSummary, message: str) -> None:
 
 def _reason(message: str) -> str:
     """Without the ids of child executions: each iteration has its own."""
-    told = CHILD_FAILED.sub("child execution failed", message)
-    return told.strip().partition("\n")[0][:REASON_MAX]
+    reason = CHILD_FAILED.sub("child execution failed", message)
+    return reason.strip().partition("\n")[0][:REASON_MAX]
 
 
 def _iteration_ended(
@@ -782,9 +791,7 @@ KEPT_MAX = 256
 
 def _signal_received(state: ExecutionState, fact: events.SignalReceived) -> None:
     """A signal came: it is offered to every step that waits."""
-    action = (
-        "approval.received" if isinstance(fact, events.ApprovalReceived) else "message.received"
-    )
+    action = str(fact.__struct_config__.tag)
     state.acted(fact.at, action, fact.actor, fact.name if fact.name != action else "")
     state.heard[fact.signal_id] = None
     if len(state.heard) > HEARD_MAX:
@@ -809,8 +816,8 @@ def _timer_heard(state: ExecutionState, timer: TimerState) -> None:
         return
     state.signals[timer.timer_id] = Signal(
         signal_id=timer.timer_id,
-        name="timer.fired",
-        data={"timer_id": timer.name, "id": timer.name, "fires_at": timer.fires_at},
+        name=TIMER,
+        data=dict(zip(TIMER_KEYS, (timer.name, timer.name, timer.fires_at), strict=True)),
         taken=True,
         due=[timer.step_run_id],
     )
@@ -903,15 +910,15 @@ def _note_report(state: ExecutionState, fact: ReportedFact) -> None:
 
 
 def _with_report(own: Fold | None) -> Fold:
-    """A fact that a worker tells may carry the number of its report: that is remembered first."""
+    """The fold of a fact that workers report: first notes the number of the report, if any."""
 
-    def told(state: ExecutionState, fact: Any) -> None:
+    def fold(state: ExecutionState, fact: Any) -> None:
         if fact.report:
             _note_report(state, fact)
         if own is not None:
             own(state, fact)
 
-    return told
+    return fold
 
 
 FOLDS: dict[type[Event], Fold | None] = {
@@ -984,5 +991,5 @@ FOLDS: dict[type[Event], Fold | None] = {
     events.SinkStarted: None,
     events.SinkProcessed: _sink_processed,
 }
-"""What each fact does to the state. None: it says what happened, and nothing is decided by it."""
+"""What each fact does to the state. None: it is only recorded; no decision depends on it."""
 FOLDS |= {kind: _with_report(own) for kind, own in FOLDS.items() if issubclass(kind, ReportedFact)}

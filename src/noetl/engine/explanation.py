@@ -8,15 +8,15 @@ are pure and take the time from the fact, so they give what they gave then.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from noetl.engine.entry import asked_rules, seen_on_entry
+from noetl.engine.entry import args_and_scope, judge_admission
 from noetl.engine.evolve import evolve
 from noetl.engine.program import ArcProgram, Program
-from noetl.engine.routing import ending_scope, judged
+from noetl.engine.routing import ending_scope, judge_arcs
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
 from noetl.model.events import (
@@ -44,6 +44,8 @@ TEXT_MAX = 120
 DEPTH_MAX = 20
 """Steps that are followed back to the one whose end decided."""
 READS_MAX = 20
+BEFORE = "in the execution that this one continues"
+"""Of a fork, or a rerun from a step: what it took over is not in its log."""
 
 
 class Ended(msgspec.Struct, kw_only=True):
@@ -147,9 +149,13 @@ def seen_of(state: ExecutionState) -> ExecutionState:
 # --- The answer --------------------------------------------------------------------------------
 
 
-def explained(program: Program, execution_id: ExecutionId, witness: Witness) -> StepWhyDocument:
-    """Why the step ran up to the moment that the witness has seen, or why it did not."""
-    return _Inquiry(program, execution_id, witness).answer()
+def explained(
+    program: Program, execution_id: ExecutionId, witness: Witness, bodies: Mapping[str, Any]
+) -> StepWhyDocument:
+    """Why the step ran up to the moment that the witness has seen, or why it did not. `bodies` are
+    the large results that its guards read, by the key of their reference.
+    """
+    return _Inquiry(program, execution_id, witness, bodies).answer()
 
 
 class _Inquiry(NamedTuple):
@@ -158,6 +164,7 @@ class _Inquiry(NamedTuple):
     program: Program
     execution_id: ExecutionId
     witness: Witness
+    bodies: Mapping[str, Any]
 
     def answer(self) -> StepWhyDocument:
         witness = self.witness
@@ -172,6 +179,11 @@ class _Inquiry(NamedTuple):
             why = "a token waits there until no other can arrive"
             why = "its token is delayed" if is_delayed else why
             return self._document("waiting", f"has not run yet: {why}")
+        summary = witness.state.steps.get(witness.step)
+        if summary is not None:
+            ran = summary.status in ("done", "failed")
+            verb, outcome = ("ran", "ran") if ran else (f"was {summary.status}", summary.status)
+            return self._document(outcome, f"{verb} {BEFORE}")
         conditions, why = self._not_reached(witness.step, {witness.step})
         return self._document("not_run", f"did not run: {why}", conditions=conditions)
 
@@ -203,7 +215,8 @@ class _Inquiry(NamedTuple):
         if fact.handles_failure:
             reasons.append("the execution failed, and this runs when it does")
         if fact.compensates is not None:
-            reasons.append("the execution failed, and it undoes what was done")
+            ended = "was cancelled" if self.witness.state.cancelling else "failed"
+            reasons.append(f"the execution {ended}, and this undoes what was done")
         admission = self._admission(entered)
         reasons += [f"admitted{_held(one)}" for one in admission if one.verdict == "allow"]
         state = self.witness.state
@@ -270,19 +283,30 @@ class _Inquiry(NamedTuple):
         ahead = [name for name in sources if name in alive]
         if ahead:
             return [], f"`{ahead[0]}` before it has not ended yet"
+        ended_here = [name for name in sources if name in witness.ends]
+        if ended_here:
+            return [], f"`{ended_here[0]}` sent no token there when it ended"
         before = next((name for name in sources if name not in seen), None)
         if before is None or len(seen) >= DEPTH_MAX:
             return [], f"`{sources[0]}` before it did not run"
-        conditions, why = self._not_reached(before, {*seen, *sources})
         summary = state.steps.get(before)
         if summary is not None and summary.status in ("skipped", "cancelled"):
             return [], f"`{before}` before it was {summary.status}"
+        if summary is not None:
+            return [], f"`{before}` ran {BEFORE}, and no token of it came here"
+        conditions, why = self._not_reached(before, {*seen, *sources})
         return conditions, f"`{before}` before it did not run: {why}"
 
     # --- Asking the guards again ---
 
     def _turn(self, state: ExecutionState, at: float) -> Turn:
-        return Turn(state=state, program=self.program, execution_id=self.execution_id, at=at)
+        return Turn(
+            state=state,
+            program=self.program,
+            execution_id=self.execution_id,
+            at=at,
+            bodies=self.bodies,
+        )
 
     def _judged(self, ended: Ended) -> list[ConditionDocument]:
         """Every arc of a step that ended, in the order in which they were asked."""
@@ -302,7 +326,7 @@ class _Inquiry(NamedTuple):
             ]
         found: list[ConditionDocument] = []
         try:
-            for arc, verdict in judged(compiled, scope, failed=failed):
+            for arc, verdict in judge_arcs(compiled, scope, failed=failed):
                 seen = scope if verdict in ("fired", "false") else None
                 found.append(_condition(ended, arc, seen, verdict))
         except EvaluationFailed as failure:
@@ -337,8 +361,8 @@ class _Inquiry(NamedTuple):
         turn = self._turn(entered.state, fact.at)
         tokens = [token for _, token in entered.tokens]
         try:
-            _, scope = seen_on_entry(turn, compiled, fact.step_run_id, tokens)
-            for rule, holds in asked_rules(compiled, scope):
+            _, scope = args_and_scope(turn, compiled, fact.step_run_id, tokens)
+            for rule, holds in judge_admission(compiled, scope):
                 verdict = ("allow" if rule.allow else "deny") if holds else "false"
                 add(verdict, _reads(rule.when, scope) if rule.when is not None else ())
         except EvaluationFailed as failure:
@@ -399,14 +423,12 @@ def _values(one: ConditionDocument) -> str:
 
 
 def _quoted(guard: str | None) -> str:
-    return f"`{_bare(guard)}`" if guard is not None else ""
-
-
-def _bare(guard: str) -> str:
+    if guard is None:
+        return ""
     text = guard.strip()
     if text.startswith("{{") and text.endswith("}}") and text.count("{{") == 1:
         text = text[2:-2].strip()
-    return _short(text)
+    return f"`{_short(text)}`"
 
 
 def _number(arc: str) -> str:

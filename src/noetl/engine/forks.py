@@ -22,6 +22,10 @@ from noetl.engine.turn import Turn
 from noetl.model import refs
 from noetl.model.events import (
     ApprovalReceived,
+    BranchSuppressed,
+    CaseEvaluated,
+    CaseProcessed,
+    CaseUnmatched,
     ChildFinished,
     CtxPatched,
     Event,
@@ -33,12 +37,15 @@ from noetl.model.events import (
     Progress,
     ReportedFact,
     RetryProcessed,
+    SinkProcessed,
     StepDone,
     StepFailed,
     StepPatched,
     StepScheduled,
     StepSkipped,
     StepWaiting,
+    TaskDone,
+    TaskStarted,
     TimerFired,
     TimerSet,
     TokenCreated,
@@ -60,6 +67,8 @@ from noetl.model.state import (
 
 AHEAD_MAX = 200
 """How many events after the chosen one are read to learn how a call that was made ended its run."""
+AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
+"""What workers say of a call that has ended."""
 
 
 # --- Up to which event -------------------------------------------------------------------------
@@ -81,8 +90,10 @@ class Past:
         self._open: list[tuple[int, Event]] = []
         """What was decided since then."""
         self._last: Event | None = None
-        self._writes: dict[tuple[StepRunId | None, int], list[tuple[int, CtxPatched]]] = {}
-        """What iterations that have not ended wrote to ctx."""
+        self._writes: dict[tuple[StepRunId | None, int | None], list[tuple[int, CtxPatched]]] = {}
+        """What iterations and calls that have not ended wrote to ctx."""
+        self._calling: set[StepRunId | None] = set()
+        """Runs without a loop that make a call."""
         self._timers: set[str] = set()
         """What the iterations that have not been waited for."""
 
@@ -94,14 +105,22 @@ class Past:
             self._open.append((seq, fact))
             return
         self._fold_open()
-        if isinstance(fact, CtxPatched) and fact.iteration is not None:
-            # An iteration that does not end before the event is done again, with its writes.
+        if isinstance(fact, CtxPatched) and (
+            fact.iteration is not None or fact.step_run_id in self._calling
+        ):
+            # An iteration or call that does not end before the event is made again, with its
+            # writes.
             self._writes.setdefault((fact.step_run_id, fact.iteration), []).append((seq, fact))
             return
         if isinstance(fact, IterationDone | IterationFailed):
-            for _, write in self._writes.pop((fact.step_run_id, fact.iteration), ()):
-                evolve(self.state, msgspec.structs.replace(write, report=0))
+            self._fold_writes(fact.step_run_id, fact.iteration)
+        elif getattr(fact, "iteration", None) is None:
+            self._fold_writes(getattr(fact, "step_run_id", None), None)
         self._fold(seq, fact)
+        if isinstance(fact, TaskStarted) and fact.iteration is None:
+            self._calling.add(fact.step_run_id)
+        elif isinstance(fact, TaskDone | SinkProcessed):
+            self._calling.discard(fact.step_run_id)
         self.has_begun = self.has_begun or _is_first(fact) or isinstance(fact, ExecutionForked)
 
     def is_to_take(self, fact: Event) -> bool:
@@ -130,6 +149,10 @@ class Past:
         if isinstance(fact, ExecutionForked) and self.again is not None:
             _forget(self.state, *self.again)
         self.seq, self.at, self._last = seq, _decided_at(fact), fact
+
+    def _fold_writes(self, run: StepRunId | None, iteration: int | None) -> None:
+        for _, write in self._writes.pop((run, iteration), ()):
+            evolve(self.state, msgspec.structs.replace(write, report=0))
 
     def _fold_open(self) -> None:
         for seq, fact in self._open:
@@ -167,19 +190,29 @@ class Past:
                 for one in ahead[: place + 1]:
                     self._fold(*one)
                 return
-            if self._is_said(fact) and not (
-                isinstance(fact, AFTERWARDS) and getattr(fact, "step_run_id", None) == run
-            ):
-                return
+            if self._is_said(fact) and not self._is_afterwards(fact, run):
+                break
+        if isinstance(self._last, TaskDone | SinkProcessed):
+            # The call is not made again, so what it wrote is kept with it.
+            for seq, fact in ahead:
+                if not (self._is_afterwards(fact, run) and self._is_said(fact)):
+                    return
+                self._fold(seq, fact)
+
+    def _is_afterwards(self, fact: Event, run: StepRunId) -> bool:
+        """Whether a worker says it of a call of this run that has ended."""
+        return isinstance(fact, AFTERWARDS) and fact.step_run_id == run
 
     def _is_said(self, fact: Event) -> bool:
         """Whether a call or the world said it: what else there is follows from such facts."""
         match fact:
-            case CtxPatched() | VarsSet():
-                # Else an arc wrote it, behind the end of its step.
-                return (
-                    fact.step_run_id in self.state.runs or getattr(fact, "actor", None) is not None
-                )
+            case CaseEvaluated() | CaseUnmatched():
+                # Of all other events the engine decides.
+                return fact.iteration is not None or fact.trigger_event.startswith("call.")
+            case BranchSuppressed():
+                return False
+            case CtxPatched() | VarsSet() | StepPatched():
+                return self._is_written_by_call(fact)
             case StepWaiting():
                 return fact.listens is None
             case StepDone() | StepFailed() | ChildFinished() | ExecutionForked():
@@ -189,9 +222,20 @@ class Past:
             case _:
                 return isinstance(fact, ReportedFact)
 
-
-AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
-"""What workers say of a call that has ended."""
+    def _is_written_by_call(self, fact: CtxPatched | VarsSet | StepPatched) -> bool:
+        """Else an arc wrote it, behind the end of its step, or a loop at its end, or rules that the
+        engine follows, or the step behind rules that a worker followed."""
+        if fact.report or getattr(fact, "actor", None) is not None:
+            return True
+        run = self.state.runs.get(fact.step_run_id or "")
+        if run is None:
+            return False
+        if run.open_loop is not None and getattr(fact, "iteration", None) is None:
+            return False
+        return not any(
+            isinstance(one, CaseEvaluated | CaseProcessed) and one.step_run_id == run.step_run_id
+            for _, one in self._open
+        )
 
 
 def _is_first(fact: Event) -> bool:
@@ -250,7 +294,9 @@ def seed(
             for token_id, token in state.tokens.items()
             for timer in [token.timer and named(token.timer)]
         },
-        runs={named(run_id): _resting(run, named, timers) for run_id, run in state.runs.items()},
+        runs={
+            named(run_id): _resting(run, named, timers, later) for run_id, run in state.runs.items()
+        },
         timers=timers,
         steps=_steps(state, later),
         signals={one.signal_id: one for one in _signals(state, named)},
@@ -294,7 +340,7 @@ def _ended(fact: StepDone | StepFailed, run: Run, named: Any) -> tuple[Any, Run]
     )
 
 
-def _resting(run: Run, named: Any, timers: dict[str, TimerState]) -> Run:
+def _resting(run: Run, named: Any, timers: dict[str, TimerState], later: float) -> Run:
     """A run without a worker: the work that was under way is handed out again."""
     step_run_id = named(run.step_run_id)
     wakes = {
@@ -315,24 +361,28 @@ def _resting(run: Run, named: Any, timers: dict[str, TimerState]) -> Run:
         waiting=run.waiting and (None in wakes or (run.listens is not None and not run.children)),
         timers={named(one): None for one in run.timers if named(one) in timers},
         compensates=run.compensates and named(run.compensates),
-        progress=_progress(run.progress, named),
-        loop=None if run.loop is None else _loop(run.loop, named, wakes),
+        progress=_progress(run.progress, named, later),
+        loop=None if run.loop is None else _loop(run.loop, named, wakes, later),
     )
 
 
-def _progress(progress: Progress | None, named: Any) -> Progress | None:
-    """Calls that are yet to be made are calls of the new execution, by name."""
+def _progress(progress: Progress | None, named: Any, later: float) -> Progress | None:
+    """Calls that are yet to be made are calls of the new execution, by name, and have the time that
+    they had left.
+    """
     if progress is None:
         return None
     inner = progress.inner
     if inner is not None:
-        passes = {number: _progress(one, named) for number, one in inner.passes.items()}
-        inner = msgspec.structs.replace(inner, passes=passes)
+        passes = {number: _progress(one, named, later) for number, one in inner.passes.items()}
+        until = None if inner.until is None else inner.until + later
+        inner = msgspec.structs.replace(inner, passes=passes, until=until)
     cause = progress.cause and named(progress.cause)
-    return msgspec.structs.replace(progress, cause=cause, inner=inner)
+    began = None if progress.poll_began is None else progress.poll_began + later
+    return msgspec.structs.replace(progress, cause=cause, inner=inner, poll_began=began)
 
 
-def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
+def _loop(loop: LoopState, named: Any, wakes: set[int | None], later: float) -> LoopState:
     """A loop without open chunks: iterations that have not ended are to be handed out again."""
     returned = [*loop.returned]
     for start, stop in loop.chunks.values():
@@ -349,7 +399,7 @@ def _loop(loop: LoopState, named: Any, wakes: set[int | None]) -> LoopState:
         dry=loop.dry + sum(first == DRY for first in loop.frames.values()),
         resuming={},
         returned=sorted(returned),
-        suspended={number: _progress(one, named) for number, one in loop.suspended.items()},
+        suspended={number: _progress(one, named, later) for number, one in loop.suspended.items()},
         woken=[number for number in loop.suspended if number not in wakes],
     )
 

@@ -153,39 +153,3 @@ def _walk_rest(
             done.update(order)
             found |= back
     return found
-
-
-def dominators(graph: Graph) -> dict[str, str]:
-    """For every reached step but the entry: the last step that every way to it passes.
-
-    After Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm".
-    """
-    place = {name: index for index, name in enumerate(graph.order)}
-    before: dict[str, list[str]] = {name: [] for name in graph.order}
-    for name in graph.order:
-        for edge in graph.out[name]:
-            if edge.target in before:
-                before[edge.target].append(name)
-    above: dict[str, str] = {graph.entry: graph.entry}
-    changed = True
-    while changed:
-        changed = False
-        for name in graph.order[1:]:
-            known = [source for source in before[name] if source in above]
-            nearest = known[0]
-            for source in known[1:]:
-                nearest = _meet(nearest, source, above, place)
-            if above.get(name) != nearest:
-                above[name] = nearest
-                changed = True
-    del above[graph.entry]
-    return above
-
-
-def _meet(one: str, other: str, above: dict[str, str], place: dict[str, int]) -> str:
-    while one != other:
-        while place[one] > place[other]:
-            one = above[one]
-        while place[other] > place[one]:
-            other = above[other]
-    return one

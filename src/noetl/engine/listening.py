@@ -1,8 +1,7 @@
-"""Waiting for the world: a step that holds no worker until it hears something.
+"""Steps that wait for external events, without a worker.
 
-A step with `eval_mode: on_event` does what its body says, if it has one, and then waits. What it
-hears are external events and its own timers (`engine.signals` offers them to its rules). It
-waits until a rule ends it, or its timeout does.
+A step with `eval_mode: on_event` runs its body, if it has one, and then waits until a rule or its
+timeout ends it. External events and its own timers are offered to its rules (`engine.signals`).
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ OWN_PREFIXES = (
     *("next.", "retry.", "poll.", "sink.", "policy.", "ctx.", "vars.", "command.", "timer."),
     *("child.", "signal."),
 )
-"""What names of events begin with that only the system itself may say."""
+"""Prefixes of event names that are reserved for the system itself."""
 
 
-def is_to_wait(run: Run) -> bool:
-    """Whether a run of a step that waits, its body being through, has to wait before it can end.
+def must_wait(run: Run) -> bool:
+    """Whether a run of a step that waits must now wait, after its body.
 
-    It does not if a rule has already said where to go, nor while it undoes something.
+    Not if a rule has already decided its `next`, nor if a workbook entry compensates the step.
     """
-    return run.listens is None and run.next is None and run.compensates is None
+    return run.listens is None and run.next is None and run.block is None
 
 
 def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | TimerSet]:
-    """With these facts the run begins to wait, its body having come to `result`.
+    """The facts with which the run begins to wait; `result` is that of its body.
 
-    Raises EvaluationFailed if a timer or the form cannot be made.
+    Raises EvaluationFailed if a timer or the form cannot be evaluated.
     """
     program = turn.program.steps[run.step]
     scope = server_scope(turn, run.step, seed=run.step_run_id, args=run.args)
@@ -65,13 +64,13 @@ def waiting_facts(turn: Turn, run: Run, result: Any) -> list[StepWaiting | Timer
         role=program.step.form_role,
     )
     waiting = StepWaiting(
-        **turn.of(run), listens=listens, yields=(result,) if program.step.tasks else ()
+        **turn.about(run), listens=listens, yields=(result,) if program.step.tasks else ()
     )
     return [waiting, *timers]
 
 
 def listened(rules: tuple[EventRule, ...]) -> tuple[str, ...]:
-    """The external events that these rules speak of."""
+    """The external events that these rules name."""
     names: dict[str, None] = {}
     for rule in rules:
         for name in (ANY,) if rule.events is None else rule.events:

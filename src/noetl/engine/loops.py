@@ -187,19 +187,15 @@ def _issue(turn: Turn, run: Run, loop: LoopState, what: str, number: int, **part
 def issue_part(turn: Turn, run: Run, loop: LoopState, command_id: CommandId) -> None:
     """Send out a command of a loop: a chunk, or one iteration that was suspended."""
     resumed = loop.resuming.get(command_id)
+    progress = None
     if command_id in loop.frames:
         chunk = Chunk(start=0, stop=0, claims=True)
-        progress = None
-    elif loop.parts is not None and resumed is None:
+    elif resumed is not None:
+        chunk, progress = chunk_of(loop, resumed, resumed + 1, 1), loop.suspended[resumed]
+    elif loop.parts is not None:
         chunk = _partitioned_chunk(loop, loop.parts, command_id)
-        progress = None
-    elif resumed is None:
-        start, stop = loop.chunks[command_id]
-        chunk = chunk_of(loop, start, stop, loop.widths[command_id])
-        progress = None
     else:
-        chunk = chunk_of(loop, resumed, resumed + 1, 1)
-        progress = loop.suspended[resumed]
+        chunk = chunk_of(loop, *loop.chunks[command_id], loop.widths[command_id])
     command = command_for(turn, run, command_id, chunk=chunk, iteration=resumed, progress=progress)
     turn.effects.append(Issue(command))
 
@@ -307,8 +303,8 @@ def conclude(turn: Turn, run: Run, loop: LoopState) -> None:
         # What went wrong first is the failed iteration, if there is one.
         error = error or TaskError(kind="client_error", code="ctx_conflict", message=str(conflict))
     if values:
-        turn.record(CtxPatched(**turn.of(run), values=values))
-    turn.record(LoopDone(**turn.of(run) | _stats(loop)))
+        turn.record(CtxPatched(**turn.about(run), values=values))
+    turn.record(LoopDone(**turn.about(run) | _stats(loop)))
     result = _result(turn, run, loop)
     if error is not None:
         fail_run(turn, run, error, result)
@@ -364,7 +360,7 @@ def started(turn: Turn, run: Run) -> LoopStarted:
     loop = program.loop
     asked = whole_number(program.in_flight, scope, "max_in_flight", where)
     limit = turn.program.net.executor.limits.max_in_flight or math.inf
-    names = {**turn.of(run), "segment": SEGMENT}
+    names = {**turn.about(run), "segment": SEGMENT}
     if loop.cursor is not None:
         frames = int(min(asked or FRAMES_DEFAULT, limit, OPEN_MAX))
         return LoopStarted(in_flight=frames, lanes=frames, max_pending=loop.max_pending, **names)
@@ -423,19 +419,18 @@ def kept_elements(turn: Turn, run: Run, items: list[Any]) -> Any:
         return items
     key = derive(run.step_run_id, "items")
     width = max(1, SEGMENT_BYTES * len(items) // size)
-    whole = sha256()
+    kept: dict[int, str] = {}
     for number, start in enumerate(range(0, len(items), width)):
         body = refs.encode(items[start : start + width])
-        whole.update(sha256(body).digest())
+        kept[number] = sha256(body).hexdigest()
         turn.effects.append(Keep(refs.segment_key(key, number), body))
     return refs.segmented(
         turn.execution_id,
         key,
         length=len(items),
         width=width,
-        kept=range(-(-len(items) // width)),
+        kept=kept,
         size=size,
-        checksum=whole.hexdigest(),
         seal=turn.state.seal,
     )
 
@@ -471,7 +466,7 @@ def _put_away(turn: Turn, run: Run, loop: LoopState, number: int) -> None:
     turn.effects.append(Keep(refs.segment_key(_results_key(run), number), body))
     turn.record(
         ResultsKept(
-            **turn.of(run), segment=number, size=len(body), checksum=sha256(body).hexdigest()
+            **turn.about(run), segment=number, size=len(body), checksum=sha256(body).hexdigest()
         )
     )
 
@@ -486,18 +481,13 @@ def results_of(turn: Turn, run: Run, loop: LoopState) -> Any:
     total = length_of(loop)
     if not loop.segments:
         return [loop.results.get(index) for index in range(total)]
-    numbers = sorted(loop.segments)
-    whole = sha256()
-    for number in numbers:
-        whole.update(bytes.fromhex(loop.segments[number]))
     return refs.segmented(
         turn.execution_id,
         _results_key(run),
         length=total,
         width=loop.segment,
-        kept=numbers,
+        kept=loop.segments,
         size=loop.kept,
-        checksum=whole.hexdigest(),
         seal=turn.state.seal,
     )
 
@@ -561,9 +551,10 @@ def _fold(key: str, reducer: Reducer | None, writes: Writes, before: Any) -> Any
     if reducer is None:
         if len(writes) > 1:
             first, second = writes[0][0], writes[1][0]
+            by = "extend" if isinstance(values[0], list) else "append"
             raise ReducerConflict(
                 f"iterations {first} and {second} both wrote ctx.{key}. Say how the writes"
-                f" combine: `loop.spec.policy.reduce: {{{key}: append}}`."
+                f" combine: `loop.spec.policy.reduce: {{{key}: {by}}}`."
             )
         return values[0]
     for iteration, value in writes:

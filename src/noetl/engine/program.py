@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 
@@ -174,7 +174,7 @@ class StepProgram:
         return CaseProgram(self.step) if self.step.rules or self.step.sink is not None else None
 
     @cached_property
-    def hears_enter(self) -> bool:
+    def has_enter_rules(self) -> bool:
         """A rule may answer that it begins."""
         return self.case is not None and self.case.answers("enter")
 
@@ -385,9 +385,6 @@ class Program:
         )
         """Of these names, more is read than the figures of a loop."""
         self.blocks = {block.name: BlockProgram(block) for block in net.workbook}
-        self.bodies: dict[str, Any] = {}
-        """Large results that are at hand, by the key of their reference; the shell fetches them.
-        A `LostView` stands for one that cannot be read."""
         self.incoming = _incoming(self)
         self.arc_order = {
             label: index
@@ -411,8 +408,8 @@ class Program:
 
     @cached_property
     def reach(self) -> Reach:
-        """Made when somebody asks: its size grows with the square of the steps, and where one token
-        is alive at a time nobody does.
+        """Computed at its first use: its size grows with the square of the steps, and nothing uses
+        it where one token is alive at a time.
         """
         return Reach(self.steps)
 

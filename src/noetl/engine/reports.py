@@ -1,12 +1,12 @@
-"""What a worker's report means for the run it is about, and what it says of quotas.
+"""What follows from a worker's report, and what it uses of quotas.
 
-A quota bounds what the calls of a run, or of an execution, use together. What a report tells of
-calls is added up and recorded beside it (`quota.used`), so it is counted once, whichever workers
-made the calls and whatever was restarted meanwhile. Bytes and seconds are known when a call has
-ended; calls are counted when they begin, and a worker that counts them waits until that is
-recorded, so that no call is made beyond a quota.
+A quota bounds what the calls of a run, or of an execution, use together. The sum over a report is
+recorded beside its facts (`quota.used`), so each call counts once, whichever worker made it and
+whatever was restarted meanwhile. Bytes and seconds are known when a call has ended. Calls are
+counted when they begin: the worker waits until that is recorded, so that no call is made beyond a
+quota.
 
-What undoes an execution, or runs because it failed, does not count for the execution: it must be
+Compensation, and the step that handles a failure, do not count for the execution: they must be
 possible although a quota is used up.
 """
 
@@ -22,9 +22,9 @@ from noetl.engine.entry import begin_body
 from noetl.engine.runs import (
     complete_run,
     decide_next,
+    end_by_exit_rules,
     end_by_rule,
     fail_run,
-    leave,
     record_skipped,
 )
 from noetl.engine.turn import Close, StartChild, Turn
@@ -56,14 +56,21 @@ from noetl.model.net import Quotas
 from noetl.model.outcome import Outcome, TaskError
 from noetl.model.state import ExecutionState, Run, Used
 
-TOLD = frozenset(kind for kind in get_args(Event) if issubclass(kind, ReportedFact)) - {StepWaiting}
-"""Facts that workers may tell. That a run waits follows from what else they say."""
+REPORTABLE = frozenset(kind for kind in get_args(Event) if issubclass(kind, ReportedFact)) - {
+    StepWaiting
+}
+"""Facts that workers may report. `step.waiting` is not among them: it follows from a suspension."""
+SETTLING = frozenset({TaskDone, IterationDone, IterationFailed})
+"""Those of them that end a call or an iteration."""
 DIRECTING = frozenset({IterationDone, IterationFailed, FrameClaimed, IterationsKeyed})
-"""Of these, the ones that may say where the loop goes from here."""
+"""Those of them that may end the loop: by a rule's `next`, or by an error."""
 
 
 def absorb_report(turn: Turn, report: Report) -> None:
-    """Fold what the worker says. What is known, or about a run that is over, is no news."""
+    """Record the facts of a report, and end or continue its run.
+
+    A report that came before changes nothing; one about a run that is over is refused.
+    """
     state = turn.state
     run_id = state.holders.get(report.command_id)
     if run_id is None:
@@ -75,16 +82,16 @@ def absorb_report(turn: Turn, report: Report) -> None:
     closes = report.closes or report.ending is not None
     mark: dict[str, Any] = {}
     if closes:
-        turn.last_word = report.command_id
+        turn.closing_command = report.command_id
     else:
-        mark = _mark(report)  # the first fact that is recorded of it carries this
-    astray = _take_facts(turn, run, report, mark)
+        mark = _report_fields(report)
+    error = _take_facts(turn, run, report, mark)
     if report.suspensions:
         _take_suspensions(turn, run, report, mark)
     if turn.program.is_metered:
-        astray = _meter(turn, run) or astray
-    if astray is not None:
-        fail_run(turn, run, astray)
+        error = _meter(turn, run) or error
+    if error is not None:
+        fail_run(turn, run, error)
     elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
         _end(turn, run, report.command_id, report.ending)
     else:
@@ -92,53 +99,59 @@ def absorb_report(turn: Turn, report: Report) -> None:
 
 
 def _take_facts(turn: Turn, run: Run, report: Report, mark: dict[str, Any]) -> TaskError | None:
-    """Record what is news. Returns why the loop cannot go where they say, if it cannot."""
-    astray: TaskError | None = None
+    """Record the facts that are new; the first of them carries `mark`. Returns the error if one of
+    them ends the loop with an error.
+    """
+    error: TaskError | None = None
     is_first = True
     frames = run.loop.frames if run.loop is not None else {}
     for said in report.events:
         event: Any = _numbered(said, report.command_id, frames) if frames else said
         if _is_news(run, event):
             if is_first or event.recorded_at:
-                # One fact tells for all of the report when it came. No worker tells that.
+                # The first fact carries the time at which the whole report was accepted.
                 event = msgspec.structs.replace(event, recorded_at=turn.at, **mark)
                 mark.clear()
                 is_first = False
             turn.record(event)
-            if astray is None and type(event) in DIRECTING:
-                astray = _led_astray(turn, run, event)
-    return astray
+            if error is None and type(event) in DIRECTING:
+                error = _routing_error(turn, run, event)
+    return error
 
 
 def _take_suspensions(turn: Turn, run: Run, report: Report, mark: dict[str, Any]) -> None:
-    """Let what waits go on later; an iteration that has ended meanwhile waits for nothing."""
+    """Suspend the run, or iterations that have not ended meanwhile."""
     loop = run.loop
     frames = loop.frames if loop is not None else {}
-    for told in report.suspensions:
-        suspension = _numbered(told, report.command_id, frames) if frames else told
+    for said in report.suspensions:
+        suspension = _numbered(said, report.command_id, frames) if frames else said
         if loop is None or not loop.has_ended(suspension.iteration or 0) or run.following:
             _suspend(turn, run, suspension, {"command_id": report.command_id, **mark})
             mark.clear()
 
 
-def _led_astray(turn: Turn, run: Run, event: Event) -> TaskError | None:
-    """Why the loop cannot go where this says: there is no such step, or nothing to claim from."""
+def _routing_error(turn: Turn, run: Run, event: Event) -> TaskError | None:
+    """Take the `next` of an iteration's rule. Returns the error if there is no such step, or if
+    the fact reports that the loop cannot go on.
+    """
     if isinstance(event, IterationDone | IterationFailed) and event.next is not None:
         return decide_next(turn, run, event.next, event.suppressed)
     return event.error if isinstance(event, FrameClaimed | IterationsKeyed) else None
 
 
 def _ends(run: Run, ending: Ending) -> bool:
-    """The end of a chunk is not the end of its loop, unless the worker broke on it."""
+    """Whether the end of a loop's command ends the run: the end of a chunk does not, unless the
+    worker failed.
+    """
     return run.following is not None or ending.error is not None
 
 
 def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
-    """The worker is through with the body, or with rules for an event that the server heard."""
+    """End the run as the worker says, or continue it after a chain that the server handed out."""
     # Most runs follow no chain: they need not be asked for the outermost one.
     has_chain = run.progress is not None and run.progress.chain is not None
     if has_chain and (following := run.following) is not None:
-        _followed(turn, run, command_id, following, ending)
+        _continue_after_chain(turn, run, command_id, following, ending)
         return
     error = ending.error
     if ending.next is not None:
@@ -151,10 +164,12 @@ def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
         complete_run(turn, run, ending.result, ending.tasks)
 
 
-def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending: Ending) -> None:
-    """Go on where the run was when the rules for an event were handed to a worker."""
+def _continue_after_chain(
+    turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending: Ending
+) -> None:
+    """Continue the run from where it was when the server handed this chain to a worker."""
     turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
-    turn.record(CaseProcessed(**turn.of(run), trigger_event=chain.event))
+    turn.record(CaseProcessed(**turn.about(run), trigger_event=chain.event))
     chain = msgspec.structs.replace(
         chain,
         branch=len(chain.rules),
@@ -165,30 +180,31 @@ def _followed(turn: Turn, run: Run, command_id: CommandId, chain: Chain, ending:
     if ending.next is not None and chain.error is None:
         chain.error = decide_next(turn, run, ending.next, ending.suppressed)
     if chain.stage == "exit":
-        leave(turn, run, chain)
+        end_by_exit_rules(turn, run, chain)
     elif not end_by_rule(turn, run, chain) and chain.stage == "enter":
         begin_body(turn, run)
 
 
 def _continue(turn: Turn, run: Run, command_id: CommandId, *, closes: bool, waits: bool) -> None:
-    """The run has not ended: close what is to be closed, and hand out what there is."""
+    """Close a command of a run that has not ended, and hand out what is left of a loop."""
     loop = run.open_loop
+    is_over = waits and (loop is None or command_id in loop.resuming)
+    if is_over and not closes:
+        # It goes on under another command, perhaps before the worker's last word.
+        turn.effects.append(Close(command_id))
     if loop is None:
         if waits:
-            if not closes:
-                # It goes on under another command, perhaps before the worker's last word.
-                turn.effects.append(Close(command_id))
             close_command(turn, run, command_id)
         elif closes:
             fail_run(turn, run, NO_ENDING)
         return
-    if closes:
+    if closes or is_over:
         close_command(turn, run, command_id)
     loops.go_on(turn, run, loop)
 
 
 def close_command(turn: Turn, run: Run, command_id: CommandId) -> None:
-    """The command is over. Iterations it did not get to will be handed out again."""
+    """Record the end of a command. Iterations that it did not begin will be handed out again."""
     rest = loops.rest_of(run.loop, command_id) if run.loop is not None else None
     turn.record(
         CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id, rest=rest)
@@ -202,9 +218,9 @@ def run_of(state: ExecutionState, command_id: CommandId) -> Run | None:
 
 
 def refuse_report(turn: Turn, report: Report) -> None:
-    """A report under a lost lease changes nothing. If it says something new, that is recorded."""
-    step_run_id, taken = turn.state.lost.get(report.command_id, ("", 0))
-    if step_run_id and report.number > taken:
+    """Record that a report came under a lost lease, once for each report, and nothing else."""
+    step_run_id, accepted = turn.state.lost.get(report.command_id, ("", 0))
+    if step_run_id and report.number > accepted:
         turn.record(
             CommandLost(
                 at=turn.at,
@@ -217,15 +233,14 @@ def refuse_report(turn: Turn, report: Report) -> None:
         )
 
 
-def _mark(report: Report) -> dict[str, Any]:
-    """What tells this report from others: one of its facts will carry it."""
-    settling = TaskDone | IterationDone | IterationFailed
-    settled = any(isinstance(event, settling) for event in report.events)
+def _report_fields(report: Report) -> dict[str, Any]:
+    """The fields by which the first recorded fact names its report."""
+    settled = any(type(event) in SETTLING for event in report.events)
     return {"command_id": report.command_id, "report": report.number, "settled": settled}
 
 
 def _numbered(said: Any, command_id: CommandId, frames: dict[CommandId, int | None]) -> Any:
-    """What a frame of a cursor says, which counts its rows from 0, in the numbers of the loop."""
+    """A fact of a cursor's frame, which counts its rows from 0, with the number in the loop."""
     if isinstance(said, FrameClaimed):
         return msgspec.structs.replace(said, command_id=command_id)
     first, iteration = frames.get(command_id), getattr(said, "iteration", None)
@@ -235,11 +250,15 @@ def _numbered(said: Any, command_id: CommandId, frames: dict[CommandId, int | No
 
 
 def _is_news(run: Run, event: Any) -> bool:
-    """Workers speak of their own run only, and of each iteration until it has ended.
+    """Whether a fact is about this run, and about no iteration that has ended.
 
-    An iteration that was lost and done again may be reported by both; the first counts.
+    An iteration that was lost and done again may be reported twice; the first report counts.
     """
-    if type(event) not in TOLD or event.step_run_id != run.step_run_id or event.step != run.step:
+    if (
+        type(event) not in REPORTABLE
+        or event.step_run_id != run.step_run_id
+        or event.step != run.step
+    ):
         return False
     iteration = getattr(event, "iteration", None)
     if iteration is None:
@@ -252,13 +271,17 @@ def _is_news(run: Run, event: Any) -> bool:
 
 
 def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any]) -> None:
-    """Let go of the worker until a moment, or until a child execution has ended."""
-    child = child_id(run, suspension) if suspension.child is not None else None
+    """Let the run wait for a timer or the end of a child execution, without a worker."""
+    child = None
+    if suspension.child is not None:
+        child = _child_id(turn, run, suspension.iteration)
     # A suspension that waits for nothing continues at once.
     until = suspension.until if suspension.until is not None or child is not None else turn.at
+    if until is not None and suspension.at is not None:
+        until += turn.at - suspension.at  # clocks of workers may be off
     turn.record(
         StepWaiting(
-            **turn.of(run),
+            **turn.about(run),
             iteration=suspension.iteration,
             until=until,
             child=child,
@@ -281,21 +304,11 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
         )
 
 
-def child_id(run: Run, suspension: Suspension) -> str:
-    """The child's execution id, derived: deciding again starts no second child."""
-    progress = suspension.progress.innermost
-    chain = progress.chain
-    text = derive(
-        run.step_run_id,
-        "child",
-        suspension.iteration,
-        progress.cause,
-        progress.position,
-        progress.page,
-        progress.attempt,
-        progress.jumps,
-        *(() if chain is None else (chain.event, chain.restarts, *chain.place)),
-    )
+def _child_id(turn: Turn, run: Run, iteration: int | None) -> str:
+    """The child's execution id. It depends on the place in the log, so a task that calls its
+    playbook again gets another child.
+    """
+    text = derive(run.step_run_id, "child", iteration, turn.state.seq)
     # 62 bits: an execution id is a positive 63-bit number.
     return str(int(text[:16], 16) >> 2)
 
@@ -303,7 +316,9 @@ def child_id(run: Run, suspension: Suspension) -> str:
 def _start_child(
     turn: Turn, run: Run, request: ChildRequest, child: str, iteration: int | None
 ) -> None:
-    turn.record(ChildStarted(**turn.of(run), child=child, path=request.path, iteration=iteration))
+    turn.record(
+        ChildStarted(**turn.about(run), child=child, path=request.path, iteration=iteration)
+    )
     above = turn.state.parent
     parent = Parent(
         execution_id=turn.execution_id,
@@ -340,9 +355,9 @@ NO_ENDING = TaskError(
 
 
 def _meter(turn: Turn, run: Run) -> TaskError | None:
-    """Record what the facts of a report say of calls; why the run must end, if it used too much.
+    """Record what the calls of a report used. Returns the error if that exceeds a quota.
 
-    So far the turn has no other facts.
+    The turn has no other facts yet.
     """
     calls, size, seconds = 0, 0, 0.0
     for fact in turn.events:
@@ -353,7 +368,7 @@ def _meter(turn: Turn, run: Run) -> TaskError | None:
             seconds += fact.outcome.meta.duration
     if not (calls or size or seconds):
         return None
-    turn.record(QuotaUsed(**turn.of(run), calls=calls, bytes=size, seconds=seconds))
+    turn.record(QuotaUsed(**turn.about(run), calls=calls, bytes=size, seconds=seconds))
     step = turn.program.steps[run.step].step
     over = _exceeded(f'step "{run.step}"', step.quotas, run.used)
     if over is None and not (run.handles_failure or run.compensates):

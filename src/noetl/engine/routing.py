@@ -14,10 +14,10 @@ from noetl.engine.scope import (
     EMPTY_SCOPE,
     event_names,
     outcome_names,
+    result_view,
     server_scope,
     shown_names,
     state_scope,
-    step_view,
 )
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed
@@ -38,7 +38,7 @@ from noetl.model.net import Values
 from noetl.model.outcome import TaskError, error_from, error_value
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import Run, StepResult
-from noetl.templates import Compiled, Scope
+from noetl.templates import Compiled, Scope, undefined_in
 
 Verdict = Literal["fired", "false", "not_asked", "not_for_failures"]
 """`not_asked`: an arc before it fired, and the step takes only one."""
@@ -72,7 +72,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         else:
             if not program.routes_plainly:
                 scope = ending_scope(turn, ended, error)
-            arcs = list(judged(program, scope, failed=unhandled is not None))
+            arcs = list(judge_arcs(program, scope, failed=unhandled is not None))
             chosen = [arc for arc, verdict in arcs if verdict == "fired"]
             if len(chosen) < len(arcs):
                 undefined = _misspelt(turn, arcs, scope)
@@ -83,7 +83,7 @@ def route(turn: Turn, ended: StepDone | StepFailed) -> None:
         _fail(turn, ended, error_from(failure))
         return
     if sendings:
-        # What admission at the target sees as `event`: small, the result itself is elsewhere.
+        # `event` in admission rules of the target, without the result, which is in the state.
         event: Values = {"name": step_end_event(program, error), "step": ended.step}
         if error is not None:
             event["error"] = error_value(error)
@@ -111,16 +111,13 @@ def _fail(turn: Turn, ended: StepDone | StepFailed, error: TaskError) -> None:
 
 
 def _misspelt(turn: Turn, arcs: list[tuple[ArcProgram, Verdict]], scope: Scope) -> Undefined:
-    """What guards looked for in vain, though something else is called nearly so. What may still
-    come does not count: a key of `ctx` or `vars`, the result of a step that has not run.
+    """Undefined names in guards that are nearly the name of something that exists. Names that may
+    be defined later do not count: keys of `ctx` or `vars`, results of steps.
     """
-    found: Undefined = {}
-    for arc, verdict in arcs:
-        if verdict == "false" and arc.guard is not None:
-            found |= near_misses(arc.guard.undefined(scope))
+    asked = [arc.guard for arc, verdict in arcs if verdict == "false"]
     return {
         path: meant
-        for path, meant in found.items()
+        for path, meant in near_misses(undefined_in(asked, scope)).items()
         if not path.startswith(("ctx.", "vars.", "steps.")) and path not in turn.program.steps
     }
 
@@ -128,11 +125,9 @@ def _misspelt(turn: Turn, arcs: list[tuple[ArcProgram, Verdict]], scope: Scope) 
 def _unmatched(
     turn: Turn, ended: StepDone | StepFailed, program: StepProgram, scope: Scope
 ) -> None:
-    """The token ends here. If a guard reads what is not there, that is probably a mistake."""
-    undefined: Undefined = {}
-    for arc in program.arcs:
-        undefined |= arc.guard.undefined(scope) if arc.guard is not None else {}
-    turn.record(NextUnmatched(**turn.of(ended), undefined=undefined))
+    """Record that no arc fired, with the undefined names that guards read."""
+    undefined = undefined_in([arc.guard for arc in program.arcs], scope)
+    turn.record(NextUnmatched(**turn.about(ended), undefined=undefined))
     if turn.program.net.executor.no_next_is_error:
         why = f" {sentence(undefined)}" if undefined else ""
         error = TaskError(
@@ -159,26 +154,23 @@ def ending_scope(turn: Turn, ended: StepDone | StepFailed, error: TaskError | No
     result = StepResult(
         value=ended.result, tasks=ended.tasks if isinstance(ended, StepDone) else {}
     )
-    shown = step_view(turn.program, ended.step, result, turn.state.seal)
+    shown = result_view(turn, ended.step, result)
     return server_scope(
         turn,
         ended.step,
         seed=ended.step_run_id,
         args=run.args,
-        names=shown_names(turn.program, run, turn.state.seal)
+        names=shown_names(turn, run)
         | event_names(step_end_event(program, error), ended.step, ended.result, error, shown)
         | outcome_names(turn.program.views[program.kind], ended.result, error),
         own=result if error is None or ended.result is not None else None,
     )
 
 
-def judged(
+def judge_arcs(
     program: StepProgram, scope: Scope, *, failed: bool
 ) -> Iterator[tuple[ArcProgram, Verdict]]:
-    """Every arc, in the order in which they are asked, and what comes of it.
-
-    Raises EvaluationFailed where a guard cannot be evaluated.
-    """
+    """Every arc in order, and whether it fires. Raises EvaluationFailed if a guard does."""
     is_decided = False
     for arc in program.arcs:
         if is_decided:
@@ -203,20 +195,17 @@ def _sending(turn: Turn, ended: StepDone | StepFailed, arc: ArcProgram, scope: S
     args = rendered(arc.args, scope, f"args {where}")
     patch = rendered(arc.patch, scope, f"set {where}")
     delay = duration(arc.delay, scope, "delay of an arc") or 0.0
-    sending = Sending(arc.label, arc.arc.priority, target, args, patch, delay)
-    if arc.arc.dedupe is not None or arc.arc.partition is not None:
-        sending = msgspec.structs.replace(
-            sending,
-            dedupe=key_digest(arc.dedupe, scope, f"dedupe {where}"),
-            partition=key_digest(arc.partition, scope, f"partition {where}"),
-        )
+    dedupe = key_digest(arc.dedupe, scope, f"dedupe {where}")
+    partition = key_digest(arc.partition, scope, f"partition {where}")
+    priority = arc.arc.priority
+    sending = Sending(arc.label, priority, target, args, patch, delay, dedupe, partition)
     if arc.sends_plainly:
         arc.sending = sending
     return sending
 
 
 def key_digest(key: Compiled, scope: Scope, where: str) -> str:
-    """A key as something short that is the same for equal keys; empty for none."""
+    """A short digest of a key, the same for equal keys; empty for no key."""
     value = key.render(scope, where)
     return derive(msgspec.json.encode(value, order="sorted")) if value is not None else ""
 
@@ -227,7 +216,7 @@ def _send(
     if sending.patch:
         run_id, step = ended.step_run_id, ended.step
         turn.record(CtxPatched(at=turn.at, values=sending.patch, step_run_id=run_id, step=step))
-    # A net that goes round and round without any work lets others have their turn.
+    # A cycle without any work would keep other executions waiting: it goes on by a timer.
     later = sending.delay > 0 or turn.runs_started >= RUNS_PER_TURN_MAX
     ready_at = turn.at + sending.delay if later else None
     token_id = derive(ended.step_run_id, sending.label)

@@ -1,20 +1,20 @@
-"""A step run on the server: its commands, the events that its rules answer, and its end.
+"""A step run on the server: its commands, its event rules, and its end.
 
-A command carries what the body reads, and no more. While the run is open the server hears these
-events of it:
+A command carries what the body reads, and no more. While the run is open, the server applies the
+step's rules to these events:
 
     step.enter         before the body        → the body, or the end
     step.exit          when the body is over  → the end, and where the tokens go
     external events    while the step waits   → it goes on waiting, or the end
 
-The server follows rules that take no tool itself; others it hands to a worker, as a command whose
-progress holds the chain. The worker reports what they said, and the run goes on where it was
-(`reports`). Calls, which are events too, happen on workers, and so does what answers them
-(`pipeline.machine`). What the world says to a step that waits is offered by `signals`.
+If no action of the rules needs a tool, the server follows them itself. Otherwise it hands the chain
+of actions to a worker, as a command whose progress holds the chain; the worker reports what came of
+it, and the run continues where it was (`reports`). Calls are events, too: workers make them, and
+apply the rules for them (`pipeline.machine`). External events are offered by `signals`.
 
-The body of a step ends with `complete_run` or `fail_run`: they hear `step.exit` before the run is
-over. The end of a run closes all that works on it, writes what the step keeps of its result, and is
-the fact that routing follows.
+The body of a step ends with `complete_run` or `fail_run`. They apply the rules for `step.exit`, and
+end the run: `vars` and `set` of the step are written, its commands closed, its children cancelled,
+and routing follows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from typing import Any
 import msgspec
 
 from noetl.engine.evolve import put
-from noetl.engine.listening import is_to_wait, waiting_facts
+from noetl.engine.listening import must_wait, waiting_facts
 from noetl.engine.pipeline.actions import ResultProgram, checked_goals, rendered, suppressed, winner
 from noetl.engine.pipeline.rules import (
     CaseProgram,
-    RuleProgram,
     StepEvent,
     exiting,
     following,
@@ -39,13 +38,13 @@ from noetl.engine.scope import (
     event_value,
     outcome_names,
     result_names,
+    result_view,
     server_scope,
     shown_names,
-    step_view,
 )
 from noetl.engine.turn import CancelChild, Close, Issue, Turn
 from noetl.errors import EvaluationFailed
-from noetl.model.chains import Chain, Routing, Stage
+from noetl.model.chains import Chain, Routing, Tries
 from noetl.model.commands import SUSPECT_AFTER, Chunk, Command, apart
 from noetl.model.events import (
     BranchSuppressed,
@@ -69,14 +68,13 @@ from noetl.model.state import Run, StepResult
 from noetl.templates import Scope
 
 EVERYTHING = Needs(ctx=("*",), workload=("*",), vars=("*",), steps=("*",))
-STAGES: dict[str, Stage] = {"enter": "enter", "exit": "exit", "external": "event"}
 
 
 # --- Commands -------------------------------------------------------------------------------------
 
 
 def issue(turn: Turn, run: Run) -> None:
-    """Give the run to a worker, unless the execution is paused: then resuming will."""
+    """Open a command for the run; in a paused execution, resuming will do it."""
     if turn.state.status == "PAUSED":
         return
     if not run.commands:
@@ -86,10 +84,10 @@ def issue(turn: Turn, run: Run) -> None:
     turn.effects.append(Issue(command_for(turn, run, command_id, progress=run.progress)))
 
 
-def let_go(turn: Turn, run: Run) -> None:
-    """Whatever works on the run must stop; the run itself goes on."""
+def close_commands(turn: Turn, run: Run) -> None:
+    """Close the commands of a run that stays open."""
     for command_id in list(run.commands):
-        if command_id != turn.last_word:
+        if command_id != turn.closing_command:
             turn.effects.append(Close(command_id))
         turn.record(CommandClosed(at=turn.at, command_id=command_id, step_run_id=run.step_run_id))
 
@@ -103,7 +101,7 @@ def command_for(
     chunk: Chunk | None = None,
     iteration: int | None = None,
 ) -> Command:
-    """A command that carries what the body reads, and no more."""
+    """The command, with the part of the state that the body reads."""
     program, state = turn.program.steps[run.step], turn.state
     workload: Values = {}
     ctx: Values = {}
@@ -133,7 +131,6 @@ def command_for(
         progress=progress,
         local=run.local,
         block=run.block,
-        undoes=run.compensates is not None,
         pool=program.pool if deliveries < SUSPECT_AFTER else apart(program.pool),
         priority=run.priority + turn.program.net.executor.priority,
         at=turn.at,
@@ -144,7 +141,7 @@ def command_for(
 
 
 def _needed_workload(workload: Values, needs: Needs) -> Values:
-    """What the body reads; all of it if it reads a key that is not there, so that an error can say
+    """The keys that the body reads; all keys if one of those is missing, so that the error can say
     which key was probably meant."""
     for name in needs.workload:
         if name not in workload and name != "*":
@@ -153,7 +150,7 @@ def _needed_workload(workload: Values, needs: Needs) -> Values:
 
 
 def _needed(values: Values, named: tuple[str, ...], bare: tuple[str, ...]) -> Values:
-    """A part of the state as it is now: the state goes on changing, the command must not."""
+    """A copy of these keys: the state goes on changing, the command must not."""
     if not named and not bare:
         return {}
     if "*" in named:
@@ -170,11 +167,13 @@ def _needed_results(turn: Turn, needs: Needs) -> dict[str, Any]:
     return {name: msgspec.structs.replace(results[name]) for name in wanted if name in results}
 
 
-# --- Events of a step that the server hears -------------------------------------------------------
+# --- Events to which the server applies rules -----------------------------------------------------
 
 
-class _Notes:
-    """What rules write while the server follows them: seen at once, recorded when they end."""
+class _RuleWrites:
+    """What rules write while the server follows them. Templates see it at once; it is recorded at
+    the end.
+    """
 
     def __init__(self, scope: Scope, ctx: Values) -> None:
         self.scope = scope
@@ -204,7 +203,7 @@ class _Notes:
         self.yields = (value,)
 
 
-def hear(
+def apply_rules(
     turn: Turn,
     run: Run,
     on: StepEvent,
@@ -213,18 +212,17 @@ def hear(
     tasks: Values | None = None,
     data: Any = None,
 ) -> Chain | None:
-    """What the step's rules made of an event; None if none answered.
+    """Apply the step's rules to an event. Returns the chain of actions; None if no rule holds.
 
     A chain that is not over (`Chain.is_over`) is being followed by a worker.
     """
     case = turn.program.steps[run.step].case
-    if case is None or run.compensates is not None or not case.answers(on.kind):
+    if case is None or run.block is not None or not case.answers(on.kind):
         return None
     chain = Chain(
-        stage=STAGES[on.kind],
-        event=on.name,
-        rules=(),
+        stage=on.kind,
         epoch=turn.state.seq,
+        call=Tries(page=run.progress.passes) if run.progress is not None else Tries(),
         outcome=outcome,
         tasks=tasks or {},
         data=data,
@@ -234,27 +232,22 @@ def hear(
         event = event_value(run.step, data)
     else:
         event = event_value(run.step, outcome.result, outcome.error)
-    try:
-        rules = case.selected(on, scope, event)
-    except EvaluationFailed as error:
-        chain.error = error_from(error)
-        return chain
-    if not rules:
-        undefined = case.misspelt(on, scope, event)
-        if undefined:
-            turn.record(CaseUnmatched(**turn.of(run), trigger_event=on.name, undefined=undefined))
+    limits = turn.program.net.executor.limits
+    undefined = case.answer(chain, on, scope, event, limits)
+    if undefined:
+        turn.record(CaseUnmatched(**turn.about(run), trigger_event=on.name, undefined=undefined))
+    if undefined is not None:
         return None
-    chain.rules = tuple(rule.label for rule in rules)
-    if any(rule.needs_worker for rule in rules):
-        _hand_over(turn, run, case, chain)
-        return chain
-    turn.record(case.evaluated(chain, **turn.of(run)))
-    _follow(turn, run, case, rules, chain, scope)
+    if any(case.by_label[label].needs_worker for label in chain.rules):
+        _issue_chain(turn, run, case, chain)
+    elif chain.error is None:
+        turn.record(case.evaluated(chain, **turn.about(run)))
+        _follow(turn, run, case, chain, scope)
     return chain
 
 
 def _scope(turn: Turn, run: Run, on: StepEvent, outcome: Outcome | None, tasks: Values) -> Scope:
-    names: dict[str, object] = shown_names(turn.program, run, turn.state.seal)
+    names: dict[str, object] = shown_names(turn, run)
     own = None
     if outcome is not None:
         seen_as = turn.program.views[turn.program.steps[run.step].kind]
@@ -262,7 +255,7 @@ def _scope(turn: Turn, run: Run, on: StepEvent, outcome: Outcome | None, tasks: 
         shown = None
         if outcome.is_ok:
             own = StepResult(value=outcome.result, tasks=tasks)
-            shown = step_view(turn.program, run.step, own, turn.state.seal)
+            shown = result_view(turn, run.step, own)
         names |= result_names(outcome.result, outcome.error, shown)
     return server_scope(
         turn,
@@ -274,38 +267,31 @@ def _scope(turn: Turn, run: Run, on: StepEvent, outcome: Outcome | None, tasks: 
     )
 
 
-def _hand_over(turn: Turn, run: Run, case: CaseProgram, chain: Chain) -> None:
-    """A worker is to follow the rules; whatever else works on the run is let go."""
-    let_go(turn, run)
+def _issue_chain(turn: Turn, run: Run, case: CaseProgram, chain: Chain) -> None:
+    """Hand the chain to a worker; other commands of the run are closed, its children cancelled."""
+    close_commands(turn, run)
     for child in run.children:
         turn.effects.append(CancelChild(child, "the step that waited for it has ended"))
-    turn.record(case.evaluated(chain, chain=chain, **turn.of(run)))
+    turn.record(case.evaluated(chain, chain=chain, **turn.about(run)))
     issue(turn, run)
 
 
-def _follow(
-    turn: Turn,
-    run: Run,
-    case: CaseProgram,
-    rules: list[RuleProgram],
-    chain: Chain,
-    scope: Scope,
-) -> None:
-    notes = _Notes(scope, turn.state.ctx)
+def _follow(turn: Turn, run: Run, case: CaseProgram, chain: Chain, scope: Scope) -> None:
+    notes = _RuleWrites(scope, turn.state.ctx)
     policy = case.settings.next_policy
     try:
-        for _, action in following(chain, lambda at: rules[at.branch], notes, policy):
+        for _, action in following(chain, case.current, notes, policy):
             raise AssertionError(f"{type(action).__name__} is for a worker")
     except EvaluationFailed as error:
         chain.error = error_from(error)
         chain.branch = len(chain.rules)
         return
     if notes.ctx:
-        turn.record(CtxPatched(**turn.of(run), values=notes.ctx))
+        turn.record(CtxPatched(**turn.about(run), values=notes.ctx))
     if notes.vars:
-        turn.record(VarsSet(**turn.of(run), values=notes.vars))
+        turn.record(VarsSet(**turn.about(run), values=notes.vars))
     if notes.local or notes.yields:
-        turn.record(StepPatched(**turn.of(run), local=notes.local, yields=notes.yields))
+        turn.record(StepPatched(**turn.about(run), local=notes.local, yields=notes.yields))
     if chain.routes and chain.error is None and chain.skipped is None:
         chain.error = decide_next(turn, run, winner(chain.routes), suppressed(chain))
 
@@ -326,7 +312,7 @@ def decide_next(
         return error_from(error)
     turn.record(
         NextEvaluated(
-            **turn.of(run),
+            **turn.about(run),
             selected=routing.goals,
             policy=routing.policy,
             winner_branch=routing.branch,
@@ -341,28 +327,28 @@ def decide_next(
 
 def _suppress(turn: Turn, run: Run, branches: tuple[str, ...], won: str) -> None:
     for branch in branches:
-        turn.record(BranchSuppressed(**turn.of(run), branch=branch, winner=won))
+        turn.record(BranchSuppressed(**turn.about(run), branch=branch, winner=won))
 
 
 # --- The end of the body --------------------------------------------------------------------------
 
 
 def end_by_rule(turn: Turn, run: Run, chain: Chain) -> bool:
-    """End the run if that is what the rules said. Says whether they did."""
+    """End the run if the rules led to that. Returns whether they did."""
     if chain.skipped is not None:
         record_skipped(turn, run, chain.skipped)
     elif chain.error is not None:
         fail_run(turn, run, chain.error)
-    elif run.next is not None or _is_answered(turn, run, chain):
-        result, tasks = _so_far(turn, run, chain)
+    elif run.next is not None or _yields_result(turn, run, chain):
+        result, tasks = _result_so_far(turn, run, chain)
         complete_run(turn, run, result, tasks)
     else:
         return False
     return True
 
 
-def _is_answered(turn: Turn, run: Run, chain: Chain) -> bool:
-    """A step that waits has waited long enough when a rule says what it yields."""
+def _yields_result(turn: Turn, run: Run, chain: Chain) -> bool:
+    """Whether a rule for an external event says what the step yields, which ends its waiting."""
     case = turn.program.steps[run.step].case
     assert case is not None
     return chain.stage == "event" and any(
@@ -372,8 +358,8 @@ def _is_answered(turn: Turn, run: Run, chain: Chain) -> bool:
     )
 
 
-def _so_far(turn: Turn, run: Run, chain: Chain) -> tuple[Any, Values]:
-    """What the step has come to: what its tools yielded, else what the event brought."""
+def _result_so_far(turn: Turn, run: Run, chain: Chain) -> tuple[Any, Values]:
+    """The result so far: that of the tools, else the data of the event."""
     step = turn.program.steps[run.step].step
     if run.progress is None or not step.tasks:
         return chain.data, {}
@@ -382,51 +368,51 @@ def _so_far(turn: Turn, run: Run, chain: Chain) -> tuple[Any, Values]:
 
 
 def complete_run(turn: Turn, run: Run, result: Any, tasks: Values | None = None) -> None:
-    """The body is through: wait for the world, or hear `step.exit` and end the run."""
+    """The body succeeded: wait for external events, or apply the rules for `step.exit` and end."""
     program = turn.program.steps[run.step]
-    if program.step.case.wait and is_to_wait(run):
+    if program.step.case.wait and must_wait(run):
         _begin_waiting(turn, run, run.yields[0] if run.yields else result)
         return
     named = tasks or {}
-    # What a rule said stands, whatever the tools yielded.
+    # What a rule said that the step yields wins over what the tools yielded.
     shown = run.yields[0] if run.yields else result
     chain = None
     if program.case is not None:
         leaving = exiting(ok=True, looped=program.step.loop is not None)
-        chain = hear(turn, run, leaving, outcome=ok(shown), tasks=named)
+        chain = apply_rules(turn, run, leaving, outcome=ok(shown), tasks=named)
     if chain is None:
         record_done(turn, run, shown, named)
     elif chain.is_over:
-        leave(turn, run, chain)
+        end_by_exit_rules(turn, run, chain)
 
 
 def _begin_waiting(turn: Turn, run: Run, result: Any) -> None:
-    """Let the run wait for the world; no worker is needed meanwhile."""
+    """Let the run wait for external events; no worker is needed meanwhile."""
     try:
         facts = waiting_facts(turn, run, result)
     except EvaluationFailed as error:
         fail_run(turn, run, error_from(error))
         return
-    let_go(turn, run)
+    close_commands(turn, run)
     for fact in facts:
         turn.record(fact)
 
 
 def fail_run(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
-    """The body failed: hear `step.exit`, then end the run; whatever works on it must stop."""
+    """The body failed: apply the rules for `step.exit`, then end the run."""
     chain = None
     if run.following is None or run.following.stage != "exit":
         looped = turn.program.steps[run.step].step.loop is not None
         outcome = Outcome(status="error", error=error, result=result)
-        chain = hear(turn, run, exiting(ok=False, looped=looped), outcome=outcome)
+        chain = apply_rules(turn, run, exiting(ok=False, looped=looped), outcome=outcome)
     if chain is None:
         record_failed(turn, run, error, result)
     elif chain.is_over:
-        leave(turn, run, chain)
+        end_by_exit_rules(turn, run, chain)
 
 
-def leave(turn: Turn, run: Run, chain: Chain) -> None:
-    """The rules for the end of the step have spoken: end it."""
+def end_by_exit_rules(turn: Turn, run: Run, chain: Chain) -> None:
+    """End the run, after the rules for `step.exit`, as they and its body say."""
     body = chain.outcome
     assert body is not None
     recovered = chain.recovered and run.yields
@@ -444,11 +430,11 @@ def leave(turn: Turn, run: Run, chain: Chain) -> None:
 
 
 def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
-    """It ended well: write what the step keeps, then end the run."""
+    """End the run as done, after `vars` and `set` of the step are written."""
     program = turn.program.steps[run.step]
-    if program.keeps and run.compensates is None:
+    if program.keeps and run.block is None:
         try:
-            _keep(turn, run, result, tasks)
+            _write_vars_and_ctx(turn, run, result, tasks)
         except EvaluationFailed as error:
             record_failed(turn, run, error_from(error))
             return
@@ -457,44 +443,36 @@ def record_done(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         turn,
         run,
         StepDone(
-            # Spelt out, as `Turn.of` would: this happens in every step.
+            # As `Turn.about`, without a call: this happens in every step.
             at=turn.at,
             step_run_id=run.step_run_id,
             step=run.step,
             result=result,
             tasks=tasks,
             undo=step.compensate if run.compensates is None and not run.handles_failure else None,
-            emitted=step.emit,
+            emitted=step.emit if run.block is None else (),
             undone=run.undoes,
         ),
     )
 
 
 def record_skipped(turn: Turn, run: Run, reason: str) -> None:
-    """End a run as skipped: none of its arcs is taken."""
-    skipped = StepSkipped(**turn.of(run), reason=reason)
+    """End the run as skipped: none of its arcs is taken."""
+    skipped = StepSkipped(**turn.about(run), reason=reason)
     end_run(turn, run, skipped)
 
 
 def record_failed(turn: Turn, run: Run, error: TaskError, result: Any = None) -> None:
-    """End a run as failed; whatever works on it must stop."""
-    end_run(
-        turn,
-        run,
-        StepFailed(
-            **turn.of(run),
-            error=error,
-            result=result,
-            emitted=turn.program.steps[run.step].step.emit,
-        ),
-    )
+    """End the run as failed."""
+    emitted = turn.program.steps[run.step].step.emit if run.block is None else ()
+    end_run(turn, run, StepFailed(**turn.about(run), error=error, result=result, emitted=emitted))
 
 
-def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
-    """`vars` and `set` of the step, rendered with its result."""
+def _write_vars_and_ctx(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
+    """Write `vars` and `set` of the step, rendered with its result."""
     program = turn.program.steps[run.step]
     own = StepResult(value=result, tasks=tasks)
-    shown = step_view(turn.program, run.step, own, turn.state.seal)
+    shown = result_view(turn, run.step, own)
     envelope = {"status": "ok", "result": result, "error": None}
     outcome = WholeResult(turn.program.views[program.kind], envelope)
     scope = server_scope(
@@ -502,7 +480,7 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
         run.step,
         seed=run.step_run_id,
         args=run.args,
-        names=shown_names(turn.program, run, turn.state.seal)
+        names=shown_names(turn, run)
         | event_names("step.done", run.step, result, None, shown)
         | {"outcome": outcome, "output": outcome},
         own=own,
@@ -510,18 +488,18 @@ def _keep(turn: Turn, run: Run, result: Any, tasks: Values) -> None:
     values = rendered(program.vars, scope, f"vars of step {run.step}")
     patch = rendered(program.patch, scope, f"set of step {run.step}")
     if values:
-        turn.record(VarsSet(**turn.of(run), values=values))
+        turn.record(VarsSet(**turn.about(run), values=values))
     if patch:
-        turn.record(CtxPatched(**turn.of(run), values=patch))
+        turn.record(CtxPatched(**turn.about(run), values=patch))
 
 
 def end_run(
     turn: Turn, run: Run, fact: Event, reason: str = "the step that waited for it has ended"
 ) -> None:
-    """The run ends with this fact: all that works on it must stop."""
+    """End the run with this fact: its commands are closed, its children cancelled."""
     turn.ended[run.step_run_id] = run
     for command_id in run.commands:
-        if command_id != turn.last_word:
+        if command_id != turn.closing_command:
             turn.effects.append(Close(command_id))
     for child in run.children:
         turn.effects.append(CancelChild(child, reason))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl.engine.program import Program
 from noetl.model import refs
+from noetl.model.commands import Command
 from noetl.model.net import Select, Values
 from noetl.model.outcome import TaskError, error_value
 from noetl.model.state import ExecutionState, Run, StepResult
@@ -44,41 +45,42 @@ ALIASES: dict[str, frozenset[str]] = {
 """What `event.name` equals beside the stored name."""
 
 
-def step_view(program: Program, step: str, result: StepResult, seal: str) -> View:
-    """A step's result as later steps read it. The `seal` is the execution's."""
+NO_BODIES: Mapping[str, Any] = {}
+"""Of a worker: what its templates read was fetched into its command."""
+
+
+def result_view(turn: Turn, step: str, result: StepResult) -> View:
+    """The result that a step has come to, as the server's templates read it."""
+    return step_view(turn.program, step, result, turn.state.seal, turn.bodies)
+
+
+def step_view(
+    program: Program, step: str, result: StepResult, seal: str, bodies: Mapping[str, Any]
+) -> View:
+    """A step's result as later steps read it. The `seal` is the execution's; `bodies` are the
+    large results at hand, by the key of their reference.
+    """
     compiled = program.steps.get(step)
     kept = result.references
     kind = compiled.kind if compiled is not None else ""
     selects = compiled.selects if compiled is not None else {}
-    last = _shown(program, kind, result.value, kept.get(""), seal, selects.get("", ()))
+
+    def shown(kind: str, name: str, value: Any) -> View | Tainted:
+        found = fetched_value(value, seal, bodies)
+        if isinstance(found, LostView):
+            return found
+        stored = kept.get(name) or value
+        return kept_view(program.views[kind], found, stored, selects.get(name, ()))
+
+    last = shown(kind, "", result.value)
     assert isinstance(last, View)  # stored results hold no secrets
     if not result.tasks:
         return last
     kinds = {task.name: task.kind for task in compiled.step.tasks} if compiled is not None else {}
     return StepView(
         last,
-        {
-            name: _shown(
-                program, kinds.get(name, ""), value, kept.get(name), seal, selects.get(name, ())
-            )
-            for name, value in result.tasks.items()
-        },
+        {name: shown(kinds.get(name, ""), name, value) for name, value in result.tasks.items()},
     )
-
-
-def _shown(
-    program: Program,
-    kind: str,
-    value: Any,
-    reference: Any,
-    seal: str,
-    select: tuple[Select, ...],
-) -> View | Tainted:
-    found = at_hand(program, value, seal)
-    if isinstance(found, LostView):
-        return found
-    stored = value if reference is None else reference
-    return kept_view(program.views[kind], found, stored, select)
 
 
 def kept_view(
@@ -93,9 +95,8 @@ def kept_view(
     return SelectedView(shown, {one.name: one.path for one in select}) if select else shown
 
 
-def at_hand(program: Program, value: Any, seal: str) -> Any:
-    """The value that a reference stands for, where it was fetched; the value itself elsewhere."""
-    bodies = program.bodies
+def fetched_value(value: Any, seal: str, bodies: Mapping[str, Any]) -> Any:
+    """The value that a reference stands for, if it was fetched; any other value as it is."""
     if not bodies or not refs.holds_reference(value, seal):
         return value
     key = refs.key_of(value, seal)
@@ -111,7 +112,7 @@ def at_hand(program: Program, value: Any, seal: str) -> Any:
 
 
 EMPTY_SCOPE = Scope({})
-"""For what holds no template: nothing is looked up, so nothing has to be at hand."""
+"""For values without templates, which look nothing up."""
 
 
 def moment(at: float) -> datetime:
@@ -138,9 +139,7 @@ def server_scope(
     results = {name: state.results[name] for name in wanted}
     if own is not None and not program.steps[step].names_itself:
         results[step] = own
-    roots = common_roots(
-        program, turn.execution_id, state.workload, state.ctx, state.vars, results, state.seal
-    )
+    roots = common_roots(program, turn.execution_id, state, results, turn.bodies)
     roots["args"] = args
     if names:
         roots.update(names)
@@ -165,20 +164,19 @@ def state_scope(
 def common_roots(
     program: Program,
     execution_id: str,
-    workload: Values,
-    ctx: Values,
-    variables: Values,
+    shown: ExecutionState | Command,
     results: Mapping[str, StepResult],
-    seal: str,
+    bodies: Mapping[str, Any] = NO_BODIES,
 ) -> dict[str, object]:
     """The names that exist everywhere. Reserved names win over steps that share them."""
-    views = {step: step_view(program, step, result, seal) for step, result in results.items()}
+    seal = shown.seal
+    views = {step: step_view(program, step, one, seal, bodies) for step, one in results.items()}
     return {
         **views,
         "steps": ViewsByName(views),
-        "workload": workload,
-        "ctx": ctx,
-        "vars": variables,
+        "workload": shown.workload,
+        "ctx": shown.ctx,
+        "vars": shown.vars,
         "execution_id": execution_id,
         "job": job_value(execution_id),
     }
@@ -237,6 +235,7 @@ def local_names(run: Run) -> dict[str, object]:
     return {**run.local, **own}
 
 
-def shown_names(program: Program, run: Run, seal: str) -> dict[str, object]:
+def shown_names(turn: Turn, run: Run) -> dict[str, object]:
     """The same, as the server's templates see them: large values where they were fetched."""
-    return {name: at_hand(program, value, seal) for name, value in local_names(run).items()}
+    seal, bodies = turn.state.seal, turn.bodies
+    return {name: fetched_value(value, seal, bodies) for name, value in local_names(run).items()}

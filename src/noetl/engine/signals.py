@@ -1,14 +1,14 @@
-"""What the world says to an execution: taken in, kept, and offered to the steps that wait.
+"""Signals (external events and answers to forms): recorded, kept, and offered to steps that wait.
 
-A signal goes to every step that waits when it comes. If a rule of one of them holds it is taken.
-If not, nothing is lost: it is kept, and offered to the steps that begin to wait later. A step that
-is at work on the last signal is offered the next one when it waits again, so signals never overtake
-each other.
+A signal is offered to every step that waits when it comes. If a rule of one of them holds, it is
+taken. If not, it is kept, and offered to steps that begin to wait later. A step is offered the next
+signal when its rules for the last one have been followed, so signals keep their order.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -16,19 +16,18 @@ from noetl.engine.evolve import KEPT_MAX
 from noetl.engine.listening import OWN_PREFIXES
 from noetl.engine.pipeline.rules import outside
 from noetl.engine.program import Program
-from noetl.engine.runs import end_by_rule, hear
+from noetl.engine.runs import apply_rules, end_by_rule
 from noetl.engine.scope import ALIASES, event_value, server_scope
 from noetl.engine.turn import Turn
 from noetl.errors import EvaluationFailed, NotAllowed, SignalRefused
 from noetl.model import fields as forms
 from noetl.model.events import ApprovalReceived, MessageReceived, SignalConsidered, SignalReceived
 from noetl.model.facts import Actor
-from noetl.model.signals import APPROVAL, Listening, may_answer
+from noetl.model.signals import APPROVAL, TIMER, Listening, may_answer
 from noetl.model.spelling import no_such_step
 from noetl.model.state import ExecutionState, Run, Signal
 from noetl.templates import EventView
 
-TIMER = "timer.fired"
 DATA_BYTES_MAX = 64 * 1024
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,199}")
 _OURS = frozenset(ALIASES).union(*ALIASES.values())
@@ -44,15 +43,14 @@ def received(
     roles: tuple[str, ...] = (),
 ) -> MessageReceived | ApprovalReceived:
     """The fact that a signal came, from a sender with these roles."""
-    kind = ApprovalReceived if name == APPROVAL else MessageReceived
-    fact = kind(at=at, signal_id=signal_id, name=name, data=data, step=step or "", actor=actor)
-    if isinstance(fact, ApprovalReceived):
-        return msgspec.structs.replace(fact, roles=roles)
-    return fact
+    said: dict[str, Any] = {"signal_id": signal_id, "name": name, "data": data, "step": step or ""}
+    if name == APPROVAL:
+        return ApprovalReceived(at=at, actor=actor, roles=roles, **said)
+    return MessageReceived(at=at, actor=actor, **said)
 
 
-def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
-    """Record a signal, unless it is known. Raises before anything has changed."""
+def absorb_signal(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
+    """Record a signal, unless its id is known. Raises before anything has changed."""
     if signal.signal_id in turn.state.heard:
         return
     _check_sender(signal)
@@ -69,7 +67,7 @@ def take_in(turn: Turn, signal: MessageReceived | ApprovalReceived) -> None:
 
 
 def _check_sender(signal: SignalReceived) -> None:
-    """Only we say what happens inside; and what comes from outside has its limits."""
+    """Refuse names that are reserved or no names, and data that is too large."""
     name = signal.name
     if not _NAME.fullmatch(name):
         raise SignalRefused(
@@ -92,8 +90,8 @@ def _check_sender(signal: SignalReceived) -> None:
 def _check_address(program: Program, state: ExecutionState, signal: SignalReceived) -> None:
     if signal.step and signal.step not in program.steps:
         raise SignalRefused(no_such_step(signal.step, program.steps))
-    somebody = any(_is_for(signal, run) for run in state.runs.values())
-    if len(state.signals) >= KEPT_MAX and not somebody:
+    is_awaited = any(_is_for(signal, run) for run in state.runs.values())
+    if len(state.signals) >= KEPT_MAX and not is_awaited:
         raise SignalRefused(
             f"the execution keeps {KEPT_MAX} events that no step has waited for, and takes no"
             " more until one does. `noetl executions why` shows what it waits for."
@@ -105,7 +103,7 @@ def _is_for(signal: SignalReceived, run: Run) -> bool:
 
 
 def _asking(state: ExecutionState, signal: SignalReceived) -> Listening | None:
-    """What waits with the form that an approval answers, if that can be told by now."""
+    """The waiting form that an approval answers, if a step waits with one."""
     if signal.name != APPROVAL:
         return None
     asking = [
@@ -127,7 +125,7 @@ def _for_others(asking: Listening) -> str:
 
 
 def deliver(turn: Turn) -> bool:
-    """Offer the oldest signal that some free step has not been offered. Says whether one was."""
+    """Offer the oldest signal that some free step has not been offered. Returns whether one was."""
     runs = turn.state.runs
     for signal in turn.state.signals.values():
         for run_id in signal.due:
@@ -143,7 +141,7 @@ def is_free(run: Run) -> bool:
 
 
 def _offer(turn: Turn, run: Run, signal: Signal) -> None:
-    """Let the rules of a step answer, and end it if that is what they say."""
+    """Apply the rules of a step to a signal, and end the step if they say so."""
     data, reason = signal.data, ""
     asking = run.listens
     if signal.name == APPROVAL and asking is not None and asking.form:
@@ -153,13 +151,13 @@ def _offer(turn: Turn, run: Run, signal: Signal) -> None:
             reason = _for_others(asking)
     if not reason and signal.name != TIMER:
         reason = _mismatch(turn, run, signal.name, data)
-    chain = hear(turn, run, outside(signal.name), data=data) if not reason else None
+    chain = apply_rules(turn, run, outside(signal.name), data=data) if not reason else None
     if chain is not None and not chain.rules and chain.error is not None:
-        # No rule could be asked. Whatever strangers send must not make the execution fail.
+        # A condition could not be evaluated. Data from outside must not fail the execution.
         reason, chain = chain.error.message, None
     turn.record(
         SignalConsidered(
-            **turn.of(run),
+            **turn.about(run),
             signal_id=signal.signal_id,
             taken=chain is not None,
             reason=reason,
@@ -170,7 +168,7 @@ def _offer(turn: Turn, run: Run, signal: Signal) -> None:
 
 
 def _mismatch(turn: Turn, run: Run, name: str, data: object) -> str:
-    """Why an external event does not concern this step; empty if it does."""
+    """Why an event does not pass the step's `match`; empty if it does."""
     match = turn.program.steps[run.step].match
     if match is None:
         return ""

@@ -1,10 +1,12 @@
-"""One turn of the engine: the facts and effects that follow from something that happened.
+"""One turn of the engine: the facts and effects that follow from one input.
 
-Effects are values. The shell performs them after the facts are safely stored.
+Effects are values. The commit loop (`noetl.control.commit_loop`) makes them part of the transaction
+that stores the facts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,13 +15,14 @@ from noetl.engine.evolve import Recorder
 from noetl.engine.program import Program
 from noetl.model.commands import ChildRequest, Command
 from noetl.model.events import Event, FinalStatus, Parent, StepDone, StepFailed
+from noetl.model.facts import Warned
 from noetl.model.ids import CommandId, ExecutionId, StepRunId
 from noetl.model.outcome import TaskError
 from noetl.model.state import Run
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """Hand this to a worker."""
+    """Open this command."""
 
     command: Command
 
@@ -54,6 +57,7 @@ class TellParent(msgspec.Struct, frozen=True):
     status: FinalStatus
     result: Any = None
     error: TaskError | None = None
+    warnings: tuple[Warned, ...] = ()
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -88,18 +92,20 @@ NO_CONSEQUENCES = Decision((), ())
 
 
 class Turn(Recorder, eq=False, kw_only=True):
-    """The workings of one call of `advance`. Lives no longer than that."""
+    """One call of `advance` while it is made: its facts and effects so far."""
 
     program: Program
     execution_id: ExecutionId
     at: float
+    bodies: Mapping[str, Any]
+    """Large results at hand, by the key of their reference."""
     effects: list[Effect] = msgspec.field(default_factory=list)
     ended: dict[StepRunId, Run] = msgspec.field(default_factory=dict)
     """Runs that ended in this turn: routing reads their args."""
-    last_word: CommandId | None = None
-    """The command that is over whatever follows: by its own last report, or lost."""
+    closing_command: CommandId | None = None
+    """The command whose last report or loss is being decided: the caller closes it."""
     runs_started: int = 0
 
-    def of(self, run: Run | StepDone | StepFailed) -> dict[str, Any]:
-        """What every fact about a step run says: when it happened, and to which run."""
+    def about(self, run: Run | StepDone | StepFailed) -> dict[str, Any]:
+        """The fields of every fact about a step run: when it happened, and to which run."""
         return {"at": self.at, "step_run_id": run.step_run_id, "step": run.step}

@@ -82,6 +82,8 @@ class WarningDocument(Document, frozen=True, kw_only=True):
     undefined: Any
     """What was undefined, and in which scope."""
     count: int
+    execution_id: str | UnsetType = UNSET
+    """Of a sub-playbook: its execution, or the first of them. `step` is the step that called it."""
 
 
 class ProgressDocument(Document, frozen=True, kw_only=True):
@@ -225,9 +227,10 @@ class ExecutionSummary(Document, frozen=True, kw_only=True):
     labels: dict[str, str]
 
     step: str | None
-    """The step to look at first: where it failed, or its current one."""
-    waits: Literal["form", "event"] | None
-    """What a step waits for from outside: a person who fills in a form, or another event."""
+    """The step to look at first: where it failed or waits, or its current one."""
+    waits: Literal["form", "event", "timer"] | None
+    """What a step waits for: a person who fills in a form, another event from outside, or the time
+    of its next try."""
     workload: dict[str, Any] | UnsetType = UNSET
     """The requested fields of the workload, by name."""
 

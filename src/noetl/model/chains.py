@@ -33,6 +33,7 @@ class Tries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of those, the ones that succeeded."""
     polls: int = 0
     poll_began: float | None = None
+    """By the server's clock."""
     overrides: Values = {}
     """Config that this page changes."""
 
@@ -68,8 +69,8 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The chains of actions that one event triggered, and their progress."""
 
     stage: Stage
-    event: str
-    rules: tuple[str, ...]
+    event: str = ""
+    rules: tuple[str, ...] = ()
     """The branches that were selected, in order."""
     epoch: int = 0
     """When the server received the event: each occurrence has its own."""
@@ -123,7 +124,8 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     def place(self) -> tuple[object, ...]:
         """What distinguishes a call of this chain from every other call of the same task."""
         branch = self.rules[self.branch]
-        own = (self.stage, self.epoch, branch, self.action, self.tries.page)
+        answered = self.task, self.call.calls
+        own = (self.stage, self.epoch, *answered, branch, self.action, self.tries.page)
         return own if self.outer is None else (*own, self.outer.call.page, *self.outer.place)
 
 
@@ -135,6 +137,8 @@ class Progress(Tries, frozen=True, kw_only=True, omit_defaults=True):
     cause: str = ""
     """The cause of its call ids, if that is not the run."""
     jumps: int = 0
+    passes: int = 0
+    """How often it was through, and a `call` had its tasks made again."""
     iter: Values = {}
     local: Values = {}
     results: Values = {}
@@ -151,11 +155,6 @@ class Progress(Tries, frozen=True, kw_only=True, omit_defaults=True):
     inner: Inner | None = None
     """The position in a workbook entry that the current task called."""
 
-    @property
-    def innermost(self) -> Progress:
-        """Where the awaited call is made."""
-        return self if self.inner is None else self.inner.passes[self.inner.waits].innermost
-
 
 class Inner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The position of a workbook entry. A looped one may have begun several passes."""
@@ -167,3 +166,5 @@ class Inner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Completed passes; large results as references."""
     writes: dict[int, Values] = {}
     """What completed passes wrote to ctx, where reducers are to fold it."""
+    until: float | None = None
+    """When the time of the task that called it is over, by the server's clock."""

@@ -119,8 +119,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names of the step run that its rules have set."""
     block: str | None = None
     """Run this workbook entry instead of the step's tasks: a compensation."""
-    undoes: bool = False
-    """The whole run is a compensation: the step's rules do not apply."""
     pool: str = "default"
     priority: int = 0
     turn: int = 0
@@ -189,6 +187,8 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress: Progress
     iteration: int | None = None
     until: float | None = None
+    """By the worker's clock, as `at`: how long it waits is what counts."""
+    at: float | None = None
     child: ChildRequest | None = None
 
 

@@ -72,7 +72,9 @@ class FailedLately(Document, frozen=True, kw_only=True):
     since: str | None
     count: int
     executions: list[ExecutionSummary]
-    """The newest of them."""
+    """Of each playbook the newest: one that fails every minute hides no other."""
+    times: dict[str, int]
+    """How often each playbook failed, by path, among the newest hundred."""
 
 
 class RunningNow(Document, frozen=True, kw_only=True):
@@ -171,6 +173,30 @@ class VersionList(Document, frozen=True, kw_only=True):
     """Playbooks that its newest version calls."""
     runs: list[ExecutionSummary]
     """Its last executions."""
+
+
+class RunMark(Document, frozen=True, kw_only=True):
+    """An execution, as far as a small mark shows it."""
+
+    execution_id: str
+    status: str
+    waits: Literal["form", "event", "timer"] | None
+    """What it waits for: something from outside, or the time of its next try."""
+    start_time: str | None
+    duration_seconds: float | None
+
+
+class PlaybookRuns(Document, frozen=True, kw_only=True):
+    """The last executions of a playbook, newest first."""
+
+    path: str
+    runs: list[RunMark]
+
+
+class LatestRuns(Document, frozen=True, kw_only=True):
+    """The playbooks that have run, by path."""
+
+    playbooks: list[PlaybookRuns]
 
 
 class VersionDiff(Document, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):

@@ -17,8 +17,8 @@ from noetl.model.chains import Chain, Goal, Routing
 from noetl.model.chains import Progress as Progress
 from noetl.model.facts import Actor as Actor
 from noetl.model.facts import Fact as Fact
+from noetl.model.facts import PassFact, ReportedStepFact, Source, StepFact, Undefined, Warned
 from noetl.model.facts import ReportedFact as ReportedFact
-from noetl.model.facts import ReportedStepFact, Source, StepFact, Undefined
 from noetl.model.ids import CommandId, ExecutionId, StepRunId, TokenId
 from noetl.model.net import NextPolicy, Values
 from noetl.model.outcome import Outcome, TaskError
@@ -59,6 +59,8 @@ class ExecutionRequested(Fact, frozen=True, kw_only=True, tag="playbook.executio
     parent: Parent | None = None
     key: str | None = None
     """The caller's idempotency key."""
+    asked: str = ""
+    """Of a rerun or a fork: a digest of the request that its key stands for."""
     rerun_of: ExecutionId | None = None
     """It begins with what this execution recorded, or with its workload alone."""
     forked_at: int | None = None
@@ -141,6 +143,8 @@ class ExecutionResumed(Fact, frozen=True, kw_only=True, tag="playbook.resumed"):
 class ExecutionCancelled(Fact, frozen=True, kw_only=True, tag="playbook.cancelled"):
     reason: str = ""
     actor: Actor | None = None
+    key: str = ""
+    """The caller's idempotency key."""
 
 
 class WorkflowFinished(Fact, frozen=True, kw_only=True, tag="workflow.finished"):
@@ -232,10 +236,9 @@ class StepSkipped(StepFact, frozen=True, kw_only=True, tag="step.skipped"):
     """No admission rule held; names that their conditions did not find."""
 
 
-class StepWaiting(ReportedStepFact, frozen=True, kw_only=True, tag="step.waiting"):
+class StepWaiting(PassFact, frozen=True, kw_only=True, tag="step.waiting"):
     """The run holds no worker until a timer is due, its child has ended, or an event arrives."""
 
-    iteration: int | None = None
     until: float | None = None
     child: ExecutionId | None = None
     progress: Progress | None = None
@@ -274,12 +277,14 @@ class StepCancelled(StepFact, frozen=True, kw_only=True, tag="step.cancelled"):
 # --- Calls of tools, and what they wrote, reported by workers ----------------------------------
 
 
-class CallStarted(ReportedStepFact, frozen=True, kw_only=True):
+class CallFact(PassFact, frozen=True, kw_only=True):
     task: str
-    kind: str = ""
     attempt: int = 1
     action_id: str = ""
-    iteration: int | None = None
+
+
+class CallStarted(CallFact, frozen=True, kw_only=True):
+    kind: str = ""
     page: int = 0
 
 
@@ -288,38 +293,26 @@ class TaskStarted(CallStarted, frozen=True, kw_only=True, tag="task.started"):
     """The sugar that the task is a part of, where it was not written itself."""
 
 
-class TaskLogged(ReportedStepFact, frozen=True, kw_only=True, tag="task.log"):
+class TaskLogged(CallFact, frozen=True, kw_only=True, tag="task.log"):
     """Lines that a task printed while it ran, for people. No decision depends on them."""
 
-    task: str
     text: str
-    attempt: int = 1
-    action_id: str = ""
-    iteration: int | None = None
 
 
-class TaskWaiting(ReportedStepFact, frozen=True, kw_only=True, tag="task.waiting"):
+class TaskWaiting(CallFact, frozen=True, kw_only=True, tag="task.waiting"):
     """A call has waited since `at` for a place to work at or for an answer, or waits no longer
     (`over`).
 
     It explains why nothing happens. No decision depends on it.
     """
 
-    task: str
     what: str
     """In words: a Python process, an answer of api.example.com:443."""
     over: bool = False
-    attempt: int = 1
-    action_id: str = ""
-    iteration: int | None = None
 
 
-class CallDone(ReportedStepFact, frozen=True, kw_only=True):
-    task: str
+class CallDone(CallFact, frozen=True, kw_only=True):
     outcome: Outcome
-    attempt: int = 1
-    action_id: str = ""
-    iteration: int | None = None
     page: int = 0
     directive: str = ""
     """What the task's policy made of it: continue, retry, jump, break, fail."""
@@ -335,21 +328,19 @@ class TaskDone(CallDone, frozen=True, kw_only=True, tag="task.done"):
     pass
 
 
-class RetryStarted(ReportedStepFact, frozen=True, kw_only=True, tag="retry.started"):
+class RetryStarted(PassFact, frozen=True, kw_only=True, tag="retry.started"):
     task: str
     attempt: int
     action_id: str = ""
     """Of the call that is made again; a page that comes next is another call."""
     delay: float = 0.0
-    iteration: int | None = None
     page: int = 0
     """The page that comes next, where it is not the same one again."""
 
 
-class PolicyUnmatched(ReportedStepFact, frozen=True, kw_only=True, tag="policy.unmatched"):
+class PolicyUnmatched(PassFact, frozen=True, kw_only=True, tag="policy.unmatched"):
     task: str
     status: str
-    iteration: int | None = None
     undefined: Undefined = {}
     """Names that its rules nearly spelt right."""
 
@@ -468,28 +459,26 @@ class NextUnmatched(StepFact, frozen=True, kw_only=True, tag="next.unmatched"):
 # --- Event rules, repetitions and sinks: `case`, `retry`, `poll`, `sink` ------------------------
 
 
-class CaseEvaluated(ReportedStepFact, frozen=True, kw_only=True, tag="case.evaluated"):
+class CaseEvaluated(PassFact, frozen=True, kw_only=True, tag="case.evaluated"):
     """An event matched rules."""
 
     trigger_event: str
     matched: tuple[str, ...]
     """In the order of the playbook; `order` is the order in which they are followed."""
     order: tuple[str, ...]
-    # Never left out of the record: 001 §5.4 promises them.
+    # Readers rely on these: they are never left out of the record.
     case_mode: str = ""
     eval_mode: str = ""
-    iteration: int | None = None
     page: int = 0
     chain: Chain | None = None
     """Set if a worker has to follow them."""
 
 
-class CaseUnmatched(ReportedStepFact, frozen=True, kw_only=True, tag="case.unmatched"):
+class CaseUnmatched(PassFact, frozen=True, kw_only=True, tag="case.unmatched"):
     """No rule matched an event, and names in their conditions resemble existing ones."""
 
     trigger_event: str
     undefined: Undefined
-    iteration: int | None = None
 
 
 class CaseProcessed(StepFact, frozen=True, kw_only=True, tag="case.processed"):
@@ -498,12 +487,11 @@ class CaseProcessed(StepFact, frozen=True, kw_only=True, tag="case.processed"):
     trigger_event: str
 
 
-class BranchSuppressed(ReportedStepFact, frozen=True, kw_only=True, tag="case.branch.suppressed"):
+class BranchSuppressed(PassFact, frozen=True, kw_only=True, tag="case.branch.suppressed"):
     """A branch whose `next` lost, or that was not followed to its end because another's won."""
 
     branch: str
     winner: str
-    iteration: int | None = None
 
 
 class StepPatched(ReportedStepFact, frozen=True, kw_only=True, tag="step.patched"):
@@ -515,7 +503,7 @@ class StepPatched(ReportedStepFact, frozen=True, kw_only=True, tag="step.patched
 
 
 class NextEvaluated(StepFact, frozen=True, kw_only=True, omit_defaults=False, tag="next.evaluated"):
-    """A rule's `next` decided where the tokens of the step go; recorded in full (001 §5.4)."""
+    """A rule's `next` decided where the tokens of the step go; recorded in full."""
 
     selected: tuple[Goal, ...]
     policy: NextPolicy = "end_step"
@@ -526,46 +514,41 @@ class NextEvaluated(StepFact, frozen=True, kw_only=True, omit_defaults=False, ta
     priority: int = 0
 
 
-class RetryProcessed(ReportedStepFact, frozen=True, kw_only=True, tag="retry.processed"):
+class RetryProcessed(PassFact, frozen=True, kw_only=True, tag="retry.processed"):
     """A call that was attempted more than once has ended."""
 
     task: str
     status: str
     attempts: int
     action_id: str = ""
-    iteration: int | None = None
 
 
-class ChainRestarted(ReportedStepFact, frozen=True, kw_only=True, tag="chain.restarted"):
+class ChainRestarted(PassFact, frozen=True, kw_only=True, tag="chain.restarted"):
     """A task of a chain failed, and the whole chain begins again (`retry.scope: chain`)."""
 
     branch: str
     attempt: int
     delay: float = 0.0
-    iteration: int | None = None
     progress: Progress | None = None
 
 
-class PollStarted(ReportedStepFact, frozen=True, kw_only=True, tag="poll.started"):
+class PollStarted(PassFact, frozen=True, kw_only=True, tag="poll.started"):
     task: str
-    iteration: int | None = None
 
 
-class PollIteration(ReportedStepFact, frozen=True, kw_only=True, tag="poll.iteration"):
+class PollIteration(PassFact, frozen=True, kw_only=True, tag="poll.iteration"):
     """A poll that did not find what it waits for."""
 
     task: str
     number: int
     delay: float = 0.0
-    iteration: int | None = None
 
 
-class PollFinished(ReportedStepFact, frozen=True, kw_only=True, tag="poll.finished"):
+class PollFinished(PassFact, frozen=True, kw_only=True, tag="poll.finished"):
     task: str
     status: str
     """`reached`, or `exhausted`, or `error`."""
     number: int
-    iteration: int | None = None
 
 
 class SinkStarted(CallStarted, frozen=True, kw_only=True, tag="sink.started"):
@@ -669,6 +652,7 @@ class ChildFinished(Fact, frozen=True, kw_only=True, tag="child.finished"):
     result: Any = None
     error: TaskError | None = None
     iteration: int | None = None
+    warnings: tuple[Warned, ...] = ()
 
 
 # --- External events -----------------------------------------------------------------------------

@@ -63,7 +63,7 @@ KEYS = (
     *("status", "path", "took", "since", "until", "version", "parent", "id", "step", "error"),
     "waits",
 )
-WAITS = ("form", "event")
+WAITS = ("form", "event", "timer")
 LABEL = "label."
 
 
@@ -138,6 +138,9 @@ class _Value(NamedTuple):
     text: str
     at: int
     quoted: bool
+
+    def wrong(self, what: str) -> BadQuery:
+        return _wrong(self.at, len(self.text), f'{what}, not "{self.text}".')
 
 
 class _Word(NamedTuple):
@@ -240,11 +243,8 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
         case "since" | "until":
             at = moment(text, now)
             if at is None:
-                raise _wrong(
-                    value.at,
-                    len(text),
-                    f"{key}: takes a span such as 2d or 90m, or a date such as 2026-01-31, not"
-                    f' "{text}".',
+                raise value.wrong(
+                    f"{key}: takes a span such as 2d or 90m, or a date such as 2026-01-31"
                 )
             return [Condition("since" if key == "since" else "until", at)]
         case "version":
@@ -257,7 +257,7 @@ def _conditions(key: str, value: _Value, now: float) -> list[Condition]:
             return [_id(text)]
         case "waits":
             if text not in WAITS:
-                raise _wrong(value.at, len(text), f'waits: takes form or event, not "{text}".')
+                raise value.wrong("waits: takes form, event or timer")
             return [Condition("waits", text)]
         case "step":
             return [Condition("step", text)]
@@ -295,7 +295,7 @@ def _took(value: _Value) -> Condition:
     sign, rest = _split_sign(value)
     span = seconds(rest) if rest else None
     if span is None or not sign:
-        raise _wrong(value.at, len(value.text), f'took: takes >5m or <30s, not "{value.text}".')
+        raise value.wrong("took: takes >5m or <30s")
     return Condition("took_over" if sign == ">" else "took_under", span)
 
 
@@ -303,9 +303,7 @@ def _version(value: _Value) -> Condition:
     sign, rest = _split_sign(value)
     number = rest.removeprefix("v")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise _wrong(
-            value.at, len(value.text), f'version: takes a number, >3 or <3, not "{value.text}".'
-        )
+        raise value.wrong("version: takes a number, >3 or <3")
     exact = int(number)
     # Bounds are inclusive: >3 means from 4 on, >=3 from 3 on.
     is_strict = bool(sign) and "=" not in value.text

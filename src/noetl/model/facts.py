@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from noetl.model.ids import CommandId, StepRunId
+from noetl.model.ids import CommandId, ExecutionId, StepRunId
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,11 +28,6 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of a user or token, the account on the machine, the calling execution, or the path
     of a document.
     """
-
-    @property
-    def is_document(self) -> bool:
-        """Whether it is a document that starts executions, not a person or program."""
-        return self.kind in ("schedule", "hook", "consumer", "notification")
 
     def __str__(self) -> str:
         if self.kind == "open":
@@ -69,6 +64,30 @@ def sentence(undefined: Undefined) -> str:
 def near_misses(undefined: Undefined) -> Undefined:
     """Those that look like spelling mistakes: a merely missing name may be intended."""
     return {path: meant for path, meant in undefined.items() if meant}
+
+
+WarnedAbout = Literal["arcs", "guard", "admission", "rules", "policy"]
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that probably is a mistake, although nothing failed."""
+
+    about: WarnedAbout
+    """Whose conditions found a name undefined, so that none of them held."""
+    step: str
+    undefined: Undefined
+    count: int = 1
+    playbook: str = ""
+    """Of a called execution: the path of the playbook that has the step."""
+    execution_id: ExecutionId = ""
+    """The first of the called executions that had it."""
+    caller: str = ""
+    """The step that called it."""
+
+    @property
+    def what(self) -> tuple[object, ...]:
+        """Warnings for which this is equal are one."""
+        return self.about, self.step, self.undefined, self.playbook, self.caller
 
 
 class Fact(
@@ -110,3 +129,10 @@ class ReportedStepFact(ReportedFact, frozen=True, kw_only=True):
 
     step_run_id: StepRunId
     step: str
+
+
+class PassFact(ReportedStepFact, frozen=True, kw_only=True):
+    """A fact about a pass through the pipeline of a step."""
+
+    iteration: int | None = None
+    """In a loop."""

@@ -69,6 +69,7 @@ class Admitted(_Input, frozen=True, kw_only=True):
 class Leased(_Input, frozen=True, kw_only=True):
     """A worker took a command of a run. The first one starts the run."""
 
+    command_id: CommandId
     step_run_id: StepRunId
     worker: str
 
@@ -128,6 +129,8 @@ class Cancelled(_Input, frozen=True, kw_only=True):
     cascade: bool = True
     """Cancel its children, too; otherwise they continue without it."""
     actor: Actor | None = None
+    key: str = ""
+    """The caller's idempotency key: under the same one it is the same cancellation."""
 
 
 class Paused(_Input, frozen=True, kw_only=True):

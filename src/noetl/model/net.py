@@ -291,6 +291,8 @@ class Cursor(Record, frozen=True, kw_only=True):
     row_concurrency: Amount = 1
     lease_seconds: Amount = 60
     max_attempts: Amount = 3
+    timeout: Value = None
+    """Of one run of the statement, as that of a task."""
 
 
 class Loop(Record, frozen=True, kw_only=True):

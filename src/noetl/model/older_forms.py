@@ -23,27 +23,21 @@ class Written(Protocol):
 
     def names(self) -> list[str]:
         """What is written, in order."""
-        ...
 
     def has(self, key: str) -> bool:
         """Whether something stands under the key; an empty value counts as nothing."""
-        ...
 
     def plain(self, key: str) -> Any:
         """What stands under the key, as plain data."""
-        ...
 
     def text(self, key: str) -> str | None:
         """The text under the key, if it is one."""
-        ...
 
     def below(self, key: str, what: str = "") -> Written | None:
         """The mapping under the key."""
-        ...
 
     def each(self, key: str, what: str = "") -> list[Written]:
         """The mappings of the list under the key."""
-        ...
 
     # --- Changing ---
 
@@ -53,31 +47,25 @@ class Written(Protocol):
 
     def move(self, key: str, to: Written, new: str, today: str, code: str = "older-form") -> None:
         """What stands under `key` belongs there today, under `new`; `today` says so to people."""
-        ...
 
     def room(self, *path: str) -> Written | None:
         """The mapping at the end of a path of keys, made where missing; None where there is
         something else.
         """
-        ...
 
     def spread(self, prefixes: Mapping[str, str], to: str) -> None:
         """The entries of the mappings under these keys stand in one mapping `to` today, each with
         the prefix of its key.
         """
-        ...
 
     def gather(self, key: str, prefix: str, today: str) -> None:
         """A list of `{name, value}` is a mapping today, its names with `prefix`."""
-        ...
 
     def wrap(self, key: str, inner: str, today: str) -> None:
         """What stands under `key` stands one level deeper today, under `inner`."""
-        ...
 
     def put(self, key: str, value: Any, today: str) -> None:
         """What stands under `key` is written as this value today."""
-        ...
 
     def leave_out(self, key: str, today: str) -> None:
         """The key says nothing new."""
@@ -86,19 +74,15 @@ class Written(Protocol):
 
     def discard(self, key: str) -> None:
         """Take out what is empty now that its content was moved. Nothing is said about it."""
-        ...
 
     def ignore(self, key: str, why: str) -> None:
         """The key is accepted and has no effect."""
-        ...
 
     def note(self, key: str, today: str) -> None:
         """Say that this is an older form, and leave it as it is."""
-        ...
 
     def refuse(self, key: str, code: str, message: str) -> None:
         """What stands under the key cannot be read."""
-        ...
 
 
 Form = Callable[[Written], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -28,14 +28,15 @@ ErrorKind = Literal[
     "quota",
     "unknown",
 ]
+ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 
 class TaskError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A failure that the tool expected and classified."""
 
     kind: ErrorKind
-    message: str
     code: str | int | None = None
+    message: str
     retryable: bool = False
     retry_after: float | None = None
     """Seconds to wait, as requested by the other side."""
@@ -51,17 +52,7 @@ def error_from(error: EvaluationFailed) -> TaskError:
 
 def error_value(error: TaskError | None) -> dict[str, Any] | None:
     """An error as templates see it."""
-    if error is None:
-        return None
-    return {
-        "kind": error.kind,
-        "code": error.code,
-        "message": error.message,
-        "retryable": error.retryable,
-        "retry_after": error.retry_after,
-        "status": error.status,
-        "details": error.details,
-    }
+    return None if error is None else msgspec.structs.asdict(error)
 
 
 LOOP_ERRORS_MAX = 100
@@ -90,6 +81,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DETAILS = ("http", "pg", "py", "sh")
+"""Fields beside the result, by the name under which templates read them."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,12 +99,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_ok(self) -> bool:
         return self.status == "ok"
-
-    @property
-    def details(self) -> dict[str, dict[str, Any]]:
-        """Details beside the result, by the name under which templates read them."""
-        found = {name: getattr(self, name) for name in DETAILS}
-        return {name: value for name, value in found.items() if value is not None}
 
 
 def ok(result: Any = None, **fields: Any) -> Outcome:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -186,18 +186,19 @@ def segmented(
     *,
     length: int,
     width: int,
-    kept: Iterable[int],
+    kept: Mapping[int, str],
     size: int,
-    checksum: str,
     seal: str,
 ) -> dict[str, Any]:
-    """The reference to a list of this length; `kept` are the numbers of its stored segments, in
-    order.
+    """The reference to a list of this length; `kept` are its stored segments, by number, and their
+    checksums.
 
     Segments that were never stored contain only nulls. The checksum is over those of all others.
     """
     spans: list[tuple[int, int]] = []
-    for number in kept:
+    whole = hashlib.sha256()
+    for number in sorted(kept):
+        whole.update(bytes.fromhex(kept[number]))
         if spans and spans[-1][1] == number:
             spans[-1] = (spans[-1][0], number + 1)
         else:
@@ -206,7 +207,7 @@ def segmented(
         execution_id=execution_id,
         key=key,
         size=size,
-        checksum=checksum,
+        checksum=whole.hexdigest(),
         segments=Segments(length=length, width=width, kept=tuple(spans)),
     )
     return made(seal, what, schema_hint="list", preview=f"{length} elements")

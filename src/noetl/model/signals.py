@@ -7,6 +7,9 @@ import msgspec
 from noetl.model.net import FormField
 
 APPROVAL = "approval.received"
+TIMER = "timer.fired"
+TIMER_KEYS = ("timer_id", "id", "fires_at")
+"""What the data of `timer.fired` has."""
 ANY = "*"
 ADMIN = "admin"
 

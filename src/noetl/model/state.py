@@ -13,14 +13,13 @@ import msgspec
 
 from noetl.model.chains import SERVER_STAGES, Chain
 from noetl.model.events import NextEvaluated, Parent, Progress
-from noetl.model.facts import Actor, Source, Undefined
+from noetl.model.facts import Actor, Source, Undefined, Warned, WarnedAbout
 from noetl.model.ids import CommandId, StepRunId, TokenId
 from noetl.model.net import Values
 from noetl.model.outcome import TaskError
 from noetl.model.signals import Listening
 
 Status = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
-WarnedAbout = Literal["arcs", "guard", "admission", "rules", "policy"]
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 
@@ -252,16 +251,6 @@ class StepSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Runs after which none of its arcs held: its branch ended there."""
 
 
-class Warned(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Something that probably is a mistake, although nothing failed."""
-
-    about: WarnedAbout
-    """Whose conditions found a name undefined, so that none of them held."""
-    step: str
-    undefined: Undefined
-    count: int = 1
-
-
 class Act(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An action on the execution from outside: who, what, when."""
 
@@ -270,6 +259,8 @@ class Act(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The stored name of the event."""
     actor: Actor
     reason: str = ""
+    key: str = ""
+    """The idempotency key of the request, if it had one."""
 
 
 ACTS_MAX = 50
@@ -389,19 +380,30 @@ class ExecutionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     def is_finished(self) -> bool:
         return self.status in TERMINAL
 
-    def acted(self, at: float, action: str, actor: Actor | None, reason: str = "") -> None:
+    def acted(
+        self, at: float, action: str, actor: Actor | None, reason: str = "", key: str = ""
+    ) -> None:
         """Record an action. Part of the fold; older events do not say who it was."""
         if actor is not None:
-            self.acts.append(Act(at=at, action=action, actor=actor, reason=reason))
+            self.acts.append(Act(at=at, action=action, actor=actor, reason=reason, key=key))
             del self.acts[:-ACTS_MAX]
 
+    def cancelled_under(self, key: str) -> Act | None:
+        """The cancellation that a request with this idempotency key was."""
+        wanted = ("playbook.cancelled", key)
+        return next((act for act in self.acts if key and (act.action, act.key) == wanted), None)
+
     def warn(self, about: WarnedAbout, step: str, undefined: Undefined) -> None:
+        """Keep a warning. Part of the fold."""
+        if undefined:
+            self.keep_warning(Warned(about=about, step=step, undefined=undefined))
+
+    def keep_warning(self, given: Warned) -> None:
         """Keep a warning; the same one again only counts. Part of the fold."""
-        if not undefined:
-            return
-        for one in self.warnings:
-            if (one.about, one.step, one.undefined) == (about, step, undefined):
-                one.count += 1
+        for number, one in enumerate(self.warnings):
+            if one.what == given.what:
+                count = one.count + given.count
+                self.warnings[number] = msgspec.structs.replace(one, count=count)
                 return
         if len(self.warnings) < WARNINGS_MAX:
-            self.warnings.append(Warned(about=about, step=step, undefined=undefined))
+            self.warnings.append(given)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -29,6 +32,11 @@ Yielded = Mapping[str, "Yielded"] | Each | None
 is a list; None: nothing is known.
 """
 
+
+Path = list[str | int]
+"""The way to a place in a config, by keys and indexes."""
+ANY = "..."
+"""In a path: some key of a mapping; msgspec does not say which."""
 
 ViewName = Literal["plain", "answer", "rows"]
 """How templates read a result: by its own keys; as the answer of a web service, also by the keys of
@@ -105,3 +113,132 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
         all tasks have.
         """
         return key in self.config.__struct_fields__ or key in self.aliases
+
+    def misfit(self, path: Path, reason: str) -> str:
+        """Say what does not fit at that place of the config, why, and what would. `path` begins
+        with a key of the kind, in any spelling; `reason` is what msgspec said.
+        """
+        where = f"kind {self.kind}"
+        if path:
+            shown = "".join(
+                f".{step}" if isinstance(step, str) and step != ANY else f"[{step}]"
+                for step in path
+            )
+            where = f"`{shown[1:]}` of {where}"
+        if (unknown := UNKNOWN_FIELD.fullmatch(reason)) is not None:
+            return f"{where} has no `{unknown[1]}`."
+        if (lacks := MISSING_FIELD.match(reason)) is not None:
+            return f"{where} needs `{lacks[1]}`."
+        ours = [self.aliases.get(str(step), step) for step in path[:1]]
+        advice = _advice(self.config, [*ours, *path[1:]])
+        return f"{where}: {_in_our_words(reason)}. {advice}".rstrip()
+
+
+# --- What msgspec says of a config that does not fit ----------------------------------------------
+
+MISSING_FIELD = re.compile(r"Object missing required field `(.*?)`")
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+_AT = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
+_TYPES = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
+_IN_WORDS = {
+    "str": "a text",
+    "object": "a mapping",
+    "array": "a list",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "empty",
+}
+
+
+def told(error: msgspec.ValidationError) -> tuple[Path, str]:
+    """The place that msgspec names, as keys and indexes, and what it says of it."""
+    said = str(error)
+    found = _AT.search(said)
+    if found is None:
+        return [], said
+    steps = re.findall(r"\.([^.\[\]]+)|\[(?:(\d+)|\.{3})\]", found[1])
+    return [name or (int(index) if index else ANY) for name, index in steps], said[: found.start()]
+
+
+def _in_our_words(reason: str) -> str:
+    if " matching regex " in reason:
+        return "it is not written as it must be"
+    said = (
+        reason.replace("Expected `", "it must be `")
+        .replace("Invalid enum value", "it cannot be")
+        .replace("Invalid value", "it cannot be")
+        .replace(", got `", ", not `")
+    )
+    ours = _TYPES.sub(_types_in_words, said)
+    return ours.replace("a whole number, not a number", "a whole number, not one with a fraction")
+
+
+def _types_in_words(found: re.Match[str]) -> str:
+    names = found[1].split(" | ")
+    # What may be left out may be empty, and what may be a number may be a whole one.
+    idle = {"null"} | ({"int"} if "float" in names else set())
+    *others, last = [
+        _IN_WORDS.get(name, name) for name in names if name not in idle or names == [name]
+    ]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+@cache
+def field_types(config: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each field; cached, because msgspec derives them on every call."""
+    return {found.name: found.type for found in msgspec.structs.fields(config)}
+
+
+def _advice(wanted: Any, path: Path) -> str:
+    """What is allowed at that path in a value of that type, if one sentence can say it."""
+    types = [wanted]
+    for step in path:
+        flat = list(_alternatives(types))
+        tags = [one for one in flat if _is_record(one) and one.__struct_config__.tag_field == step]
+        if tags:
+            return _one_of([one.__struct_config__.tag for one in tags])
+        types = [below for one in flat for below in _below(one, step)]
+    flat = list(_alternatives(types))
+    words = [word for one in flat if get_origin(one) is Literal for word in get_args(one)]
+    if words:
+        return _one_of(words)
+    examples = [
+        example
+        for one in flat
+        if get_origin(one) is Annotated
+        for meta in get_args(one)[1:]
+        if isinstance(meta, msgspec.Meta)
+        for example in meta.examples or ()
+    ]
+    return f"Write it like {examples[0]}." if examples else ""
+
+
+def _one_of(words: Sequence[Any]) -> str:
+    *others, last = map(str, words)
+    return f"Write {', '.join(others)} or {last}." if others else f"Write {last}."
+
+
+def _alternatives(types: Sequence[Any]) -> Iterator[Any]:
+    """The members of a union; an annotated type both with and without its annotation."""
+    for one in types:
+        if get_origin(one) in (Union, UnionType):
+            yield from _alternatives(get_args(one))
+        else:
+            yield one
+            if get_origin(one) is Annotated:
+                yield from _alternatives(get_args(one)[:1])
+
+
+def _below(one: Any, step: str | int) -> list[Any]:
+    if _is_record(one):
+        found = field_types(one).get(str(step))
+        return [] if found is None else [found]
+    if get_origin(one) is dict:
+        return [get_args(one)[1]]
+    held = get_args(one) if get_origin(one) in (tuple, list) else ()
+    return list(held[:1]) if isinstance(step, int) else []
+
+
+def _is_record(one: Any) -> bool:
+    return isinstance(one, type) and issubclass(one, msgspec.Struct)

@@ -58,6 +58,8 @@ class ScheduleItem(TriggerItem, frozen=True, kw_only=True):
     """None if there is none, or it is paused."""
     running: list[str]
     """Executions that it started and that are not known to have ended."""
+    last: ScheduleTime | None
+    """The outcome of its newest time; None if it has not come to one."""
 
 
 class ScheduleList(Document, frozen=True, kw_only=True):

@@ -120,7 +120,7 @@ class Debounce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hook(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
-    """Starts a playbook, or wakes executions, when somebody calls `POST /hooks/{path}`."""
+    """Starts a playbook, or wakes executions, for each call of `POST /hooks/{path}`."""
 
     verify: Verify
     target: StartTarget | SignalTarget
@@ -208,7 +208,9 @@ class Schema(_Trigger, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Trigger = Schedule | Hook | Consumer | Notification | Schema
-KINDS = ("Playbook", "Schedule", "Hook", "Consumer", "Notification", "Schema")
+TRIGGERS = ("Schedule", "Hook", "Consumer", "Notification")
+"""The kinds of documents that start executions."""
+KINDS = ("Playbook", *TRIGGERS, "Schema")
 
 
 @cache

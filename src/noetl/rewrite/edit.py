@@ -44,8 +44,8 @@ class Work:
     def kept(self, entry: Entry, message: str) -> None:
         self.remarks.append(Remark(entry.line, message))
 
-    def rename(self, branch: Branch, old: str, new: str, change: str) -> None:
-        """Rename a key, unless the new one is there, too."""
+    def rename(self, branch: Branch, old: str, new: str, of: str = "") -> None:
+        """Rename a key (`of` a step or the like), unless the new one is there, too."""
         entry = branch.find(old)
         if entry is None:
             return
@@ -53,7 +53,20 @@ class Work:
             self.kept(entry, f"`{old}` is `{new}`, which is here, too. Join them by hand.")
             return
         entry.rename(new)
-        self.changed(entry, change)
+        self.changed(entry, f"`{old}`{of and f' of {of}'} is `{new}`.")
+
+    def move(self, branch: Branch, key: str, home: str, of: str) -> None:
+        """Move a key into the mapping `home` beside it, unless that has one or is shared."""
+        entry = branch.find(key)
+        if entry is None:
+            return
+        known = mapping_at(branch, home)
+        if not branch.has_room(home) or (known is not None and known.find(key) is not None):
+            self.kept(entry, f"`{key}` of {of} belongs in `{home}`, which has one already.")
+            return
+        branch.remove(entry)
+        branch.make_room(home).entries.append(entry)
+        self.changed(entry, f"`{key}` of {of} belongs in `{home}`.")
 
 
 class TreeWritten(Written):

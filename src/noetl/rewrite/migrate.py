@@ -99,25 +99,9 @@ def _migrate_root(work: Work, root: Branch) -> None:
         version.value = scalar(API_VERSION)
         work.changed(version, f"`apiVersion` is {API_VERSION} today.")
     for name in ("name", "path"):
-        _hoist(work, root, name)
-    steps = root.find("steps")
-    if steps is not None and root.find("workflow") is None:
-        steps.rename("workflow")
-        work.changed(steps, "`steps` is `workflow`.")
+        work.move(root, name, "metadata", "a playbook")
+    work.rename(root, "steps", "workflow")
     _migrate_root_vars(work, root)
-
-
-def _hoist(work: Work, root: Branch, name: str) -> None:
-    entry = root.find(name)
-    if entry is None:
-        return
-    metadata = mapping_at(root, "metadata")
-    if not root.has_room("metadata") or (metadata is not None and metadata.find(name)):
-        work.kept(entry, f"`{name}` belongs in `metadata`, which has one already.")
-        return
-    root.remove(entry)
-    root.make_room("metadata").entries.append(entry)
-    work.changed(entry, f"`{name}` belongs in `metadata`.")
 
 
 def _migrate_root_vars(work: Work, root: Branch) -> None:
@@ -167,7 +151,7 @@ def _migrate_workbook(work: Work, root: Branch) -> None:
             migrate_task(work, entry)
             continue
         for name in ("input", "with"):
-            work.rename(block, name, "args", f"`{name}` of a workbook entry is `args`.")
+            work.rename(block, name, "args", "a workbook entry")
         tool = block.find("tool")
         if tool is not None:
             migrate_pipeline(work, tool)
@@ -184,12 +168,9 @@ def _migrate_step(work: Work, holder: Entry) -> None:
         work.kept(holder, "this step takes keys from elsewhere with `<<`. Change it by hand.")
         return
     _migrate_type(work, step)
-    pipe = step.find("pipe")
-    if pipe is not None and step.find("tool") is None:
-        pipe.rename("tool")
-        work.changed(pipe, "`pipe` is `tool`.")
+    work.rename(step, "pipe", "tool")
     for name in ("input", "with"):
-        work.rename(step, name, "args", f"`{name}` of a step is `args`.")
+        work.rename(step, name, "args", "a step")
     _migrate_when(work, step)
     for rule in items((mapping_at(step, "spec", "policy", "admit") or mapping()).get("rules")):
         migrate_condition(work, rule.value)
@@ -260,20 +241,9 @@ def _migrate_loop(work: Work, step: Branch) -> None:
     loop = mapping_at(step, "loop")
     if loop is None or merges(loop):
         return
-    for old, new in (("collection", "in"), ("element", "iterator")):
-        entry = loop.find(old)
-        if entry is not None and loop.find(new) is None:
-            entry.rename(new)
-            work.changed(entry, f"`{old}` of a loop is `{new}`.")
-    mode = loop.find("mode")
-    if mode is None:
-        return
-    if not loop.has_room("spec") or text_at(loop.get("spec"), "mode") is not None:
-        work.kept(mode, "`mode` of the loop belongs in its `spec`, which has one already.")
-        return
-    loop.remove(mode)
-    loop.make_room("spec").entries.append(mode)
-    work.changed(mode, "`mode` of a loop belongs in its `spec`.")
+    work.rename(loop, "collection", "in", "a loop")
+    work.rename(loop, "element", "iterator", "a loop")
+    work.move(loop, "mode", "spec", "a loop")
 
 
 def _hands_down_retry(step: Branch) -> bool:

@@ -86,6 +86,10 @@ def _tail_of_list(entry: Entry | None) -> Lines:
     return value.tail if isinstance(value, Branch) and not value.is_map else []
 
 
+_ARGS = ("with", "input")
+"""What people call the `args` of a target or an arc."""
+
+
 class _Way:
     """One target of a `next`, and the condition that leads to it: what an arc is made from."""
 
@@ -96,7 +100,7 @@ class _Way:
         """Comments of the entries around the target, which are gone."""
         target = item.value
         self.step = target.find("step") if isinstance(target, Branch) else None
-        self.rest = [e for e in children(target) if e.name in ("args", "with", "spec")]
+        self.rest = [e for e in children(target) if e.name in {"args", "spec", *_ARGS}]
 
     def parts(self) -> list[Tree | Entry]:
         """What the arc keeps."""
@@ -115,7 +119,7 @@ class _Way:
             # A guard shared by several arcs keeps its comments on the first.
             self.when.side, self.when.lead = "", []
         for entry in self.rest:
-            if entry.name == "with":
+            if entry.name in _ARGS:
                 entry.rename("args")
             entries.append(entry)
         made.value = Branch(True, entries)
@@ -160,7 +164,7 @@ def _rung(item: Entry) -> list[_Way] | None:
         return None
     when, then, other = value.find("when"), value.find("then"), value.find("else")
     names = {entry.name for entry in value.entries}
-    if "step" in names and names <= {"step", "args", "with", "when", "spec"}:
+    if "step" in names and names <= {"step", "args", "when", "spec", *_ARGS}:
         return [_Way(item, when)]
     if names - {"when", "then", "else"} or (when is None) != (then is None):
         return None
@@ -184,7 +188,7 @@ def _targets(entry: Entry) -> list[Entry] | None:
     found = items(value) or [Entry(value, line=entry.line)]
     for item in found:
         names = {part.name for part in children(own_mapping(item.value))}
-        is_target = "step" in names and names <= {"step", "args", "with"}
+        is_target = "step" in names and names <= {"step", "args", *_ARGS}
         if text_in(item.value) is None and not is_target:
             return None
     return found
@@ -195,10 +199,8 @@ def _migrate_arc(work: Work, item: Entry) -> None:
     if not isinstance(arc, Branch) or merges(arc):
         return
     migrate_condition(work, arc)
-    given = arc.find("with")
-    if given is not None and arc.find("args") is None:
-        given.rename("args")
-        work.changed(given, "`with` of an arc is `args`.")
+    for name in _ARGS:
+        work.rename(arc, name, "args", "an arc")
     entry = arc.find("set")
     if entry is None:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.dsl.building import Where
-from noetl.dsl.policies import ON_ANY_ERROR
+from noetl.dsl.policies import ON_ANY_ERROR, on_errors
 from noetl.dsl.sugar import SUGAR
 from noetl.model.net import WORKBOOK
 from noetl.rewrite.edit import Work
@@ -150,10 +150,8 @@ def migrate_task(work: Work, holder: Entry, *, inherits: bool = False) -> None:
         if any(task.find(key) for key in ("input", "with", "eval", "set", "retry", "type")):
             work.kept(holder, "this task takes keys from elsewhere with `<<`. Change it by hand.")
         return
-    kind = task.find("type")
-    if kind is not None and task.find("kind") is None and text_in(kind.value) in work.tools:
-        kind.rename("kind")
-        work.changed(kind, "`type` of a task is `kind`.")
+    if text_at(task, "type") in work.tools:
+        work.rename(task, "type", "kind", "a task")
     _migrate_inputs(work, task)
     _migrate_eval(work, task)
     _migrate_policy(work, task)
@@ -186,7 +184,7 @@ def _migrate_inputs(work: Work, task: Branch) -> None:
         if tool.takes("args"):
             work.kept(entry, f"`{name}` is `args`, which is here, too. Join them by hand.")
         else:
-            work.rename(task, name, "args", f"`{name}` of a task is `args`.")
+            work.rename(task, name, "args", "a task")
 
 
 def _migrate_eval(work: Work, task: Branch) -> None:
@@ -259,7 +257,7 @@ def _migrate_policy(work: Work, task: Branch) -> None:
 def migrate_condition(work: Work, rule: Tree) -> None:
     """`expr` → `when`."""
     if isinstance(rule, Branch):
-        work.rename(rule, "expr", "when", "`expr` is `when`.")
+        work.rename(rule, "expr", "when")
 
 
 def _split_set(work: Work, then: Branch, entry: Entry) -> None:
@@ -447,19 +445,11 @@ def _retry_rule(retry: Entry, *, with_comments: bool) -> Entry:
         grows = any(entry.name == "multiplier" for entry in moved)
         moved.append(pair("backoff", "exponential" if grows else "fixed"))
     when = written.get("when")
-    condition = when if when is not None else scalar(_error_condition(written))
+    on = written.get("on")
+    kinds = [text_in(item.value) for item in items(on)] or [text_in(on)]
+    condition = when if when is not None else scalar(on_errors(kinds))
     then = mapping(pair("do", "retry"), *moved, flow=True)
     item = Entry(mapping(pair("when", condition), pair("then", then)))
     if with_comments:
         item.lead = gather(retry)
     return item
-
-
-def _error_condition(retry: Branch) -> str:
-    """Which errors `on` names; all, if it names none."""
-    on = retry.get("on")
-    words = [text_in(item.value) for item in items(on)] or [text_in(on)]
-    kinds = [word for word in words if word not in (None, "error", "any")]
-    if not kinds:
-        return ON_ANY_ERROR
-    return f"{{{{ outcome.status == 'error' and outcome.error.kind in {kinds!r} }}}}"

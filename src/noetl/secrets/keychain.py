@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.errors import NoetlError, NotFound
+from noetl.errors import NotAllowed, NotFound
 from noetl.model.net import KeychainEntry
 
 Stored = Callable[[str], Awaitable[Mapping[str, Any]]]
@@ -31,12 +31,6 @@ PROVIDERS = {
 """The secret managers that can be asked, by each of their names."""
 OWN = (None, "noetl", "credential")
 """Providers of secrets that are stored here."""
-
-
-class NotAllowed(NoetlError):
-    """The operator does not let playbooks read this."""
-
-    code = "not_allowed"
 
 
 IN_MANAGERS = frozenset({"secret_manager", "secrets"})
@@ -178,8 +172,7 @@ def _static(entry: KeychainEntry) -> dict[str, Any]:
 
 def _variable(entry: KeychainEntry, sources: Sources) -> str:
     name = str(entry.config.get("variable") or entry.name)
-    is_ours = name.upper().startswith("NOETL_")
-    if is_ours or not any(fnmatchcase(name, pattern) for pattern in sources.env_allowed):
+    if not opened({name: ""}, sources.env_allowed):
         raise NotAllowed(
             f'keychain entry "{entry.name}": the variable {name} is not one that playbooks may '
             "read on this worker. Ask its operator to allow it."

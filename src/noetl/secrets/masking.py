@@ -14,6 +14,7 @@ never changed.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -321,8 +322,9 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote(secret, safe="")
     yield quote(secret)
     yield quote_plus(secret)
-    # As a string stands inside JSON, and inside JSON with only ASCII.
+    # As a string stands inside JSON, inside JSON with only ASCII, and inside Python's.
     yield msgspec.json.encode(secret).decode()[1:-1]
+    yield json.dumps(secret)[1:-1]
     yield secret.encode("unicode_escape").decode()
     data = secret.encode("utf-8", "surrogatepass")
     yield data.hex()

@@ -41,6 +41,11 @@ MISSING = (
     " file (.noetl/secret.key), set what that file holds."
 )
 
+SHORT = (
+    "NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex"
+    f" (`openssl rand -base64 32`), or a passphrase of at least {PASSPHRASE_MIN} characters."
+)
+
 WEAK = (
     "NOETL_SECRET_KEY is a passphrase that is easily guessed: it repeats itself, or has few"
     " different characters. Make a key with `openssl rand -base64 32`"
@@ -56,9 +61,14 @@ class OperatorKey(NamedTuple):
     """None for a database that several processes share."""
 
     def require(self) -> None:
-        """Raise BadSetting if each process would create a key of its own for a shared database."""
-        if self.text is None and self.file is None:
-            raise BadSetting(MISSING)
+        """Raise BadSetting if the setting holds no key, or if each process would create a key of
+        its own for a shared database.
+        """
+        if self.text is None:
+            if self.file is None:
+                raise BadSetting(MISSING)
+        elif any(_is_short(text) for text in self.text.split(",")):
+            raise BadSetting(SHORT)
 
     def vault(self, salt: str, *, may_create: bool = False) -> Vault:
         """What opens credentials. `may_create` a key file: nothing is sealed yet.
@@ -115,12 +125,8 @@ def key_from_text(text: str, salt: str) -> Key:
     key = _written_out(text)
     if key is not None:
         return key
-    if len(text) < PASSPHRASE_MIN:
-        raise WrongKey(
-            f"NOETL_SECRET_KEY is too short: it must be 32 bytes as base64 or hex"
-            " (`openssl rand -base64 32`), or a passphrase of at least"
-            f" {PASSPHRASE_MIN} characters."
-        )
+    if _is_short(text):
+        raise WrongKey(SHORT)
     salted = _SALT + salt.encode()
     return key_of(hashlib.scrypt(text.encode(), salt=salted, dklen=KEY_SIZE, **SCRYPT))
 
@@ -140,6 +146,10 @@ def is_weak(text: str) -> bool:
     steps = {ord(b) - ord(a) for a, b in itertools.pairwise(text)}
     repeats = text in (text + text)[1:-1]
     return repeats or len(set(text)) < PASSPHRASE_DIFFERENT_MIN or len(steps) <= 2
+
+
+def _is_short(text: str) -> bool:
+    return len(text) < PASSPHRASE_MIN
 
 
 def _written_out(text: str) -> Key | None:

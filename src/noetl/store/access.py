@@ -14,8 +14,6 @@ from noetl.store.database import Database, Transaction, columns_of
 SESSION_SECONDS = 24 * 3600.0
 """How long a session is valid after its last use."""
 POSITION_MAX = 2**62
-NAMELESS = "anybody"
-"""The actor's name if the server is open or the account has no name."""
 
 
 class StoredUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +40,7 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid session (document 001 §6.3)."""
+    """A valid session."""
 
     session_id: str
     digest: str

@@ -61,7 +61,10 @@ def archive_at(url: str) -> Archive:
         return Bucket(from_url(url), url)
     except (BaseError, ValueError) as error:
         told = str(error).partition("\n")[0]
-        raise BadSetting(f"NOETL_ARCHIVE_URL cannot be used: {told}.") from None
+        raise BadSetting(
+            f"NOETL_ARCHIVE_URL cannot be used: {told.rstrip('.')}."
+            " Name a folder, or a bucket such as s3://bucket/noetl."
+        ) from None
 
 
 def checked(name: str) -> str:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
 from noetl.errors import StoreError
+from noetl.model.commands import Presence
 from noetl.store.access import Access, Sessions
 from noetl.store.bodies import Bodies
 from noetl.store.catalog import Catalog
@@ -47,6 +48,12 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """It takes no new work."""
     sandbox: str = ""
     """How a worker isolates code and programs of tasks: `processes` or `namespaces`."""
+
+    @classmethod
+    def of(cls, me: Presence, name: str, now: float) -> Self:
+        """A heartbeat of a worker, under its name in records."""
+        said = {key: getattr(me, key) for key in me.__struct_fields__ if key != "worker_id"}
+        return cls(name=name, kind="worker", started_at=now, seen_at=now, **said)
 
 
 class Runtimes:

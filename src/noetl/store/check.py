@@ -14,15 +14,13 @@ from noetl.model.ids import ExecutionId
 from noetl.store.bodies import Bodies
 from noetl.store.catalog import entry_of, verified_entry, verified_net
 from noetl.store.checksums import (
-    Head,
     agrees,
-    chain_start,
-    continues,
     damaged_log,
     first_sentence,
     verified_command,
 )
 from noetl.store.database import Database, Rows, fields_of
+from noetl.store.log import Head, chain_start, continues
 
 PAGE = 1000
 """Keys that are read together."""
@@ -132,24 +130,25 @@ async def _results(database: Database, bodies: Bodies) -> list[str]:
     return found
 
 
-async def _nets(rows: Rows) -> list[str]:
-    found: list[str] = []
-    async for row in rows:
-        try:
-            verified_net(row["body"], row["digest"])
-        except Corrupted as error:
-            found.append(first_sentence(error))
-    return found
+def _each(
+    verify: Callable[[dict[str, Any]], object],
+) -> Callable[[Rows], Coroutine[Any, Any, list[str]]]:
+    """Finds the rows that are not what was written; `verify` raises Corrupted for one."""
+
+    async def find(rows: Rows) -> list[str]:
+        found: list[str] = []
+        async for row in rows:
+            try:
+                verify(row)
+            except Corrupted as error:
+                found.append(first_sentence(error))
+        return found
+
+    return find
 
 
-async def _catalog(rows: Rows) -> list[str]:
-    found: list[str] = []
-    async for row in rows:
-        try:
-            verified_entry(*entry_of(**fields_of(row)))
-        except Corrupted as error:
-            found.append(first_sentence(error))
-    return found
+_nets = _each(lambda row: verified_net(row["body"], row["digest"]))
+_catalog = _each(lambda row: verified_entry(*entry_of(**fields_of(row))))
 
 
 async def _keys(database: Database, query: str, **after: str) -> AsyncIterator[Any]:

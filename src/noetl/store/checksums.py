@@ -1,4 +1,5 @@
-"""Checksums over stored data, so that a byte that changed on disk is noticed when it is read.
+"""Checksums over stored commands and results, so that a byte that changed on disk is noticed when
+it is read. The rows of a log are chained by theirs (`noetl.store.log`).
 
 CRC-32 detects every single changed byte and costs a microsecond per row. It guards against disks,
 not against people.
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache
 from hashlib import sha256
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -21,34 +21,6 @@ from noetl.model.ids import CommandId, ExecutionId
 @cache
 def _commands() -> msgspec.json.Decoder[Command]:
     return msgspec.json.Decoder(Command)
-
-
-class Head(NamedTuple):
-    """The end of a log: its last event and the checksum of that."""
-
-    seq: int
-    checksum: int
-
-
-def chain_start(execution_id: ExecutionId) -> int:
-    """The initial value of the checksum chain of an execution's log."""
-    return crc32(execution_id.encode())
-
-
-def chain(before: int, seq: int, events: bytes) -> int:
-    """The checksum of a row of the log, continuing that of the row before it.
-
-    It covers every column, and through the chain the order of rows and their completeness.
-    """
-    return crc32(events, crc32(b"%d" % seq, before))
-
-
-def continues(before: int, seq: int, events: bytes, checksum: int) -> bool:
-    """Whether this row, as read, is the one written after the row with checksum `before`."""
-    try:
-        return chain(before, seq, events) == checksum
-    except TypeError:
-        return False  # Damage can also change the type of a value.
 
 
 def agrees(body: bytes, checksum: int) -> bool:

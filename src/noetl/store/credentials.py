@@ -25,7 +25,7 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CachedSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A cached secret, encrypted (document 000 §5.2)."""
+    """A cached secret, encrypted."""
 
     cache_key: str
     credential_name: str

@@ -102,7 +102,7 @@ def read_queries(package: str, *, tables: str) -> dict[str, str]:
     """The statements of a store: those for every store, and those of its own package.
 
     The former call a table `noetl.NAME`; `tables` is how its name begins in this store. All of them
-    compare with a list by `= ANY(:list)`.
+    compare with a list by `= ANY(:list)`; what is shared compares without case by `ILIKE`.
     """
     shared = [text.replace("noetl.", tables) for text in _sql_files(__package__)]
     return named(*shared, *_sql_files(package))

@@ -2,7 +2,8 @@
 
 The events of one write are stored as one row. A decision yields several events at once, and the
 cost is per row: encoding, checking and inserting eight of them together takes little longer than
-one. A row is found by the seq of its last event; every read ends at the end of a row.
+one. A row is found by the seq of its last event; every read ends at the end of a row. The checksum
+of a row continues that of the row before it, so a row that changed or is missing breaks the chain.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from noetl.errors import StoreError
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.triggers import TriggerChange, TriggerRow
 from noetl.store.access import AuditEntry
-from noetl.store.checksums import Head, chain, continues, damaged_log
+from noetl.store.checksums import damaged_log
 from noetl.store.database import Database
 from noetl.store.limits import HOLDING, Slot
 from noetl.store.queue import Claim, NewCommand
@@ -189,6 +190,34 @@ class LogRow(NamedTuple):
     seq: int
     events: bytes
     checksum: int
+
+
+class Head(NamedTuple):
+    """The end of a log: its last event and the checksum of that."""
+
+    seq: int
+    checksum: int
+
+
+def chain_start(execution_id: ExecutionId) -> int:
+    """The initial value of the checksum chain of an execution's log."""
+    return crc32(execution_id.encode())
+
+
+def chain(before: int, seq: int, events: bytes) -> int:
+    """The checksum of a row of the log, continuing that of the row before it.
+
+    It covers every column, and through the chain the order of rows and their completeness.
+    """
+    return crc32(events, crc32(b"%d" % seq, before))
+
+
+def continues(before: int, seq: int, events: bytes, checksum: int) -> bool:
+    """Whether this row, as read, is the one written after the row with checksum `before`."""
+    try:
+        return chain(before, seq, events) == checksum
+    except TypeError:
+        return False  # Damage can also change the type of a value.
 
 
 class _Shown(msgspec.Struct):

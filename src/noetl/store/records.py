@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,7 +42,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failed_step: str | None = None
     """The step it failed in; empty if in none. None: written by a version without this field."""
     waits: str | None = None
-    """What a step waits for from outside, `form` or `event`; empty: nothing. None: as above."""
+    """What a step waits for, `form` or `event` from outside, or `timer`; empty: nothing. None: as
+    above."""
+
+
+class Run(NamedTuple):
+    """An execution of a playbook, as far as a mark shows it."""
+
+    path: str
+    execution_id: ExecutionId
+    status: str
+    waits: str | None
+    requested_at: float
+    ended_at: float | None
 
 
 class SavedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,9 +204,13 @@ def _latest(wanted: Wanted) -> float:
     )
 
 
-def encode_labels(labels: Mapping[str, str]) -> str | None:
-    """Labels as stored in their column: null if there are none."""
-    return msgspec.json.encode(labels, order="sorted").decode() if labels else None
+def columns_of_summary(summary: Summary) -> dict[str, Any]:
+    """A summary as the columns of its row."""
+    columns = msgspec.structs.asdict(summary)
+    columns["current_steps"] = _encode(summary.current_steps).decode()
+    labels = columns["labels"]
+    columns["labels"] = msgspec.json.encode(labels, order="sorted").decode() if labels else None
+    return columns
 
 
 def summary_of(**row: Any) -> Summary:
@@ -243,6 +259,10 @@ class Records:
         found = await self._found("summaries", wanted, now, **page(wanted, before, limit))
         fields = Summary.__struct_fields__
         return [summary_of(**dict(zip(fields, row, strict=True))) for row in found]
+
+    async def latest_runs(self, paths: Sequence[str], *, limit: int) -> list[Run]:
+        """The newest executions of each of some playbooks, by path, newest first."""
+        return await self._database.rows("latest_runs", Run, paths=list(paths), limit=limit)
 
     async def count(self, wanted: Wanted = (), *, now: float = 0.0) -> int:
         """How many executions match."""

@@ -40,6 +40,23 @@ SELECT value, count(*) AS executions
  ORDER BY executions DESC, value
  LIMIT :limit
 
+-- known_paths --
+-- The different paths, each found by one step along the index. After the last of all comes a null;
+-- where there are more than so many, none does.
+WITH RECURSIVE known (path, number) AS (
+    SELECT * FROM (SELECT path, 1 FROM noetl.execution ORDER BY path LIMIT 1) AS lowest
+    UNION ALL
+    SELECT (SELECT execution.path FROM noetl.execution AS execution
+             WHERE execution.path > known.path ORDER BY execution.path LIMIT 1),
+           number + 1
+      FROM known
+     WHERE path IS NOT NULL AND number <= :max
+)
+
+-- paths_with_text --
+/* known_paths */
+SELECT path FROM known WHERE path IS NULL OR path ILIKE :within ESCAPE '\'
+
 -- executions_count --
 SELECT count(*) AS count FROM noetl.execution WHERE true /* conditions */
 
@@ -62,7 +79,7 @@ status = 'FAILED'
 status = 'CANCELLED'
 
 -- where_waiting --
-status = 'RUNNING' AND waits <> ''
+status = 'RUNNING' AND waits IN ('form', 'event')
 
 -- where_waits --
 status = 'RUNNING' AND waits = :value
@@ -75,6 +92,15 @@ path = :value
 
 -- where_path_like_among --
 path = ANY(:paths)
+
+-- where_error --
+error IS NOT NULL AND error ILIKE :within ESCAPE '\'
+
+-- where_text --
+path ILIKE :within ESCAPE '\' OR error IS NOT NULL AND error ILIKE :within ESCAPE '\'
+
+-- where_text_among --
+path = ANY(:paths) OR error IS NOT NULL AND error ILIKE :within ESCAPE '\'
 
 -- where_took_over --
 ended_at - requested_at > :value OR ended_at IS NULL AND :now - requested_at > :value

@@ -97,27 +97,36 @@ class Retention:
             limit=limit,
         )
 
-    async def tree(self, execution_id: ExecutionId) -> list[Member]:
-        """An execution and everything it called, the called ones first; empty if it is unknown."""
-        found = await self._database.tuples("tree", execution_id=execution_id)
-        return [
-            Member(one, bool(has_ended), bool(is_held), bool(is_reused), seq)
-            for one, has_ended, is_held, is_reused, seq in found
-        ]
+    async def trees(
+        self, execution_ids: Collection[ExecutionId]
+    ) -> dict[ExecutionId, list[Member]]:
+        """Each of these with everything that it called, the called ones first; empty for one that
+        is unknown."""
+        trees: dict[ExecutionId, list[Member]] = {one: [] for one in execution_ids}
+        found = await self._database.tuples("trees", execution_ids=list(execution_ids))
+        for root, one, has_ended, is_held, is_reused, seq in found:
+            trees[root].append(Member(one, bool(has_ended), bool(is_held), bool(is_reused), seq))
+        return trees
 
-    async def forget(self, execution_ids: Collection[ExecutionId]) -> int:
-        """Remove these with everything that belongs to them, and count them. Returns how many were
+    async def tree(self, execution_id: ExecutionId) -> list[Member]:
+        """One of them."""
+        return (await self.trees([execution_id]))[execution_id]
+
+    async def forget(self, execution_ids: Collection[ExecutionId]) -> list[ExecutionId]:
+        """Remove these with everything that belongs to them, and count them. Returns which were
         removed.
 
         Executions that have not ended or are on hold stay.
         """
 
-        async def forget(db: Transaction) -> int:
-            going = await db.column("forgettable", execution_ids=sorted(execution_ids))
+        async def forget(db: Transaction) -> list[ExecutionId]:
+            going: list[ExecutionId] = await db.column(
+                "forgettable", execution_ids=sorted(execution_ids)
+            )
             if going:
                 for name in ("tally", "forget_log", "forget_results", *FORGOTTEN_LAST):
                     await db.change(name, execution_ids=going)
-            return len(going)
+            return going
 
         return await self._database.together(forget, is_long=True)
 

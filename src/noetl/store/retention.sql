@@ -1,15 +1,18 @@
 -- Statements about what is kept and what is forgotten, for every store.
 
--- tree --
--- An execution with all that it called; those that were called last come first.
-WITH RECURSIVE tree (execution_id, depth) AS (
-    SELECT execution_id, 0 FROM noetl.execution WHERE execution_id = :execution_id
+-- trees --
+-- Executions with all that they called; those that were called last come first.
+WITH RECURSIVE tree (root, execution_id, depth) AS (
+    SELECT execution_id, execution_id, 0
+      FROM noetl.execution
+     WHERE execution_id = ANY(:execution_ids)
      UNION ALL
-    SELECT called.execution_id, tree.depth + 1
+    SELECT tree.root, called.execution_id, tree.depth + 1
       FROM tree
       JOIN noetl.execution AS called ON called.parent_execution_id = tree.execution_id
 )
-SELECT tree.execution_id,
+SELECT tree.root,
+       tree.execution_id,
        execution.ended_at IS NOT NULL AS has_ended,
        EXISTS (
            SELECT 1 FROM noetl.hold AS hold WHERE hold.execution_id = tree.execution_id
@@ -18,7 +21,9 @@ SELECT tree.execution_id,
            SELECT 1 FROM noetl.reuse AS reuse
              JOIN noetl.execution AS other ON other.execution_id = reuse.execution_id
             WHERE reuse.source = tree.execution_id
-              AND reuse.execution_id NOT IN (SELECT inside.execution_id FROM tree AS inside)
+              AND reuse.execution_id NOT IN (
+                  SELECT inside.execution_id FROM tree AS inside WHERE inside.root = tree.root
+              )
        ) AS is_reused,
        execution.seq
   FROM tree

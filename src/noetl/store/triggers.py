@@ -71,6 +71,10 @@ class Triggers:
             "trigger_times", TriggerTime, path=path, before=before, limit=limit
         )
 
+    async def last_times(self, paths: Sequence[str]) -> list[TriggerTime]:
+        """The outcome of the newest time of each of these documents that has come to one."""
+        return await self._database.rows("last_times", TriggerTime, paths=list(paths))
+
     async def times_between(self, path: str, first: float, last: float) -> list[TriggerTime]:
         """Outcomes of the times from the first to the last, in order."""
         return await self._database.rows(
@@ -139,6 +143,13 @@ class Messages:
     async def open(self, path: str, *, limit: int = 1000) -> list[ExecutionId]:
         """Executions started by messages that have not ended, oldest first."""
         return await self._database.column("open_messages", path=path, limit=limit)
+
+    async def rename(self, path: str, old: str, new: str, *, limit: int = 1000) -> int:
+        """Give messages whose ids begin with `old` ids that begin with `new` instead; one that is
+        known under its new id keeps the old. Returns how many got one."""
+        return await self._database.change(
+            "rename_messages", path=path, old=old, new=new, limit=limit
+        )
 
     async def forget(self, path: str, ids: Sequence[str]) -> None:
         """These messages can never come again."""

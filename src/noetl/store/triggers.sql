@@ -73,6 +73,18 @@ DELETE FROM noetl.trigger_message WHERE path = :path AND at < :before
 -- known_messages --
 SELECT id FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
 
+-- rename_messages --
+UPDATE noetl.trigger_message SET id = :new || substr(id, length(:old) + 1)
+ WHERE path = :path
+   AND id IN (SELECT one.id FROM noetl.trigger_message AS one
+               WHERE one.path = :path AND substr(one.id, 1, length(:old)) = :old
+                 AND NOT EXISTS (
+                     SELECT 1 FROM noetl.trigger_message AS other
+                      WHERE other.path = :path
+                        AND other.id = :new || substr(one.id, length(:old) + 1)
+                 )
+               LIMIT :limit)
+
 -- forget_messages --
 DELETE FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
 

@@ -5,13 +5,7 @@ yes or no, `compile_value(structure).render(scope)` fills in all templates of a 
 computed from a secret comes back `Tainted`: `reveal` it to the tool, `mask` it to everyone else.
 """
 
-from noetl.templates.errors import (
-    BudgetExceeded,
-    EvaluationFailed,
-    TemplateProblem,
-    TemplateRefused,
-    UndefinedValue,
-)
+from noetl.templates.errors import TemplateRefused
 from noetl.templates.parser import is_template
 from noetl.templates.scope import Limits, Scope
 from noetl.templates.taint import MASK, Tainted, mask, reveal
@@ -22,6 +16,7 @@ from noetl.templates.template import (
     compile_condition,
     compile_text,
     compile_value,
+    undefined_in,
 )
 from noetl.templates.views import (
     EventView,
@@ -37,10 +32,8 @@ from noetl.templates.views import (
 
 __all__ = [
     "MASK",
-    "BudgetExceeded",
     "Compiled",
     "Condition",
-    "EvaluationFailed",
     "EventView",
     "KeptView",
     "Limits",
@@ -51,9 +44,7 @@ __all__ = [
     "StepView",
     "Tainted",
     "Template",
-    "TemplateProblem",
     "TemplateRefused",
-    "UndefinedValue",
     "Views",
     "ViewsByName",
     "compile_condition",
@@ -62,5 +53,6 @@ __all__ = [
     "is_template",
     "mask",
     "reveal",
+    "undefined_in",
     "view",
 ]

@@ -38,14 +38,12 @@ class Reads:
         elif isinstance(node, nodes.Assign):
             self.collect(node.node, bound)
             bound.update(targets(node.target))
-        elif isinstance(node, nodes.AssignBlock):
+        elif isinstance(node, nodes.AssignBlock | nodes.FilterBlock):
             self._collect_all(node.body, set(bound))
             if node.filter is not None:
                 self.collect(node.filter, bound)
-            bound.update(targets(node.target))
-        elif isinstance(node, nodes.FilterBlock):
-            self._collect_all(node.body, set(bound))
-            self.collect(node.filter, bound)
+            if isinstance(node, nodes.AssignBlock):
+                bound.update(targets(node.target))
         else:
             self._collect_plain(node, bound)
 

@@ -33,15 +33,16 @@ from typing import NamedTuple, Protocol, cast
 
 from jinja2 import nodes
 
+from noetl.errors import EvaluationFailed
 from noetl.templates import operators
 from noetl.templates.analysis import targets
-from noetl.templates.errors import EvaluationFailed, shortened
+from noetl.templates.errors import shortened
 from noetl.templates.evaluation import Evaluation, Lacks, Undefined, items_of, kind_of
 from noetl.templates.filters import COUNT_UNDEFINED, FILTERS, TAKE_UNDEFINED, whole_of
 from noetl.templates.functions import FUNCTIONS, call_method
 from noetl.templates.operators import INTEGER_BITS_MAX
 from noetl.templates.parser import keywords
-from noetl.templates.scope import Scope
+from noetl.templates.scope import WRITTEN_TO, Scope
 from noetl.templates.taint import Tainted
 from noetl.templates.views import MISSING, AliasedName, Missing, lookup, sliced
 
@@ -423,6 +424,8 @@ def _emit_path(writer: _Writer, path: _Path) -> str:
             read = f"look({name}, {writer.constant(key)})"
         writer.line(f"{name} = {read}")
     writer.line(f"if {name}.__class__ is T: {name} = find({writer.run}, {about})")
+    if _is_written_to(path):
+        writer.line(f"{name} = copied({name})")
     writer.paths[name] = about
     return name
 
@@ -498,14 +501,14 @@ def _emit_not(writer: _Writer, node: nodes.Not) -> str:
 
 def _emit_sign(writer: _Writer, node: nodes.Neg | nodes.Pos) -> str:
     value = writer.emit(node.node)
-    work = "negative" if isinstance(node, nodes.Neg) else "positive"
-    return writer.set(f"signed({writer.run}, {work}, {writer.plain(value)})", plain=True)
+    work = writer.constant(operators.negative if type(node) is nodes.Neg else operators.positive)
+    return writer.set(f"calculate({writer.run}, {work}, {writer.plain(value)})", plain=True)
 
 
 def _emit_arithmetic(writer: _Writer, node: nodes.BinExpr) -> str:
     left, right = writer.emit(node.left), writer.emit(node.right)
-    sign = _ARITHMETIC[type(node)]
-    work = writer.constant(_OPERATORS[sign])
+    sign, function = _ARITHMETIC[type(node)]
+    work = writer.constant(function)
     general = f"calculate({writer.run}, {work}, {writer.plain(left)}, {writer.plain(right)})"
     if not writer.inline or sign == "**":
         return writer.set(general, plain=True)
@@ -667,23 +670,14 @@ def _emit_call(writer: _Writer, node: nodes.Call) -> str:
     )
 
 
-_ARITHMETIC = {
-    nodes.Add: "+",
-    nodes.Sub: "-",
-    nodes.Mul: "*",
-    nodes.Div: "/",
-    nodes.FloorDiv: "//",
-    nodes.Mod: "%",
-    nodes.Pow: "**",
-}
-_OPERATORS: dict[str, operators.Operator] = {
-    "+": operators.add,
-    "-": operators.subtract,
-    "*": operators.multiply,
-    "/": operators.divide,
-    "//": operators.floor_divide,
-    "%": operators.modulo,
-    "**": operators.power,
+_ARITHMETIC: dict[type[nodes.Node], tuple[str, operators.Operator]] = {
+    nodes.Add: ("+", operators.add),
+    nodes.Sub: ("-", operators.subtract),
+    nodes.Mul: ("*", operators.multiply),
+    nodes.Div: ("/", operators.divide),
+    nodes.FloorDiv: ("//", operators.floor_divide),
+    nodes.Mod: ("%", operators.modulo),
+    nodes.Pow: ("**", operators.power),
 }
 _COMPARISONS = {
     "eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=",
@@ -845,7 +839,20 @@ def _find(run: Evaluation, path: _Path) -> object:
         if found is MISSING:
             return _undefined_at(run, node, value, key)
         value = run.take(found) if type(found) is Tainted else found
-    return value
+    return _copied(value) if _is_written_to(path) else value
+
+
+def _is_written_to(path: _Path) -> bool:
+    """Whether the path is one of the roots that tasks write to, all of it."""
+    return path.name in WRITTEN_TO and all(key == "parent" for key in path.keys)
+
+
+def _copied(root: object) -> object:
+    """The root as it is now, with those around it: written into itself, it would have no end."""
+    if type(root) is not dict:
+        return root
+    around = root.get("parent")
+    return {**root, "parent": _copied(around)} if type(around) is dict else {**root}
 
 
 def _undefined_at(run: Evaluation, node: nodes.Expr, container: object, key: object) -> Undefined:
@@ -893,16 +900,9 @@ def _settle(run: Evaluation, value: object, path: _Path | None = None) -> object
     return run.settle(value)
 
 
-def _signed(run: Evaluation, work: Callable[..., object], value: object) -> object:
-    return run.missing(value) if type(value) is Undefined else work(run, value)
-
-
-def _calculate(run: Evaluation, work: operators.Operator, left: object, right: object) -> object:
-    if type(left) is Undefined:
-        return run.missing(left)
-    if type(right) is Undefined:
-        return run.missing(right)
-    return work(run, left, right)
+def _calculate(run: Evaluation, work: Callable[..., object], *operands: object) -> object:
+    lacking = _undefined_among(*operands)
+    return run.missing(lacking) if lacking is not None else work(run, *operands)
 
 
 def _compare(run: Evaluation, operator: str, left: object, right: object) -> bool:
@@ -956,7 +956,7 @@ def _filtered(
 ) -> object:
     if type(subject) is Undefined and name not in TAKE_UNDEFINED:
         return 0 if name in COUNT_UNDEFINED and not run.strict else run.missing(subject)
-    lacking = _undefined_among(args, named)
+    lacking = _undefined_among(*args, *named.values())
     if lacking is not None:
         return run.missing(lacking)
     try:
@@ -966,19 +966,19 @@ def _filtered(
 
 
 def _call(run: Evaluation, name: str, args: tuple[object, ...], named: dict[str, object]) -> object:
-    lacking = _undefined_among(args, named)
+    lacking = _undefined_among(*args, *named.values())
     return run.missing(lacking) if lacking is not None else FUNCTIONS[name](run, *args, **named)
 
 
 def _call_on(
     run: Evaluation, method: str, value: object, args: tuple[object, ...], named: dict[str, object]
 ) -> object:
-    lacking = value if type(value) is Undefined else _undefined_among(args, named)
+    lacking = _undefined_among(value, *args, *named.values())
     return run.missing(lacking) if lacking is not None else call_method(run, method, value, args)
 
 
-def _undefined_among(args: tuple[object, ...], named: dict[str, object]) -> Undefined | None:
-    for value in (*args, *named.values()):
+def _undefined_among(*values: object) -> Undefined | None:
+    for value in values:
         if type(value) is Undefined:
             return value
     return None
@@ -1047,28 +1047,12 @@ _GLOBALS: dict[str, object] = {
     "DATA": _FINAL,
     "PLAIN": frozenset({*_FINAL, AliasedName, Missing, Undefined}),
     "ODD": frozenset({Missing, Tainted}),
-    "look": _look,
-    "find": _find,
-    "inside": _inside,
-    "cut": _cut,
-    "settle": _settle,
-    "signed": _signed,
-    "negative": operators.negative,
-    "positive": operators.positive,
     "checked": operators.checked,
-    "whole": whole_of,
-    "calculate": _calculate,
-    "compare": _compare,
-    "concatenate": _concatenate,
-    "items_in": _items_in,
-    "mapping_of": _mapping_of,
-    "filtered": _filtered,
     "tested": operators.passes,
-    "call": _call,
-    "call_on": _call_on,
-    "write": _write,
-    "append": _append,
-    "rounds": _rounds,
-    "loop_at": _loop_at,
-    "unpack": _unpack,
+    "whole": whole_of,
+    **{each.__name__.removeprefix("_"): each for each in (
+        _look, _find, _copied, _inside, _cut, _settle, _calculate, _compare, _concatenate,
+        _items_in, _mapping_of, _filtered, _call, _call_on, _write, _append, _rounds, _loop_at,
+        _unpack,
+    )},
 }  # fmt: skip

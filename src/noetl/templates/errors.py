@@ -6,26 +6,15 @@ What can go wrong with a template, and when:
   - UndefinedValue      it needs a value that is not there
   - BudgetExceeded      it would take too long or too much memory
 
-The run-time errors are those of `noetl.errors`; they are named here so that users of this package
-need no second import. Their text names the place, the expression and the cause. It never holds a
-value out of the scope: any of them may be a secret.
+The run-time errors are those of `noetl.errors`. Their text names the place, the expression and the
+cause. It never holds a value out of the scope: any of them may be a secret.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from noetl.errors import BudgetExceeded, EvaluationFailed, NoetlError, UndefinedValue
-
-__all__ = [
-    "BudgetExceeded",
-    "EvaluationFailed",
-    "TemplateProblem",
-    "TemplateRefused",
-    "UndefinedValue",
-    "explained",
-    "shortened",
-]
+from noetl.errors import EvaluationFailed, NoetlError
 
 SHOWN_MAX = 160
 

@@ -11,8 +11,9 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from noetl.errors import BudgetExceeded, EvaluationFailed, UndefinedValue
 from noetl.model.spelling import did_you_mean, nearest
-from noetl.templates.errors import BudgetExceeded, EvaluationFailed, UndefinedValue, shortened
+from noetl.templates.errors import shortened
 from noetl.templates.scope import Scope
 from noetl.templates.taint import Tainted, uncovered
 from noetl.templates.views import MISSING, AliasedName, View, lookup
@@ -80,7 +81,7 @@ class Undefined:
 
     def _keys_beside(self) -> list[str]:
         """The keys that the container has."""
-        parent = self.parent.plain if isinstance(self.parent, View) else self.parent
+        parent = self.parent.keys if isinstance(self.parent, View) else self.parent
         if not isinstance(parent, dict):
             return []
         return [key for _, key in zip(range(1000), parent, strict=False) if type(key) is str]

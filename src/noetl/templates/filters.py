@@ -34,8 +34,8 @@ from jinja2.filters import (
 )
 from jinja2.utils import url_quote
 
+from noetl.errors import EvaluationFailed
 from noetl.model.patterns import BadPattern, compiled_pattern
-from noetl.templates.errors import EvaluationFailed
 from noetl.templates.evaluation import (
     Evaluation,
     Lacks,
@@ -76,18 +76,10 @@ def length(run: Evaluation, value: object) -> int:
     raise EvaluationFailed(f"length needs text, a list or a mapping, not {kind_of(value)}")
 
 
-def list_of(run: Evaluation, value: object) -> list[object]:
-    return list(items_of(run, value, "list"))
-
-
-def first(run: Evaluation, value: object) -> object:
-    items = value if isinstance(value, list | tuple | str) else items_of(run, value, "first")
-    return items[0] if items else Undefined("the first of nothing")
-
-
-def last(run: Evaluation, value: object) -> object:
-    items = value if isinstance(value, list | tuple | str) else items_of(run, value, "last")
-    return items[-1] if items else Undefined("the last of nothing")
+def end(run: Evaluation, value: object, what: str, index: int) -> object:
+    """The first or the last item."""
+    items = value if isinstance(value, list | tuple | str) else items_of(run, value, what)
+    return items[index] if items else Undefined(f"the {what} of nothing")
 
 
 def reverse(run: Evaluation, value: object) -> object:
@@ -222,31 +214,27 @@ def unique(
     return list(kept.values())
 
 
-def least(
-    run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
-) -> object:
-    return _extreme(run, value, case_sensitive, attribute, "min")
+def extreme(what: str, pick: Callable[..., int]) -> Filter:
+    """The least or the greatest item."""
+
+    def picked(
+        run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
+    ) -> object:
+        items = items_of(run, value, what)
+        if not items:
+            return Undefined(f"the {what} of nothing")
+        keys = _keys(run, items, attribute, case_sensitive, what)
+        run.walk(keys)
+        try:
+            return items[pick(range(len(items)), key=keys.__getitem__)]
+        except TypeError:
+            raise _incomparable(what) from None
+
+    return picked
 
 
-def greatest(
-    run: Evaluation, value: object, case_sensitive: object = False, attribute: object = None
-) -> object:
-    return _extreme(run, value, case_sensitive, attribute, "max")
-
-
-def _extreme(
-    run: Evaluation, value: object, case_sensitive: object, attribute: object, what: str
-) -> object:
-    items = items_of(run, value, what)
-    if not items:
-        return Undefined(f"the {what} of nothing")
-    keys = _keys(run, items, attribute, case_sensitive, what)
-    run.walk(keys)
-    pick = min if what == "min" else max
-    try:
-        return items[pick(range(len(items)), key=keys.__getitem__)]  # type: ignore[arg-type]
-    except TypeError:
-        raise EvaluationFailed(f"{what}: the items cannot be compared with each other") from None
+def _incomparable(what: str) -> EvaluationFailed:
+    return EvaluationFailed(f"{what}: the items cannot be compared with each other")
 
 
 def _keys(
@@ -275,7 +263,7 @@ def _order(run: Evaluation, keys: list[object], reverse: object, what: str) -> l
     try:
         return sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(reverse))  # type: ignore[arg-type]
     except TypeError:
-        raise EvaluationFailed(f"{what}: the items cannot be compared with each other") from None
+        raise _incomparable(what) from None
 
 
 def _frozen(value: object) -> object:
@@ -332,69 +320,37 @@ def _attributes(
     return [default if part is MISSING else part for part in found]
 
 
-def select(run: Evaluation, value: object, *args: object) -> object:
-    return _select_items(run, value, args, wanted=True, by_attribute=False)
-
-
-def reject(run: Evaluation, value: object, *args: object) -> object:
-    return _select_items(run, value, args, wanted=False, by_attribute=False)
-
-
-def selectattr(run: Evaluation, value: object, attribute: object, *args: object) -> object:
-    return _select_items(run, value, (attribute, *args), wanted=True, by_attribute=True)
-
-
-def rejectattr(run: Evaluation, value: object, attribute: object, *args: object) -> object:
-    return _select_items(run, value, (attribute, *args), wanted=False, by_attribute=True)
-
-
-def _select_items(
-    run: Evaluation, value: object, args: tuple[object, ...], *, wanted: bool, by_attribute: bool
+def chosen(
+    run: Evaluation, value: object, attribute: object, test: tuple[object, ...], *, wanted: bool
 ) -> list[object]:
     """The items that pass a test (or fail it): on the item itself, or on one of its attributes."""
     if not value:
         return []
     items = items_of(run, value, "select")
-    parts = attribute_parts(args[0], "selectattr") if by_attribute else []
-    name, *rest = args[by_attribute:] or ("",)
+    parts = [] if attribute is MISSING else attribute_parts(attribute, "selectattr")
+    name, *rest = test or ("",)
     if name and (not isinstance(name, str) or name not in TESTS):
         raise EvaluationFailed("there is no such test")
     if name and (fault := misfit(str(name), TESTS[str(name)], len(rest), {})):
         raise EvaluationFailed(fault)
-    chosen = []
+    found = []
     for item in items:
         run.charge(1)
         part = attribute_of(item, parts)
         subject = Undefined("an attribute") if part is MISSING else part
         verdict = passes(run, str(name), subject, rest, {}) if name else bool(subject)
         if verdict is wanted:
-            chosen.append(item)
-    return chosen
+            found.append(item)
+    return found
 
 
 # --- Text ----------------------------------------------------------------------------------------
-
-
-def capitalize(run: Evaluation, value: object) -> str:
-    return run.made(run.text(value).capitalize())
-
-
-def lower(run: Evaluation, value: object) -> str:
-    return run.made(run.text(value).lower())
-
-
-def upper(run: Evaluation, value: object) -> str:
-    return run.made(run.text(value).upper())
 
 
 def title(run: Evaluation, value: object) -> str:
     text = run.text(value)
     run.charge(len(text))
     return run.made(do_title(text))
-
-
-def string(run: Evaluation, value: object) -> str:
-    return run.text(value)
 
 
 def trim(run: Evaluation, value: object, chars: object = None) -> str:
@@ -572,10 +528,6 @@ def filesizeformat(run: Evaluation, value: object, binary: object = False) -> st
 
 
 # --- Numbers, JSON, base64, digests, patterns and times ------------------------------------------
-
-
-def absolute(run: Evaluation, value: object) -> object:
-    return abs(number(value, "abs"))
 
 
 def to_int(run: Evaluation, value: object, default: object = 0, base: object = 10) -> object:
@@ -808,11 +760,11 @@ def _required_text(value: object, what: str) -> str:
 
 
 FILTERS: dict[str, Filter] = {
-    "abs": absolute,
+    "abs": lambda run, value: abs(number(value, "abs")),
     "b64decode": b64decode,
     "b64encode": b64encode,
     "batch": batch,
-    "capitalize": capitalize,
+    "capitalize": lambda run, value: run.made(run.text(value).capitalize()),
     "center": center,
     "count": length,
     "d": default,
@@ -821,7 +773,7 @@ FILTERS: dict[str, Filter] = {
     "e": escape,
     "escape": escape,
     "filesizeformat": filesizeformat,
-    "first": first,
+    "first": lambda run, value: end(run, value, "first", 0),
     "float": to_float,
     "format": format_text,
     "fromjson": fromjson,
@@ -830,27 +782,31 @@ FILTERS: dict[str, Filter] = {
     "int": to_int,
     "items": pairs_of,
     "join": join,
-    "last": last,
+    "last": lambda run, value: end(run, value, "last", -1),
     "length": length,
-    "list": list_of,
-    "lower": lower,
+    "list": lambda run, value: list(items_of(run, value, "list")),
+    "lower": lambda run, value: run.made(run.text(value).lower()),
     "map": map_items,
-    "max": greatest,
-    "min": least,
+    "max": extreme("max", max),
+    "min": extreme("min", min),
     "regex_replace": regex_replace,
     "regex_search": regex_search,
-    "reject": reject,
-    "rejectattr": rejectattr,
+    "reject": lambda run, value, *args: chosen(run, value, MISSING, args, wanted=False),
+    "rejectattr": lambda run, value, attribute, *args: chosen(
+        run, value, attribute, args, wanted=False
+    ),
     "replace": replace,
     "reverse": reverse,
     "round": rounded,
-    "select": select,
-    "selectattr": selectattr,
+    "select": lambda run, value, *args: chosen(run, value, MISSING, args, wanted=True),
+    "selectattr": lambda run, value, attribute, *args: chosen(
+        run, value, attribute, args, wanted=True
+    ),
     "sha256": sha256,
     "slice": slices,
     "sort": sort,
     "strftime": strftime,
-    "string": string,
+    "string": lambda run, value: run.text(value),
     "striptags": striptags,
     "sum": total,
     "title": title,
@@ -859,7 +815,7 @@ FILTERS: dict[str, Filter] = {
     "trim": trim,
     "truncate": truncate,
     "unique": unique,
-    "upper": upper,
+    "upper": lambda run, value: run.made(run.text(value).upper()),
     "urlencode": urlencode,
     "wordcount": wordcount,
     "wordwrap": wordwrap,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from uuid import NAMESPACE_URL, uuid5
 
-from noetl.templates.errors import EvaluationFailed
+from noetl.errors import EvaluationFailed
 from noetl.templates.evaluation import Evaluation, items_of, kind_of, whole
 from noetl.templates.filters import joined, replaced, strippable
 from noetl.templates.views import MISSING, lookup

@@ -6,12 +6,14 @@ known and paid beforehand, and that an error names the operation but never the v
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 
-from noetl.templates.errors import BudgetExceeded, EvaluationFailed
+from noetl.errors import BudgetExceeded, EvaluationFailed
 from noetl.templates.evaluation import (
     CHARACTERS_PER_TICK,
     CONTAINERS,
@@ -77,13 +79,13 @@ def _numeric(sign: str, work: Callable[[Number, Number], object]) -> Operator:
     return run_numeric
 
 
-_add_numbers = _numeric("+", lambda left, right: left + right)  # type: ignore[operator]
-_subtract_numbers = _numeric("-", lambda left, right: left - right)  # type: ignore[operator]
-_multiply_numbers = _numeric("*", lambda left, right: left * right)  # type: ignore[operator]
-_remainder = _numeric("%", lambda left, right: left % right)  # type: ignore[operator]
-divide = _numeric("/", lambda left, right: left / right)  # type: ignore[operator]
-floor_divide = _numeric("//", lambda left, right: left // right)  # type: ignore[operator]
-_raise_numbers = _numeric("**", lambda left, right: left**right)  # type: ignore[operator]
+_add_numbers = _numeric("+", operator.add)
+_subtract_numbers = _numeric("-", operator.sub)
+_multiply_numbers = _numeric("*", operator.mul)
+_remainder = _numeric("%", operator.mod)
+divide = _numeric("/", operator.truediv)
+floor_divide = _numeric("//", operator.floordiv)
+_raise_numbers = _numeric("**", operator.pow)
 
 
 def add(run: Evaluation, left: object, right: object) -> object:
@@ -195,11 +197,7 @@ def equal(run: Evaluation, left: object, right: object) -> bool:
     return bool(left == right)
 
 
-def unequal(run: Evaluation, left: object, right: object) -> bool:
-    return not equal(run, left, right)
-
-
-def _ordered(sign: str, work: Callable[[object, object], object]) -> Operator:
+def _ordered(sign: str, work: Callable[[Any, Any], object]) -> Operator:
     def compare(run: Evaluation, left: object, right: object) -> bool:
         if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS):
             run.walk(left)
@@ -211,12 +209,6 @@ def _ordered(sign: str, work: Callable[[object, object], object]) -> Operator:
             raise _unfit(f"`{sign}`", left, right) from None
 
     return compare
-
-
-less = _ordered("<", lambda left, right: left < right)  # type: ignore[operator]
-less_or_equal = _ordered("<=", lambda left, right: left <= right)  # type: ignore[operator]
-greater = _ordered(">", lambda left, right: left > right)  # type: ignore[operator]
-greater_or_equal = _ordered(">=", lambda left, right: left >= right)  # type: ignore[operator]
 
 
 def contained(run: Evaluation, item: object, container: object) -> bool:
@@ -237,19 +229,15 @@ def contained(run: Evaluation, item: object, container: object) -> bool:
     raise _unfit("`in`", item, container)
 
 
-def not_contained(run: Evaluation, item: object, container: object) -> bool:
-    return not contained(run, item, container)
-
-
 COMPARISONS: dict[str, Operator] = {
     "eq": equal,
-    "ne": unequal,
-    "lt": less,
-    "lteq": less_or_equal,
-    "gt": greater,
-    "gteq": greater_or_equal,
+    "ne": lambda run, left, right: not equal(run, left, right),
+    "lt": _ordered("<", operator.lt),
+    "lteq": _ordered("<=", operator.le),
+    "gt": _ordered(">", operator.gt),
+    "gteq": _ordered(">=", operator.ge),
     "in": contained,
-    "notin": not_contained,
+    "notin": lambda run, item, container: not contained(run, item, container),
 }
 
 
@@ -265,9 +253,11 @@ def _is_kind(*kinds: type) -> Predicate:
     return is_of_kind
 
 
-def _passes_if(operator: Operator) -> Predicate:
+def _passes_if(operator: str) -> Predicate:
+    compare = COMPARISONS[operator]
+
     def is_so(run: Evaluation, value: object, other: object) -> bool:
-        return bool(operator(run, value, other))
+        return bool(compare(run, value, other))
 
     return is_so
 
@@ -291,22 +281,13 @@ TESTS: dict[str, Predicate] = {
     "divisibleby": lambda run, value, num: modulo(run, number(value, "divisibleby"), num) == 0,
     "lower": lambda run, value: run.text(value).islower(),
     "upper": lambda run, value: run.text(value).isupper(),
-    "in": _passes_if(contained),
-    "eq": _passes_if(equal),
-    "==": _passes_if(equal),
-    "equalto": _passes_if(equal),
-    "ne": _passes_if(unequal),
-    "!=": _passes_if(unequal),
-    "lt": _passes_if(less),
-    "<": _passes_if(less),
-    "lessthan": _passes_if(less),
-    "le": _passes_if(less_or_equal),
-    "<=": _passes_if(less_or_equal),
-    "gt": _passes_if(greater),
-    ">": _passes_if(greater),
-    "greaterthan": _passes_if(greater),
-    "ge": _passes_if(greater_or_equal),
-    ">=": _passes_if(greater_or_equal),
+    "in": _passes_if("in"),
+    **dict.fromkeys(("eq", "==", "equalto"), _passes_if("eq")),
+    **dict.fromkeys(("ne", "!="), _passes_if("ne")),
+    **dict.fromkeys(("lt", "<", "lessthan"), _passes_if("lt")),
+    **dict.fromkeys(("le", "<="), _passes_if("lteq")),
+    **dict.fromkeys(("gt", ">", "greaterthan"), _passes_if("gt")),
+    **dict.fromkeys(("ge", ">="), _passes_if("gteq")),
 }
 
 ON_UNDEFINED = {"undefined": True, "ne": True, "!=": True}

@@ -91,8 +91,16 @@ _PLAINLY = (
     (r"unexpected char '&' .*", "there is no `&`. Write `and`."),
     (r"unexpected char '!' .*", "there is no `!`. Write `not`; `!=` is for comparing."),
     (r"unexpected char '\?' .*", "there is no `?`. Write `A if CONDITION else B`."),
+    (r"unexpected char '[“”‘’]' .*", "this is a typographic quote. Write `'` or `\"`."),
     (r"unexpected char [\"']+ .*", "a text is not closed: its second quote is missing."),
     (r"expected token '[}%]}', got '='", "`=` does not compare. Write `==`."),
+    (r"unexpected '='", "there is no `===`. Write `==`, and `!=` for its opposite."),
+    (r"expected token 'name', got '\|'", "there is no `||`. Write `or`."),
+    (
+        r"expected token ',', got 'for'",
+        "no list is made by `for` here. Write `LIST | map(…) | list`.",
+    ),
+    (r"expected token '%}', got 'if'", "`else if` is written `elif`."),
     (
         r"expected token '([}%]})', got '(.+)'",
         "`\\2` is not expected here. Put an operator or a `|` before it, or close with `\\1`.",

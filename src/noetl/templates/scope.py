@@ -11,6 +11,10 @@ from noetl.templates.views import MISSING, View, lookup
 
 FALLBACKS = ("args", "ctx", "iter", "workload")
 """Where a bare name is looked up, in this order, if it is not a root."""
+WRITTEN_TO = frozenset({"ctx", "iter", "parent", "vars"})
+"""What tasks write to while it is in a scope. An expression that reads all of it gets a copy.
+`parent` is found in `iter`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class Scope:
     `roots` holds reserved names, step and task names; a value is plain data, a view, or either of
     them tainted. `tainted` names the roots under which tainted values may stand: an expression that
     reads none of them pays nothing for taint. A tainted value under any other root is never shown,
-    but no expression can use it. Results share parts with these values, so nobody may change them.
+    but no expression can use it. Results share parts with these values, so they must
+    not be changed, except for the roots in `WRITTEN_TO`.
     """
 
     __slots__ = ("limits", "now", "roots", "seed", "tainted")

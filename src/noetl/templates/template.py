@@ -6,7 +6,7 @@ templates in it filled in. All of them are immutable to their users and shared b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from jinja2 import nodes
 
+from noetl.errors import BudgetExceeded, EvaluationFailed
 from noetl.templates.analysis import (
     Lookup,
     Path,
@@ -23,14 +24,7 @@ from noetl.templates.analysis import (
     required_texts,
 )
 from noetl.templates.compiler import Code, compile_tree, source_of
-from noetl.templates.errors import (
-    BudgetExceeded,
-    EvaluationFailed,
-    TemplateProblem,
-    TemplateRefused,
-    explained,
-    shortened,
-)
+from noetl.templates.errors import TemplateProblem, TemplateRefused, explained, shortened
 from noetl.templates.evaluation import Evaluation, Undefined
 from noetl.templates.filters import MAKE_TUPLES
 from noetl.templates.operators import MOMENTS
@@ -311,6 +305,14 @@ class Condition:
         if self.template.expression is None:
             return None
         return required_texts(self.template.expression, path)
+
+
+def undefined_in(conditions: Iterable[Condition | None], scope: Scope) -> dict[str, str]:
+    """The lookups of all of them that find nothing."""
+    found: dict[str, str] = {}
+    for one in conditions:
+        found |= one.undefined(scope) if one is not None else {}
+    return found
 
 
 def holds(value: object) -> bool:

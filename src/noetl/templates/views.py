@@ -82,6 +82,11 @@ class View:
         """What `view.key` or `view[key]` reads, or MISSING."""
         raise NotImplementedError
 
+    @property
+    def keys(self) -> object:
+        """What has the keys that people are told of."""
+        return self.plain
+
     def part(self, bounds: slice) -> object:
         """What `view[a:b]` reads; MISSING if the result is not a list or text."""
         return sliced(self.plain, bounds)
@@ -190,6 +195,10 @@ class OutcomeView(ResultView):
     def __init__(self, seen_as: type[ResultView], plain: Mapping[str, object]) -> None:
         super().__init__(dict(plain))
         self._seen_as = seen_as
+
+    @property
+    def keys(self) -> object:
+        return self._plain
 
     def get(self, key: object) -> object:
         found = lookup(self._plain, key)

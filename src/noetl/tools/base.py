@@ -56,6 +56,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The value behind a result reference; any other data as it is."""
     open_files: Callable[[], Files]
     """Opens `files`; few tools need them."""
+    is_masked: Callable[[str], bool] = lambda text: False
+    """Whether records mask this text or a part of it, because it holds a secret of the call."""
     open_tokens: Callable[[], SharedTokens] | None = None
     """Opens `shared_tokens`; None: every worker keeps its own."""
     traceparent: str = ""
@@ -80,15 +82,15 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 class Tool(ToolShape, frozen=True, kw_only=True):
     """A tool kind: its config, and how to run it.
 
-    `run` returns an outcome for failures it expects, and lets other exceptions propagate. When it
-    is cancelled it stops within a second and leaves nothing running. What it returns and logs
-    contains no secret.
+    `run` raises `failures.Failed` for failures it expects, or returns the outcome of one, and lets
+    other exceptions propagate. When it is cancelled it stops within a second and leaves nothing
+    running. What it returns and logs contains no secret.
     """
 
     run: Run | None = None
     """None: this version only knows the config of the kind, or the worker runs it itself."""
     errors: tuple[ErrorKind, ...] = ()
-    """Every error kind that `run` returns. An exception that propagates becomes `exception`."""
+    """Every error kind that `run` ends with, except `exception` for what it did not foresee."""
     has_effect: bool = True
     """Whether a call may change anything; a call without effect may be repeated without a
     record.
@@ -108,8 +110,7 @@ class Tool(ToolShape, frozen=True, kw_only=True):
 
 
 def run_of(module: str, *given: Any, extra: str = "", libraries: tuple[str, ...] = ()) -> Run:
-    """Calls the function `run` of that module, after what is `given` here with config and context,
-    and makes an outcome of the failure that it raises.
+    """Calls the function `run` of that module, after what is `given` here with config and context.
 
     The module is imported by the first call: checking a task needs its config, and only running it
     needs the libraries. `extra` brings those that a worker may lack.
@@ -117,16 +118,13 @@ def run_of(module: str, *given: Any, extra: str = "", libraries: tuple[str, ...]
     found: Callable[..., Awaitable[Outcome]] | None = None
 
     async def run(config: Any, context: ToolContext) -> Outcome:
-        from noetl.tools.failures import Failed, need
-
         nonlocal found
-        try:
-            if found is None:
-                need(extra, *libraries)
-                found = import_module(module).run
-            return await found(*given, config, context)
-        except Failed as problem:
-            return problem.outcome
+        if found is None:
+            from noetl.tools.failures import need
+
+            need(extra, *libraries)
+            found = import_module(module).run
+        return await found(*given, config, context)
 
     return run
 
@@ -234,6 +232,10 @@ def older_script(task: Written, inline: str, auth: str = "auth") -> None:
     source = script.below("source", "`source`")
     kind = source.text("type") if source is not None else None
     if source is not None and kind == "inline":
+        if not source.has("code"):
+            told = "`source` of an inline script needs `code`: the text of the program."
+            task.refuse("script", "missing-key", told)
+            return
         source.move("code", task, inline, f"write `{inline}`")
         task.discard("script")
         return

@@ -6,13 +6,14 @@ request for it, including the secret: only a caller who could fetch the token ca
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from noetl.errors import NoetlError
+from noetl.errors import NotAllowed, NotFound, WrongKey
 from noetl.model.access_tokens import AccessToken
 from noetl.tools.failures import Failed
 
@@ -29,8 +30,13 @@ async def fields_of(auth: Credential | None, context: ToolContext) -> dict[str, 
         return {}
     try:
         return await context.credential(auth)
-    except NoetlError as error:
-        raise Failed("auth", f"auth: {error}") from error
+    except (NotFound, NotAllowed, WrongKey) as error:
+        raise Failed("auth", f"auth: {error}", code=error.code) from error
+
+
+def secret_key(*parts: Any) -> str:
+    """The key under which something is kept that only those may have who know these parts."""
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 def text_field(fields: Mapping[str, Any], *names: str) -> str | None:
@@ -47,9 +53,9 @@ def needed(fields: Mapping[str, Any], *names: str) -> str:
     return found
 
 
-def bearer(fields: Mapping[str, Any], *names: str) -> dict[str, str]:
+def bearer(fields: Mapping[str, Any]) -> dict[str, str]:
     """The header with the token, by default `Authorization`; empty without a token."""
-    token = text_field(fields, *names, "token", "access_token", "api_key", "apikey", "value")
+    token = text_field(fields, "token", "access_token", "api_key", "apikey", "value")
     if token is None:
         return {}
     if header := text_field(fields, "header"):

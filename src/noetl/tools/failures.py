@@ -1,24 +1,45 @@
 """How tools fail: the exceptions they raise, and the outcomes these become.
 
-A kind raises `Failed` wherever it notices a failure; `base.run_of` makes the outcome of it.
+A kind raises `Failed` wherever it notices a failure, and lets the errors of others pass; the worker
+makes an outcome of each (`known_failure`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from noetl.errors import BadRequest, Corrupted, NotFound
+from noetl.errors import (
+    BadRequest,
+    Corrupted,
+    EvaluationFailed,
+    NoetlError,
+    NotAllowed,
+    NotFound,
+    WrongKey,
+)
 from noetl.model.outcome import ErrorKind, Outcome, TaskError, failed
 from noetl.tools.limits import time_limit
 from noetl.tools.plain_data import NotPlain
 
-RETRYABLE = frozenset(["db_connection", "db_deadlock", "db_timeout", "connection", "timeout"])
+RETRYABLE = frozenset(
+    [
+        *("db_connection", "db_deadlock", "db_timeout", "connection", "timeout"),
+        *("rate_limit", "server_error"),
+    ]
+)
 
-
+KINDS: dict[type[NoetlError], ErrorKind] = {
+    BadRequest: "client_error",
+    NotFound: "not_found",
+    NotAllowed: "auth",
+    WrongKey: "auth",
+    Corrupted: "parse",
+    EvaluationFailed: "schema",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -106,39 +127,19 @@ async def within(
     except TimeoutError:
         if limit is None:
             raise
-        raise Failed("timeout", f"{late} {limit:g} seconds{end}") from None
-
-
-@contextmanager
-def guarded(total: float | None) -> Iterator[None]:
-    """Turn failures that are common to the kinds that read and write data into `Failed`."""
-    try:
-        yield
-    except TimeoutError:
-        said = "in time" if total is None else f"within {total:g} seconds"
-        raise Failed("timeout", f"The task was not done {said}.") from None
-    except Exception as error:
-        known = known_failure(error)
-        if known is None or isinstance(error, Failed):
-            raise
-        raise failed_with(known) from error
+        raise Failed("timeout", f"{late} {limit:g} s{end}") from None
 
 
 def known_failure(error: BaseException) -> Outcome | None:
-    """The outcome of a failure that is common to the kinds that read and write data; None for any
-    other.
-    """
+    """The outcome of a call that this error ended; None for one that nobody foresaw."""
     match error:
         case Failed():
             return error.outcome
-        case BadRequest():
-            return failed("client_error", str(error), code=error.code)
-        case NotFound():
-            return failed("auth", f"auth: {error}")
-        case Corrupted():
-            return failed("parse", str(error), code=error.code)
         case NotPlain():
             return failed("schema", f"{error}.")
-        case OverflowError() | UnicodeEncodeError():
-            return failed("schema", f"A value cannot be stored: {error}.")
+        case TimeoutError():
+            return failed("timeout", "The task was not done in time.", retryable=True)
+        case NoetlError():
+            of_type = (kind for type_, kind in KINDS.items() if isinstance(error, type_))
+            return failed(next(of_type, "unknown"), str(error), code=error.code)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.tools.base import Tool, run_of
-from noetl.tools.web.request import Request
+from noetl.tools.web.request import SERVICE_ERRORS, Request
 
 
 class Http(Request, frozen=True, kw_only=True):
@@ -28,10 +28,7 @@ TOOL = Tool(
     summary="Sends one HTTP request.",
     config=Http,
     run=run_of("noetl.tools.web.client"),
-    errors=(
-        *("timeout", "connection", "rate_limit", "auth", "not_found", "client_error"),
-        *("server_error", "parse", "schema"),
-    ),
+    errors=(*SERVICE_ERRORS, "schema"),
     aliases={"endpoint": "url", "payload": "json", "data": "body", "credential": "auth"},
     needs=(("url",),),
     only_one=(("json", "body", "form"),),

@@ -55,18 +55,8 @@ ROW_BYTES, CELL_BYTES = 240, 40
 """The approximate size of a row as a mapping, and of each value beside its own length."""
 
 
-def too_large(most: int, remedy: str) -> TooLarge:
-    """The error for a result that would take too much memory, with a remedy."""
-    return TooLarge(
-        f"The result takes more than the {most:,} bytes of memory that this worker gives to one "
-        f"(NOETL_MAX_RESPONSE_BYTES). {remedy}"
-    )
-
-
-ROWS_REMEDY = (
-    "Ask for less (`LIMIT`), keep the rows as a file (`result_as: parquet`), or copy them with "
-    "`kind: transfer`."
-)
+NESTED = 8
+"""Bytes in memory per byte of JSON, for nested values."""
 
 
 class Gathering:
@@ -88,11 +78,12 @@ class Gathering:
                 elif isinstance(cell, list | tuple | dict):
                     self._left -= len(msgspec.json.encode(cell, enc_hook=str)) * NESTED
         if self._left < 0:
-            raise too_large(self._most, ROWS_REMEDY)
+            raise TooLarge(
+                f"The result takes more than the {self._most:,} bytes of memory that this worker "
+                "gives to one (NOETL_MAX_RESPONSE_BYTES). Ask for less (`LIMIT`), keep the rows as "
+                "a file (`result_as: parquet`), or copy them with `kind: transfer`."
+            )
 
-
-NESTED = 8
-"""Bytes in memory per byte of JSON, for nested values."""
 
 # --- The clock of a task -----------------------------------------------------------------------
 
@@ -129,15 +120,15 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @asynccontextmanager
-async def time_limit(seconds: float | None) -> AsyncIterator[None]:
+async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout | None]:
     """Like `asyncio.timeout`, but the time inside `waiting` does not count."""
     if seconds is None:
-        yield
+        yield None
         return
     async with asyncio.timeout(seconds) as timeout:
         token = _limits.set((*_limits.get(), _Limit(timeout, seconds)))
         try:
-            yield
+            yield timeout
         finally:
             _limits.reset(token)
 

@@ -78,7 +78,11 @@ def _plain(value: Any, origin: Origin, depth: int) -> Any:
     if value is None or kind is bool:
         return value
     if kind is int:
-        return value if INT_MIN <= value <= INT_MAX else _big(value, origin)
+        if INT_MIN <= value <= INT_MAX:
+            return value
+        if origin == "database":
+            return str(value)
+        raise NotPlain("is a whole number beyond 64 bits; yield it as text")
     if kind is float:
         return _finite(value)
     if depth > DEPTH_MAX:
@@ -142,12 +146,6 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise NotPlain(f"is {value}, which JSON cannot carry; yield None or a text instead")
     return value
-
-
-def _big(value: int, origin: Origin) -> str:
-    if origin == "database":
-        return str(value)
-    raise NotPlain("is a whole number beyond 64 bits; yield it as text")
 
 
 def _converted(value: Any, origin: Origin) -> Any:

@@ -16,8 +16,9 @@ class Playbook(ToolConfig, frozen=True, kw_only=True):
         None
     )
     payload: Annotated[
-        dict[str, Any], about("Same as `args`: what the child's workload is overridden with.")
-    ] = {}
+        dict[str, Any] | None,
+        about("Same as `args`: what the child's workload is overridden with."),
+    ] = None
     return_step: Annotated[
         Name | None, about("Step of the child whose result to yield; its own result otherwise.")
     ] = None

@@ -21,14 +21,15 @@ import asyncio
 import base64
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from noetl.errors import NotFound
-from noetl.model.outcome import ErrorKind, Outcome
+from noetl.model.outcome import ERROR_KINDS, ErrorKind, Outcome
 from noetl.tools.base import TaskLog, Tool, ToolContext
+from noetl.tools.failures import known_failure
 from noetl.tools.files.results import in_memory
 from noetl.tools.resources import THREADS, ToolResources
 from noetl.tools.rules import Rules
@@ -109,7 +110,7 @@ class ToolContract:
         for trial in trials.failing:
             error = self.ran(trial).outcome.error
             assert error is not None, f"{trial.config} did not fail"
-            assert error.kind in get_args(ErrorKind), f"there is no error kind {error.kind}"
+            assert error.kind in ERROR_KINDS, f"there is no error kind {error.kind}"
             assert error.kind == trial.fails, f"{trial.config} ended with {error}"
             assert error.message.strip(), f"{trial.config}: the message is empty"
 
@@ -153,6 +154,7 @@ class ToolContract:
                 outcome = await self.call(trial, resources, log)
             finally:
                 await resources.close()
+            assert isinstance(outcome, Outcome), f"`run` returned {outcome!r:.60}, not an Outcome"
             msgspec.json.encode(outcome)
             return Ran(outcome, log.text())
 
@@ -189,7 +191,13 @@ class ToolContract:
             open_files=lambda: files,
         )
         config = msgspec.convert(dict(trial.config), self.tool.config)
-        return await self.tool.run(config, context)
+        try:
+            return await self.tool.run(config, context)
+        except Exception as error:
+            outcome = known_failure(error)
+            if outcome is None:
+                raise
+            return outcome
 
     async def _cancelled(self, trial: Trial) -> None:
         resources = ToolResources(self.rules)

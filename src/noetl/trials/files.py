@@ -205,8 +205,7 @@ class Expect(Part, frozen=True, kw_only=True):
     result: Annotated[Any, Field(Anything(), "The result of the execution.")] = msgspec.UNSET
     results: Annotated[dict[str, Any] | None, Field(VALUES, "Results of steps.")] = None
     error: Annotated[
-        dict[str, Any] | None,
-        Field(VALUES, "The error; its message need only contain the text."),
+        dict[str, Any] | None, Field(VALUES, "The error; its message need only contain the text.")
     ] = None
     calls: Annotated[
         dict[str, int] | None,

@@ -20,8 +20,8 @@ from noetl.model.events import (
     NextSelected,
     WorkflowFinished,
 )
-from noetl.model.outcome import Outcome
-from noetl.trials.recorded import PURE, Calls
+from noetl.model.outcome import DETAILS, Outcome
+from noetl.trials.recorded import PURE, calls_of
 from noetl.trials.verdict import way_of
 
 TEMPLATE = ("{{", "{%", "{#")
@@ -101,9 +101,8 @@ async def _stand_ins(recording: Recording) -> dict[str, Any]:
     kinds = {
         (step.name, task.name): task.kind for step in recording.net.steps for task in step.tasks
     }
-    calls = await Calls.of(recording)
     by_task: dict[str, list[dict[str, Any]]] = {}
-    for (step, task, iteration), made in calls.made.items():
+    for (step, task, iteration), made in (await calls_of(recording)).items():
         if kinds.get((step, task)) in PURE:
             continue
         for call in made:
@@ -127,7 +126,9 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
         answer = {"error": {key: value for key, value in told.items() if value is not None}}
     if outcome.meta.usage is not None:
         answer["usage"] = outcome.meta.usage
-    return {name: quoted(value) for name, value in (answer | outcome.details).items()}
+    beside = {name: getattr(outcome, name) for name in DETAILS}
+    answer |= {name: value for name, value in beside.items() if value is not None}
+    return {name: quoted(value) for name, value in answer.items()}
 
 
 def quoted(value: Any) -> Any:

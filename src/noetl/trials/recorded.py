@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,27 +54,28 @@ class RecordedCall(NamedTuple):
     seconds: float
 
 
-class Calls:
-    """The recorded calls of an execution, to be given again in order."""
+Calls = dict[Key, deque[RecordedCall]]
+"""The recorded calls of an execution, to be given again in order."""
 
-    def __init__(self) -> None:
-        self.made: dict[Key, deque[RecordedCall]] = {}
 
-    @classmethod
-    async def of(cls, recording: Recording) -> Calls:
-        """Those that have ended. Raises NotFound if a large result is not there."""
-        calls = cls()
-        owner = recording.head.execution_id
-        for fact in recording.facts:
-            if not isinstance(fact, TaskDone | SinkProcessed):
-                continue
-            outcome = fact.outcome
-            asking = refs.real(outcome.result, owner, refs.UNSEALED)
-            result = await refs.fetched(asking, recording.body)
-            calls.made.setdefault((fact.step, fact.task, fact.iteration), deque()).append(
-                RecordedCall(msgspec.structs.replace(outcome, result=result), outcome.meta.duration)
-            )
-        return calls
+async def calls_of(recording: Recording) -> Calls:
+    """Those that have ended. Raises NotFound if a large result is not there."""
+    calls: Calls = {}
+    owner = recording.head.execution_id
+    for fact in recording.facts:
+        if not isinstance(fact, TaskDone | SinkProcessed):
+            continue
+        outcome = fact.outcome
+        asking = refs.real(outcome.result, owner, refs.UNSEALED)
+        result = await refs.fetched(asking, recording.body)
+        calls.setdefault((fact.step, fact.task, fact.iteration), deque()).append(
+            RecordedCall(msgspec.structs.replace(outcome, result=result), outcome.meta.duration)
+        )
+    return calls
+
+
+NOT_RECORDED = "not_recorded"
+"""The code of the error that such a call ends with."""
 
 
 class RecordedTools:
@@ -87,7 +89,7 @@ class RecordedTools:
 
     async def call(self, tool: Tool, config: Any, context: ToolContext) -> Outcome:
         key = (context.step, context.task, context.iteration)
-        waiting = self._calls.made.get(key)
+        waiting = self._calls.get(key)
         found = waiting.popleft() if waiting else None
         if tool.kind in PURE and tool.run is not None:
             return await tool.run(config, context)
@@ -97,7 +99,7 @@ class RecordedTools:
         self.unknown = self.unknown or key
         what = f"nothing is recorded for {_named(key)}"
         self._world.stop.complain(key, what)
-        return failed("client_error", what, code="not_recorded")
+        return failed("client_error", what, code=NOT_RECORDED)
 
 
 def _named(key: Key) -> str:
@@ -120,7 +122,7 @@ async def replay(recording: Recording, net: Net, around: Surroundings) -> Replay
     """Run the playbook in a system of its own, in a VirtualLoop, with recorded outcomes."""
     first = recording.facts[0]
     assert isinstance(first, ExecutionRequested)
-    calls = await Calls.of(recording)
+    calls = await calls_of(recording)
     tested = adapted(Playbooks(net, {}), _handed_over(net), {})
     async with World.opened(around, first.at) as world:
         recorded = RecordedTools(calls, world)
@@ -129,8 +131,14 @@ async def replay(recording: Recording, net: Net, around: Surroundings) -> Replay
         async with world.played(tools, start, _signals(recording, first.at)) as execution_id:
             state = await world.orchestrator.state(execution_id)
             rows = await world.events(execution_id)
-    facts = [decode(row.body) for row in rows]
+    facts = list(takewhile(_is_known, (decode(row.body) for row in rows)))
     return Replayed(facts=facts, status=state.status, unknown=recorded.unknown)
+
+
+def _is_known(fact: Any) -> bool:
+    """Not the end of a call that is not recorded: what follows from that is no way to go."""
+    done = isinstance(fact, TaskDone | SinkProcessed)
+    return not done or fact.outcome.error is None or fact.outcome.error.code != NOT_RECORDED
 
 
 def _handed_over(net: Net) -> list[Target]:
@@ -146,10 +154,7 @@ def _handed_over(net: Net) -> list[Target]:
 def _signals(recording: Recording, begun: float) -> list[Signal]:
     return [
         Signal(
-            name=fact.name,
-            data=fact.data,
-            step=fact.step or None,
-            after=max(0.0, fact.at - begun),
+            name=fact.name, data=fact.data, step=fact.step or None, after=max(0.0, fact.at - begun)
         )
         for fact in recording.facts
         if isinstance(fact, MessageReceived | ApprovalReceived)

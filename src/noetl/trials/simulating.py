@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from noetl import wiring
+from noetl import configured
 from noetl.api.simulation import Compare, Job, Refused, RunTests, WriteTest
 from noetl.control.recordings import read_bytes
 from noetl.errors import BadRequest
@@ -74,7 +74,7 @@ async def _compared(job: Compare, around: Surroundings) -> list[WhatIfExecution]
 
 
 def _tested(settings: Settings, job: RunTests) -> TestsDocument:
-    loaded = load_for(job.playbook, job.tests, wiring.compiler(settings))
+    loaded = load_for(job.playbook, job.tests, configured.compiler(settings))
     if not isinstance(loaded, PlaybookTrials):
         problems = [wrong.problem for wrong in loaded]
         return TestsDocument(passed=0, failed=0, problems=problems, tests=[])

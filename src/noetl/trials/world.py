@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from noetl.configured import tool_resources
 from noetl.control.catalog import Catalog
 from noetl.control.clock import heard
 from noetl.control.executions import Executions
@@ -39,7 +40,7 @@ from noetl.trials.clock import START, TICK, VirtualClock, VirtualLoop, VirtualSe
 from noetl.trials.files import Signal, Trial
 from noetl.trials.playbooks import Playbooks, Target, adapted, path_of, target
 from noetl.trials.stand_ins import StandIns, standing_in
-from noetl.wiring import in_background, tool_resources
+from noetl.wiring import in_background
 from noetl.worker.worker import Worker
 
 BATCH = 1000
@@ -63,11 +64,7 @@ class World:
         self.stop = Stop(loop)
         self._resources = around.resources
         self.orchestrator = Orchestrator(
-            store,
-            self.clock,
-            Views(around.tools.get),
-            limits=around.limits,
-            is_shared=False,
+            store, self.clock, Views(around.tools.get), limits=around.limits, is_shared=False
         )
         self.executions = Executions(self.orchestrator, store, self.clock, _nothing_is_missing)
 

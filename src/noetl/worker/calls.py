@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -10,12 +11,18 @@ from typing import Any
 import msgspec
 
 from noetl.engine.pipeline.actions import rendered
-from noetl.engine.pipeline.calls import overridden, repeats_of, timeout_of, total_seconds, unmet
+from noetl.engine.pipeline.calls import (
+    configured,
+    overridden,
+    repeats_of,
+    timeout_of,
+    total_seconds,
+    unmet,
+)
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import NO_OUTPUT, CallEnded, Printed
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.engine.scope import job_value
-from noetl.errors import BadRequest, EvaluationFailed, NoetlError, NotFound, WrongKey
 from noetl.model.chains import Tries
 from noetl.model.events import TaskLogged, TaskWaiting
 from noetl.model.outcome import Meta, Outcome, TaskError, failed
@@ -23,7 +30,7 @@ from noetl.secrets.keychain import Sources
 from noetl.secrets.masking import Mask
 from noetl.templates import Tainted, mask, reveal
 from noetl.tools.base import Tool, ToolContext
-from noetl.tools.failures import Failed
+from noetl.tools.failures import known_failure
 from noetl.tools.files.results import Files
 from noetl.tools.limits import listen, time_limit
 from noetl.tools.resources import ToolResources
@@ -38,6 +45,8 @@ GRACE_SECONDS = 0.5
 WAIT_TOLD_SECONDS = 1.0
 REPEAT_PAUSE_MAX = 5.0
 """Longer waits are left to the task's policy, which need not hold a slot."""
+LINES_SHOWN = 20
+"""Of the calls that led to a tool's fault, so many of the last."""
 
 
 class Caller:
@@ -83,16 +92,21 @@ class Caller:
         reporter.calls += 1
         try:
             outcome = await self._attempt(call, tool)
-            if outcome.error is not None and outcome.error.retryable:
-                outcome = await self._attempt_again(call, tool, outcome)
+            if outcome.status != "ok":
+                if outcome.error is not None and outcome.error.retryable:
+                    outcome = await self._attempt_again(call, tool, outcome)
+                outcome = _recordable(outcome, task.kind)
         except asyncio.CancelledError:
             running = asyncio.current_task()
             if running is None or running.cancelling():
                 raise
             # We were not cancelled: something inside the tool was.
             outcome = failed("exception", f'task "{task.name}" was cancelled from within')
-        except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
-            outcome = _failure(error, task.name)
+        except AttributeError:
+            # What a tool forgot to return, or returned instead, has no `error`.
+            returned = type(outcome).__name__
+            told = f"kind {task.kind} returned a {returned}, not an Outcome: `return ok(…)`"
+            outcome = failed("exception", told)
         finally:
             reporter.calls -= 1
             call.end()
@@ -128,22 +142,20 @@ class Caller:
         return outcome
 
     async def _attempt(self, call: Call, tool: Tool | None) -> Outcome:
-        """Render the config and run the tool."""
+        """Render the config and run the tool; what either raises becomes the outcome."""
         program, frame = call.program, call.frame
         kind = program.task.kind
         if tool is None or tool.run is None:
-            return failed("client_error", f"kind {kind} cannot run here", code="no_tool")
+            return failed("client_error", _lacking(kind, tool), code="no_tool")
         try:
             if program.is_literal:
                 frame.names.pop("keychain", None)
             else:
                 await call.keyring.show(frame.scope, program.config, program.inputs)
             config, inputs = _rendered(call, tool)
-            try:
-                typed = msgspec.convert(config, tool.config, strict=False)
-            except msgspec.ValidationError as error:
-                message = f"kind {kind}: {call.mask.text(str(error))}"
-                return failed("schema", message, code="config")
+            typed = configured(config, tool)
+            if isinstance(typed, Outcome):
+                return typed
             if "assert" in program.task.spec:
                 lacking = unmet(program.task, {**_args(frame), **inputs})
                 if lacking is not None:
@@ -158,6 +170,8 @@ class Caller:
             # short.
             async with time_limit(limit + GRACE_SECONDS):
                 return await tool.run(typed, context)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  nobody foresees all of them
+            return known_failure(error) or _unforeseen(error)
         finally:
             if call.files is not None:
                 files, call.files = call.files, None
@@ -209,12 +223,13 @@ class Call(msgspec.Struct):
             ),
             timeout=timeout_of(self.program, frame) if is_timed else None,
             spec=task.spec,
-            credential=self._credential,
+            credential=lambda name: self.keyring.credential(name),
             log=self._print,
             resources=caller.resources,
-            read_result=self._read_result,
+            read_result=lambda value: Bodies(caller.control, command).real(value),
             open_files=self._open_files,
-            open_tokens=self._open_tokens,
+            is_masked=lambda text: self.mask.text(text) != text,
+            open_tokens=lambda: CallTokens(caller.control, command.execution_id, self.mask),
             traceparent=self.traceparent,
         )
 
@@ -237,9 +252,6 @@ class Call(msgspec.Struct):
             )
         return self.files
 
-    def _open_tokens(self) -> CallTokens:
-        return CallTokens(self.caller.control, self.frame.command.execution_id, self.mask)
-
     @property
     def keyring(self) -> Keyring:
         if self._keyring is None:
@@ -248,12 +260,6 @@ class Call(msgspec.Struct):
                 self.frame, caller.control, caller.sources, self.mask, lambda: self.context({})
             )
         return self._keyring
-
-    async def _credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
-        return await self.keyring.credential(name)
-
-    async def _read_result(self, reference: Any) -> Any:
-        return await Bodies(self.caller.control, self.frame.command).real(reference)
 
     # --- What it waits for ---
 
@@ -330,29 +336,45 @@ class Call(msgspec.Struct):
         return TaskLogged(text=text, **self._names()) if text else None
 
 
-def _failure(error: BaseException, task: str) -> Outcome:
-    """The outcome of a call that an exception ended."""
-    match error:
-        case EvaluationFailed():
-            return failed("schema", str(error), code=error.code)
-        case Failed():
-            return error.outcome
-        case TimeoutError():
-            return failed("timeout", f'task "{task}" took too long', retryable=True)
-        case NotFound():
-            return failed("not_found", str(error), code=error.code)
-        case BadRequest():
-            return failed("client_error", str(error), code=error.code)
-        case WrongKey():
-            return failed("auth", str(error), code=error.code)
-        case NoetlError():
-            return failed("unknown", str(error), code=error.code)
+def _recordable(outcome: Outcome, kind: str) -> Outcome:
+    """The failure, unless a tool made up what no log can hold, such as an error kind."""
+    try:
+        read = msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome)
+        if read.is_ok or read.error is not None:
+            return outcome
+        why: object = "it has no `error`"
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as problem:
+        why = problem
+    said = f": {outcome.error.message}" if outcome.error is not None else ""
+    return failed("exception", _valid(f"kind {kind} returned no valid failure ({why}){said}"))
+
+
+def _lacking(kind: str, tool: Tool | None) -> str:
+    if tool is not None:
+        return f"kind {kind} can be checked, but not run: its `Tool` has no `run`."
+    return (
+        f"this worker has no tool kind {kind}. Install the package that brings it where the worker"
+        " runs, and start the worker again."
+    )
+
+
+def _unforeseen(error: BaseException) -> Outcome:
+    """A fault of the tool itself, with the lines that led there, for whoever wrote it."""
     name = type(error).__name__
+    message = _valid(f"{name}: {error}")
+    # Without the line of ours that called it.
+    lines = traceback.format_tb(error.__traceback__)[1:][-LINES_SHOWN:]
+    shown = _valid("".join(["Traceback (of the tool):\n", *lines, message]))
     return Outcome(
         status="error",
-        error=TaskError(kind="exception", message=f"{name}: {error}"),
+        error=TaskError(kind="exception", message=message, details={"traceback": shown}),
         py={"exception_type": name},
     )
+
+
+def _valid(text: str) -> str:
+    """The text, with halves of surrogate pairs as escapes: no log can hold them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _args(frame: Frame) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Control(Protocol):
     ) -> None:
         """Store a token for workers that ask for it with the same key."""
 
-    async def next_moment(self, key: str, apart: float) -> float:
+    async def next_moment(self, key: str, apart: float, execution_id: ExecutionId) -> float:
         """Take the next free moment of a rate that workers share. Returns the seconds until then.
-        Moments of one key are at least `apart` seconds apart.
+        Moments of one key are at least `apart` seconds apart, as the playbook of that execution
+        says.
         """

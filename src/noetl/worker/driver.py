@@ -8,9 +8,9 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Container
 from functools import cached_property
-from typing import Any
 
 from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.machine import (
@@ -46,7 +46,6 @@ from noetl.model.outcome import error_from
 from noetl.tools.playbook import TOOL as PLAYBOOK
 from noetl.worker.bodies import Bodies
 from noetl.worker.calls import Caller
-from noetl.worker.control import Control
 from noetl.worker.entries import Interrupted, run_entry, run_task
 from noetl.worker.loops import run_chunk
 from noetl.worker.reporter import Reporter
@@ -62,30 +61,25 @@ class Driver:
         command: Command,
         program: Program,
         caller: Caller,
-        control: Control,
         reporter: Reporter,
-        now: Callable[[], float],
-        sleep: Callable[[float], Any],
         paused: Container[CommandId],
     ) -> None:
         self.command = command
         self.program = program
         self.caller = caller
         self.call: Callable[..., Awaitable[CallEnded]] = caller.call
-        self._control = control
         self.reporter = reporter
-        self.now = now
-        self.sleep = sleep
+        self.now = caller.now
         self._paused = paused
         """The commands of this worker under which nothing new may begin."""
         self.step_run = StepRun(
-            program, command, PLAYBOOK, caller.resources.rules.max_response_bytes
+            program, command, PLAYBOOK, caller.resources.rules.max_response_bytes, self.now()
         )
         self.step = self.step_run.step
 
     @cached_property
     def bodies(self) -> Bodies:
-        return Bodies(self._control, self.command)
+        return Bodies(self.caller.control, self.command)
 
     def is_paused(self) -> bool:
         """Whether nothing new may begin under this command."""
@@ -165,7 +159,7 @@ class Driver:
             except Interrupted as entry:
                 return ChildAsked(entry.child, entry.inner)
         if type(do) is Wait:
-            await self.sleep(do.seconds)
+            await asyncio.sleep(do.seconds)
             return WOKEN
         if type(do) is Fetch:
             return Fetched(await self.bodies.real(do.value))
@@ -179,14 +173,15 @@ class Driver:
     async def _compensate(self, block: BlockProgram, frame: Frame) -> Ending | None:
         """Run a workbook entry in the step's place: it undoes what the step did."""
         cause = derive(self.command.step_run_id, block.name)
+        ended: Ending | None = None
         try:
-            outcome = await run_entry(self, block, frame, {}, cause)
+            outcome = await run_entry(self, block, frame, {}, cause, frame.inner)
+            ended = Ending(error=outcome.error, result=outcome.result)
         except EvaluationFailed as error:
-            return Ending(error=error_from(error))
+            ended = Ending(error=error_from(error))
         except Interrupted as entry:
             progress = Progress(inner=entry.inner)
             self.reporter.suspend(Suspension(progress=progress, child=entry.child))
-            return None
-        if frame.ctx_writes:
-            self.reporter.say(frame.ctx_patch(self.now()))
-        return Ending(error=outcome.error, result=outcome.result)
+        for fact in frame.written(self.now()):
+            self.reporter.say(fact)
+        return ended

@@ -50,6 +50,16 @@ class Interrupted(Exception):
         self.child = child
         self.inner = inner
 
+    def within(self, seconds: float, now: float) -> Interrupted:
+        """The same, where the task that called the entry has so much time left: that bounds the
+        child, too.
+        """
+        own = self.child.timeout
+        child = msgspec.structs.replace(
+            self.child, timeout=seconds if own is None else min(own, seconds)
+        )
+        return Interrupted(child, msgspec.structs.replace(self.inner, until=now + seconds))
+
 
 async def run_task(driver: Driver, caller: TaskProgram, frame: Frame, action_id: str) -> Outcome:
     """Run the entry that a task names; its result is the task's result. Raises Interrupted."""
@@ -57,28 +67,43 @@ async def run_task(driver: Driver, caller: TaskProgram, frame: Frame, action_id:
     block = driver.program.blocks.get(name)
     if block is None:
         return failed("not_found", f'the workbook has no entry "{name}"')
+    inner, frame.inner = frame.inner, None
     try:
-        limit = total_seconds(timeout_of(caller, frame))
+        limit = left = total_seconds(timeout_of(caller, frame))
         given = rendered(caller.inputs, frame.scope, f"args of task {caller.task.name}")
         _, given = overridden({}, given, frame.tries.overrides, WORKBOOK)
         if (lacking := unmet(caller.task, given)) is not None:
             return lacking
-        async with time_limit(limit):
-            return await run_entry(driver, block, frame, given, action_id)
+        if inner is not None and inner.until is not None:
+            left = inner.until - driver.step_run.by_server(driver.now())
+        if left is not None and left <= 0:
+            raise TimeoutError
+        async with time_limit(left) as running:
+            return await run_entry(driver, block, frame, given, action_id, inner)
     except EvaluationFailed as error:
         return failed("schema", str(error), code=error.code)
+    except Interrupted as entry:
+        ends = running.when() if running is not None else None
+        if ends is None:
+            raise
+        left = max(0.0, ends - asyncio.get_running_loop().time())
+        now = driver.step_run.by_server(driver.now())
+        raise entry.within(left, now) from None
     except TimeoutError:
-        message = f'"{name}" took longer than {limit:g} seconds'
-        return failed("timeout", message, retryable=True)
+        return failed("timeout", f'"{name}" took longer than {limit:g} s', retryable=True)
 
 
 async def run_entry(
-    driver: Driver, block: BlockProgram, frame: Frame, given: Values, cause: str
+    driver: Driver,
+    block: BlockProgram,
+    frame: Frame,
+    given: Values,
+    cause: str,
+    inner: Inner | None,
 ) -> Outcome:
-    """Run an entry with these inputs merged over its own. Raises EvaluationFailed and
-    Interrupted.
+    """Run an entry with these inputs merged over its own, from where it was. Raises
+    EvaluationFailed and Interrupted.
     """
-    inner, frame.inner = frame.inner, None
     written = rendered(block.inputs, frame.scope, f"args of {block.name}")
     computed = {name: written[name] for name in block.computed}
     inputs = {**written, **given, **computed}
@@ -266,9 +291,9 @@ async def _pass(
         outer.command,
         outer.ctx if ctx is None else ctx,
         iteration=outer.iteration,
-        iter_values={**(own or {}), "parent": outer.iter},
+        iter={**(own or {}), "parent": outer.iter},
         loop=position,
-        progress=start,
+        start=start,
         args={**outer.command.args, **inputs},
         # Calls of different passes are different calls.
         cause=cause,

@@ -7,10 +7,10 @@ time limits apply.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -26,13 +26,16 @@ from noetl.secrets.masking import Mask
 from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal
 from noetl.templates.views import ResultView
 from noetl.tools.base import ToolContext
-from noetl.tools.credentials import fields_of
+from noetl.tools.credentials import fields_of, secret_key
 from noetl.worker.control import Control
 
 logger = logging.getLogger(__name__)
 
 KEPT_MAX = 1000
-
+_finding: ContextVar[tuple[str, ...]] = ContextVar("finding", default=())
+"""Entries being looked up, each for the one before it; one may need another, but not itself. A tool
+may look up several at the same time, each in a context of its own.
+"""
 
 ONE_SECRET = {"bearer": "token", "basic": "password", "oauth2": "access_token"}
 """The field that such an entry exists for; the others say how to use it."""
@@ -104,8 +107,6 @@ class Keyring:
         self._entries = {entry.name: entry for entry in frame.program.net.keychain}
         self._shown: dict[object, str] = {}
         """Entries by the value that templates saw: `auth: "{{ keychain.x }}"` means the entry."""
-        self._finding: list[str] = []
-        """Entries being looked up; one may need another, but not itself."""
 
     async def credential(self, name: str | Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an entry or a stored credential, or of an inline entry."""
@@ -156,14 +157,15 @@ class Keyring:
         return await self._control.credential(name, self._frame.command.execution_id)
 
     async def _found(self, entry: KeychainEntry) -> dict[str, Any]:
-        if entry.name in self._finding:
-            circle = " → ".join([*self._finding, entry.name])
+        outer = _finding.get()
+        if entry.name in outer:
+            circle = " → ".join([*outer, entry.name])
             raise EvaluationFailed(f"the keychain entries {circle} need each other.")
-        self._finding.append(entry.name)
+        token = _finding.set((*outer, entry.name))
         try:
             return await self._resolved(await self._rendered(entry))
         finally:
-            self._finding.pop()
+            _finding.reset(token)
 
     async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
         compiled = compile_value(entry.config)
@@ -196,7 +198,7 @@ class Keyring:
         kept = context.resources.shared("kept secrets", KeptSecrets)
         owner = "" if config.get("scope") == "global" else context.execution_id
         # A caller without the same credential does not get what it opened.
-        key = hashlib.sha256(msgspec.json.encode([owner, provider, wanted])).hexdigest()
+        key = secret_key(owner, provider, wanted)
         found = kept.get(key)
         if found is None:
             found = await MANAGERS[provider](wanted, context)

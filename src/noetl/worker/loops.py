@@ -25,7 +25,6 @@ from noetl.errors import EvaluationFailed
 from noetl.model.chains import Progress
 from noetl.model.commands import Chunk, Ending, Suspension
 from noetl.model.events import (
-    CtxPatched,
     FrameClaimed,
     IterationDone,
     IterationFailed,
@@ -153,14 +152,17 @@ async def _iteration(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: 
         ended = await driver.drive(driver.step.tasks, frame)
     except EvaluationFailed as error:
         ended = Ending(error=error_from(error))
+    writes: Values = {}
+    if isinstance(ended, Suspension) or loop.mode == "parallel" or loop.reduce:
+        # What it wrote to ctx is for its end, or for the reducers.
+        writes, frame.ctx_writes = frame.ctx_writes, {}
+    if frame.ctx_writes or frame.vars_writes:
+        for fact in frame.written(now()):
+            reporter.say(fact)
     if isinstance(ended, Suspension):
-        # Its writes are for the reducers, which get them at its end.
-        progress = msgspec.structs.replace(ended.progress, writes=frame.ctx_writes)
+        progress = msgspec.structs.replace(ended.progress, writes=writes)
         reporter.suspend(msgspec.structs.replace(ended, iteration=index, progress=progress))
         return "wait"
-    writes = _writes(driver, loop, frame)
-    if frame.vars_writes:
-        reporter.say(frame.vars_patch(now()))
     if ended.next is not None:
         # A rule ends the loop; the sooner the control plane knows, the less work is wasted.
         names |= {"next": ended.next, "suppressed": ended.suppressed}
@@ -184,30 +186,13 @@ def _frame(driver: Driver, loop: Loop, chunk: Chunk, index: int, ctx: Values) ->
         command,
         ctx,
         iteration=index,
-        iter_values={loop.iterator: item, "index": index},
+        iter={loop.iterator: item, "index": index},
         loop={"index": index, "length": chunk.total},
-        progress=command.progress if command.iteration == index else None,
+        start=command.progress if command.iteration == index else None,
         cause=cause,
     )
     frame.names.setdefault(loop.iterator, frame.iter[loop.iterator])
     return frame
-
-
-def _writes(driver: Driver, loop: Loop, frame: Frame) -> Values:
-    """Writes of a parallel iteration wait for the reducers; others are recorded at once."""
-    if loop.mode == "parallel" or loop.reduce:
-        return frame.ctx_writes
-    if frame.ctx_writes:
-        driver.reporter.say(
-            CtxPatched(
-                at=driver.now(),
-                values=frame.ctx_writes,
-                step_run_id=driver.command.step_run_id,
-                step=driver.command.step,
-                iteration=frame.iteration,
-            )
-        )
-    return {}
 
 
 # --- Frames of a cursor ------------------------------------------------------------------------
@@ -279,7 +264,7 @@ async def _claim(driver: Driver, cursor: Cursor, frame: Frame) -> Outcome:
         )
         if not again:
             break
-        await driver.sleep(PAUSE * attempt)
+        await asyncio.sleep(PAUSE * attempt)
     return outcome
 
 
@@ -301,7 +286,7 @@ def _task(cursor: Cursor, scope: Scope) -> Task:
         params = {**ours, **(params or {})}
     if params:
         config["params"] = params
-    return Task(name=CLAIM, kind=cursor.kind, config=config)
+    return Task(name=CLAIM, kind=cursor.kind, config=config, timeout=cursor.timeout)
 
 
 def _rows(outcome: Outcome) -> list[Any]:

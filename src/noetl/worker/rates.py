@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from noetl.engine.pipeline.frame import Frame
 from noetl.model.duration import interval
+from noetl.model.ids import ExecutionId
 from noetl.tools.limits import waiting
 from noetl.worker.control import Control
 from noetl.worker.reporter import Reporter
@@ -65,7 +66,7 @@ class Rates:
             limit, key = str(written.get("limit", "")), str(written.get("key", ""))
             if apart := interval(limit):
                 with waiting(f"its rate ({limit} of {key})"):
-                    await self._wait_with_all(key, apart, reporter)
+                    await self._wait_with_all(key, apart, frame.command.execution_id, reporter)
             return
         apart = interval(written) if isinstance(written, str) else None
         if not apart:
@@ -80,11 +81,13 @@ class Rates:
             with waiting("its turn under spec.rate"):
                 await asyncio.sleep(begin - now)
 
-    async def _wait_with_all(self, key: str, apart: float, reporter: Reporter) -> None:
+    async def _wait_with_all(
+        self, key: str, apart: float, execution_id: ExecutionId, reporter: Reporter
+    ) -> None:
         """Wait for a moment that belongs to this call alone, among all workers, and for a free
         slot.
         """
-        delay = await self._control.next_moment(key, apart)
+        delay = await self._control.next_moment(key, apart, execution_id)
         if delay <= 0:
             return
         self._waits[reporter] += 1
@@ -104,7 +107,7 @@ class Rates:
                         await self._freed.wait()
                 finally:
                     self.coming -= 1
-                delay = max(0.0, await self._control.next_moment(key, apart))
+                delay = max(0.0, await self._control.next_moment(key, apart, execution_id))
         finally:
             self._waits[reporter] -= 1
             if not self._waits[reporter]:

@@ -21,7 +21,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -286,67 +287,64 @@ class _Piece:
         }
         self._own: dict[str, Any] | None = None
 
-    async def run(self) -> Ending | None:
-        driver = self._driver
-        driver.call = self._traced
-        began = driver.now()
-        says: dict[str, Any] = _how("cancelled")
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        span_id: str,
+        parent_id: str,
+        names: Mapping[str, Any],
+        *,
+        is_client: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Around what the span is of, which says how it went."""
+        now = self._driver.now
+        began, says = now(), _how("cancelled")
         try:
-            ending = await driver.run()
-            if ending is None:
-                says = _how("part")
-            else:
-                says = _how("skipped" if ending.skipped else "ok", ending.error)
-            return ending
-        except Exception:
-            says = _how("error", TaskError(kind="exception", message=""))
-            raise
+            yield says
         finally:
-            attributes = {**self._attributes(), **self._names, **says}
-            root = root_span_of(driver.command.execution_id)
-            name, ended = f"step {driver.command.step}", driver.now()
-            self._spans.add(name, self._trace_id, self._id, root, began, ended, attributes)
+            said = {**self._attributes(), **self._names, **names, **says}
+            place = self._trace_id, span_id, parent_id
+            self._spans.add(name, *place, began, now(), said, is_client=is_client)
+
+    async def run(self) -> Ending | None:
+        driver, command = self._driver, self._driver.command
+        driver.call = self._traced
+        root = root_span_of(command.execution_id)
+        with self._span(f"step {command.step}", self._id, root, {}) as says:
+            try:
+                ending = await driver.run()
+            except Exception:
+                says.update(_how("error", TaskError(kind="exception", message="")))
+                raise
+            if ending is None:
+                says.update(_how("part"))
+            else:
+                says.update(_how("skipped" if ending.skipped else "ok", ending.error))
+            return ending
 
     async def _traced(
         self, program: TaskProgram, frame: Frame, action_id: str, reporter: Reporter
     ) -> CallEnded:
         self._calls += 1
-        span_id = _span_id(self._id, self._calls)
-        began = self._driver.now()
-        says: dict[str, Any] = _how("cancelled")
-        attempt = frame.tries.attempt
-        parent = f"00-{self._trace_id}-{span_id}-01"
-        try:
+        span_id, task = _span_id(self._id, self._calls), program.task
+        names = {
+            "noetl.task": task.name,
+            "noetl.kind": task.kind,
+            "noetl.attempt": frame.tries.attempt,
+            "noetl.action_id": action_id,
+            "noetl.iteration": frame.iteration,
+        }
+        tool = self._driver.caller.tool(task.kind)
+        is_client = tool is not None and tool.is_client
+        name, parent = f"task {task.name}", f"00-{self._trace_id}-{span_id}-01"
+        with self._span(name, span_id, self._id, names, is_client=is_client) as says:
             ended = await self._call(program, frame, action_id, reporter, parent)
             outcome = ended.outcome
-            says = _how(outcome.status, outcome.error)
+            says.update(_how(outcome.status, outcome.error))
             meta = msgspec.structs.replace(outcome.meta, trace_id=self._trace_id)
             shown = msgspec.structs.replace(outcome, meta=meta)
             return msgspec.structs.replace(ended, outcome=shown)
-        finally:
-            task = program.task
-            attributes = {
-                **self._attributes(),
-                **self._names,
-                "noetl.task": task.name,
-                "noetl.kind": task.kind,
-                "noetl.attempt": attempt,
-                "noetl.action_id": action_id,
-                "noetl.iteration": frame.iteration,
-                **says,
-            }
-            tool = self._driver.caller.tool(task.kind)
-            is_client = tool is not None and tool.is_client
-            self._spans.add(
-                f"task {task.name}",
-                self._trace_id,
-                span_id,
-                self._id,
-                began,
-                self._driver.now(),
-                attributes,
-                is_client=is_client,
-            )
 
     def _attributes(self) -> dict[str, Any]:
         """The attributes from the playbook."""

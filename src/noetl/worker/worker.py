@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from noetl.engine.program import Program
 from noetl.errors import Corrupted, LeaseLost, NoetlError, StoreError
@@ -52,7 +51,6 @@ class Worker:
         renew_every: float = 10.0,
         now: Callable[[], float],
         sources: Sources | None = None,
-        sleep: Callable[[float], Any] = asyncio.sleep,
         spans: Spans | None = None,
     ) -> None:
         self._control = control
@@ -64,7 +62,6 @@ class Worker:
         self.slots = slots
         self._renew_every = renew_every
         self._now = now
-        self._sleep = sleep
         self._running: dict[CommandId, tuple[Lease, asyncio.Task[None]]] = {}
         self._programs: dict[str, Program] = {}
         self._closing: set[CommandId] = set()
@@ -121,7 +118,7 @@ class Worker:
                 )
             except NoetlError as error:
                 logger.warning("no commands could be leased: %s", error)
-                await self._sleep(RETRY_PAUSE)
+                await asyncio.sleep(RETRY_PAUSE)
                 continue
             for lease in leases:
                 self._begin(lease, group)
@@ -165,7 +162,8 @@ class Worker:
                 following = await self._run_one(lease)
             except asyncio.CancelledError:
                 following = None
-                if task.cancelling() and not self._was_told_to_stop(task):
+                # We interrupted this command alone, or the worker is ending.
+                if task.cancelling() and task.uncancel():
                     raise
             finally:
                 self._running.pop(command_id, None)
@@ -173,11 +171,6 @@ class Worker:
                 if self._caller.rates.coming:
                     self._caller.rates.free()
             lease = following
-
-    @staticmethod
-    def _was_told_to_stop(task: asyncio.Task[Any]) -> bool:
-        """Whether we interrupted one command; otherwise the worker is ending."""
-        return task.uncancel() == 0
 
     async def _run_one(self, lease: Lease) -> Lease | None:
         command_id = lease.command.command_id
@@ -221,16 +214,7 @@ class Worker:
                 program = self._programs[digest] = await self._program(digest)
                 if len(self._programs) > PROGRAMS_MAX:
                     self._programs.pop(next(iter(self._programs)))
-            driver = Driver(
-                lease.command,
-                program,
-                self._caller,
-                self._control,
-                reporter,
-                self._now,
-                self._sleep,
-                self._paused,
-            )
+            driver = Driver(lease.command, program, self._caller, reporter, self._paused)
             if self._spans is None:
                 return await driver.run()
             return await self._spans.run(driver)
@@ -251,12 +235,12 @@ class Worker:
                 raise
             except StoreError as error:
                 logger.warning("a net could not be read: %s", error)
-                await self._sleep(PROGRAM_PAUSE_SECONDS)
+                await asyncio.sleep(PROGRAM_PAUSE_SECONDS)
         return await self._control.program(digest)
 
     async def _keep_leases(self) -> None:
         while True:
-            await self._sleep(self._renew_every)
+            await asyncio.sleep(self._renew_every)
             tokens = {command_id: lease.token for command_id, (lease, _) in self._running.items()}
             if tokens:
                 try:

@@ -1,6 +1,7 @@
 // Calls of the API, typed by the table of routes.
 import { signal } from "@preact/signals";
 import { BASE } from "../url";
+import { readJson, writeJson } from "./exact";
 import type { Calls, Myself } from "./types";
 
 type Name = keyof Calls;
@@ -25,6 +26,8 @@ export class Problem extends Error {
 
 /** Whoever uses this browser; null: nobody is signed in; undefined: not known yet. */
 export const me = signal<Myself | null | undefined>(undefined);
+/** The session of whoever uses this browser is over: what they see stays, until they have signed in again. */
+export const expired = signal(false);
 /** Whether the last call reached the server. */
 export const reachable = signal(true);
 
@@ -42,7 +45,7 @@ export async function call<N extends Name>(name: N, given: Given<N>): Promise<Ca
   const [method, template] = name.split(" ") as [string, string];
   const told = given as { path?: Record<string, string>; query?: object; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };
   const response = await fetched(method, template, told);
-  return (response.status === 204 ? undefined : await response.json()) as Calls[N]["answer"];
+  return (response.status === 204 ? undefined : readJson(await response.text())) as Calls[N]["answer"];
 }
 
 /** Parameters that hold slashes as paths do: they stay as they are, since some proxies refuse escaped ones. */
@@ -77,20 +80,23 @@ async function fetched(
     response = await fetch(address(template, given.path, given.query), {
       method,
       headers: { ...(given.body === undefined ? {} : { "Content-Type": "application/json" }), ...given.headers },
-      ...(given.body === undefined ? {} : { body: JSON.stringify(given.body) }),
+      ...(given.body === undefined ? {} : { body: writeJson(given.body) }),
       ...(given.signal ? { signal: given.signal } : {}),
       credentials: "same-origin",
     });
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     reachable.value = false;
-    throw new Problem(0, "unreachable", "The server does not answer. Is it running? The page tries again by itself.");
+    throw new Problem(0, "unreachable", "The server does not answer. Is it running?");
   }
   reachable.value = true;
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   const said = body?.error ?? {};
-  if (response.status === 401 && template !== "/api/auth/login") me.value = null;
+  if (response.status === 401 && template !== "/api/auth/login") {
+    if (me.value && template !== "/api/auth/logout") expired.value = true;
+    else me.value = null;
+  }
   throw new Problem(response.status, said.code ?? String(response.status), said.message ?? response.statusText, said.details);
 }
 
@@ -107,9 +113,12 @@ export async function signOut(): Promise<void> {
 /** Ask who we are; a server without users says so, too. */
 export async function whoAmI(): Promise<void> {
   try {
-    me.value = await call("GET /api/auth/me", {});
+    const found = await call("GET /api/auth/me", {});
+    // What somebody else left on this page is not for them.
+    if (me.value && me.value.name !== found.name) return location.reload();
+    me.value = found;
+    expired.value = false;
   } catch (error) {
-    if (error instanceof Problem && error.status === 401) me.value = null;
-    else throw error;
+    if (!(error instanceof Problem && error.status === 401)) throw error;
   }
 }

@@ -128,9 +128,9 @@ export interface BranchSuppressed {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   branch: string;
   winner: string;
-  iteration?: number | null;
 }
 
 export interface BulkActing {
@@ -201,12 +201,12 @@ export interface CaseEvaluated {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   trigger_event: string;
   matched: string[];
   order: string[];
   case_mode?: string;
   eval_mode?: string;
-  iteration?: number | null;
   page?: number;
   chain?: Chain | null;
 }
@@ -228,9 +228,9 @@ export interface CaseUnmatched {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   trigger_event: string;
   undefined: Record<string, string>;
-  iteration?: number | null;
 }
 
 export interface CatalogItem {
@@ -263,8 +263,8 @@ export interface CatalogResource {
 
 export interface Chain {
   stage: "call" | "enter" | "event" | "exit" | "iteration" | "page" | "sink";
-  event: string;
-  rules: string[];
+  event?: string;
+  rules?: string[];
   epoch?: number;
   outcome?: Outcome | null;
   data?: unknown;
@@ -297,10 +297,10 @@ export interface ChainRestarted {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   branch: string;
   attempt: number;
   delay?: number;
-  iteration?: number | null;
   progress?: Progress | null;
 }
 
@@ -313,6 +313,7 @@ export interface ChildFinished {
   result?: unknown;
   error?: TaskError | null;
   iteration?: number | null;
+  warnings?: Warned[];
 }
 
 export interface ChildRequest {
@@ -611,6 +612,7 @@ export interface ExecutionCancelled {
   at: number;
   reason?: string;
   actor?: Actor | null;
+  key?: string;
 }
 
 export interface ExecutionCount {
@@ -692,6 +694,7 @@ export interface ExecutionRequested {
   payload?: Record<string, unknown>;
   parent?: Parent | null;
   key?: string | null;
+  asked?: string;
   rerun_of?: string | null;
   forked_at?: number | null;
   actor?: Actor | null;
@@ -733,7 +736,7 @@ export interface ExecutionSummary {
   error: string | null;
   labels: Record<string, string>;
   step: string | null;
-  waits: "event" | "form" | null;
+  waits: "event" | "form" | "timer" | null;
   workload?: Record<string, unknown>;
 }
 
@@ -748,6 +751,7 @@ export interface FailedLately {
   since: string | null;
   count: number;
   executions: ExecutionSummary[];
+  times: Record<string, number>;
 }
 
 export interface FailureDocument {
@@ -936,6 +940,7 @@ export interface Inner {
   passes: Record<string, Progress>;
   ended?: Record<string, Outcome>;
   writes?: Record<string, Record<string, unknown>>;
+  until?: number | null;
 }
 
 export interface InputDocument {
@@ -1077,6 +1082,15 @@ export interface LanguageDocument {
   layout?: Layout | null;
   text?: string | null;
   remarks?: RemarkDocument[];
+}
+
+export interface LatestOf {
+  paths: string[];
+  limit?: number;
+}
+
+export interface LatestRuns {
+  playbooks: PlaybookRuns[];
 }
 
 export interface Layout {
@@ -1427,6 +1441,11 @@ export interface PlacedTokenDocument {
   arc?: string;
 }
 
+export interface PlaybookRuns {
+  path: string;
+  runs: RunMark[];
+}
+
 export interface PolicyUnmatched {
   type: "policy.unmatched";
   at: number;
@@ -1436,9 +1455,9 @@ export interface PolicyUnmatched {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
   status: string;
-  iteration?: number | null;
   undefined?: Record<string, string>;
 }
 
@@ -1451,10 +1470,10 @@ export interface PollFinished {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
   status: string;
   number: number;
-  iteration?: number | null;
 }
 
 export interface PollIteration {
@@ -1466,10 +1485,10 @@ export interface PollIteration {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
   number: number;
   delay?: number;
-  iteration?: number | null;
 }
 
 export interface PollStarted {
@@ -1481,8 +1500,8 @@ export interface PollStarted {
   recorded_at?: number;
   step_run_id: string;
   step: string;
-  task: string;
   iteration?: number | null;
+  task: string;
 }
 
 export interface Pool {
@@ -1528,6 +1547,7 @@ export interface Progress {
   position?: number;
   cause?: string;
   jumps?: number;
+  passes?: number;
   iter?: Record<string, unknown>;
   local?: Record<string, unknown>;
   results?: Record<string, unknown>;
@@ -1709,11 +1729,11 @@ export interface RetryProcessed {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
   status: string;
   attempts: number;
   action_id?: string;
-  iteration?: number | null;
 }
 
 export interface RetryStarted {
@@ -1725,11 +1745,11 @@ export interface RetryStarted {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
   attempt: number;
   action_id?: string;
   delay?: number;
-  iteration?: number | null;
   page?: number;
 }
 
@@ -1755,6 +1775,14 @@ export interface RunLine {
   children: string[];
   spans: Span[];
   loop: LoopLine | null;
+}
+
+export interface RunMark {
+  execution_id: string;
+  status: string;
+  waits: "event" | "form" | "timer" | null;
+  start_time: string | null;
+  duration_seconds: number | null;
 }
 
 export interface RunningNow {
@@ -1783,6 +1811,7 @@ export interface ScheduleDocument {
   overlap: string;
   next_time: string | null;
   running: string[];
+  last: ScheduleTime | null;
   workload: Record<string, unknown>;
   start: string | null;
   end: string | null;
@@ -1808,6 +1837,7 @@ export interface ScheduleItem {
   overlap: string;
   next_time: string | null;
   running: string[];
+  last: ScheduleTime | null;
 }
 
 export interface ScheduleList {
@@ -1885,11 +1915,11 @@ export interface SinkProcessed {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  outcome: Outcome;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  outcome: Outcome;
   page?: number;
   directive?: string;
   log?: string;
@@ -1906,11 +1936,11 @@ export interface SinkStarted {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  kind?: string;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  kind?: string;
   page?: number;
 }
 
@@ -2083,10 +2113,12 @@ export interface Suspension {
   progress: Progress;
   iteration?: number | null;
   until?: number | null;
+  at?: number | null;
   child?: ChildRequest | null;
 }
 
 export interface TakeMoment {
+  execution_id: string;
   key: string;
   apart: number;
 }
@@ -2100,11 +2132,11 @@ export interface TaskDone {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  outcome: Outcome;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  outcome: Outcome;
   page?: number;
   directive?: string;
   log?: string;
@@ -2114,8 +2146,8 @@ export interface TaskDone {
 
 export interface TaskError {
   kind: "auth" | "cancelled" | "client_error" | "connection" | "db_connection" | "db_constraint" | "db_deadlock" | "db_timeout" | "exception" | "lease_lost" | "not_found" | "parse" | "quota" | "rate_limit" | "schema" | "server_error" | "timeout" | "unknown";
-  message: string;
   code?: string | number | null;
+  message: string;
   retryable?: boolean;
   retry_after?: number | null;
   status?: number | null;
@@ -2131,11 +2163,11 @@ export interface TaskLogged {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  text: string;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  text: string;
 }
 
 export interface TaskStarted {
@@ -2147,11 +2179,11 @@ export interface TaskStarted {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  kind?: string;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  kind?: string;
   page?: number;
   origin?: string;
 }
@@ -2165,12 +2197,12 @@ export interface TaskWaiting {
   recorded_at?: number;
   step_run_id: string;
   step: string;
+  iteration?: number | null;
   task: string;
-  what: string;
-  over?: boolean;
   attempt?: number;
   action_id?: string;
-  iteration?: number | null;
+  what: string;
+  over?: boolean;
 }
 
 export interface TestDifference {
@@ -2406,12 +2438,23 @@ export interface Wanted {
   version?: number | "latest" | null;
 }
 
+export interface Warned {
+  about: "admission" | "arcs" | "guard" | "policy" | "rules";
+  step: string;
+  undefined: Record<string, string>;
+  count?: number;
+  playbook?: string;
+  execution_id?: string;
+  caller?: string;
+}
+
 export interface WarningDocument {
   code: string;
   step: string;
   message: string;
   undefined: unknown;
   count: number;
+  execution_id?: string;
 }
 
 export interface WhatIf {
@@ -2590,6 +2633,7 @@ export interface Calls {
   "POST /api/execute": { query: {}; body: StartExecution; answer: Started };
   "POST /api/executions": { query: {}; body: StartExecution; answer: Started };
   "POST /api/executions/bulk": { query: {}; body: BulkActing; answer: BulkDone };
+  "POST /api/executions/latest": { query: {}; body: LatestOf; answer: LatestRuns };
   "POST /api/executions/{execution_id}/archive": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionArchived };
   "POST /api/executions/{execution_id}/cancel": { path: { execution_id: string }; query: {}; body: Cancel; answer: Cancelled };
   "POST /api/executions/{execution_id}/events": { path: { execution_id: string }; query: {}; body: External; answer: EventsTaken };

@@ -37,7 +37,8 @@ const colours = HighlightStyle.define([
 
 const MONO = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
 const look = EditorView.theme({
-  "&": { height: "100%", fontSize: "12px", color: "var(--ink)", backgroundColor: "var(--page)" },
+  // The ring of the focus lies in it: else the numbers of lines cover its left side.
+  "&": { height: "100%", padding: "2px", fontSize: "12px", color: "var(--ink)", backgroundColor: "var(--page)" },
   ".cm-scroller": { fontFamily: MONO, lineHeight: "18px" },
   ".cm-gutters": { backgroundColor: "var(--page)", color: "var(--quiet)", borderRight: "1px solid var(--line)" },
   ".cm-activeLine": { backgroundColor: "color-mix(in srgb, var(--select) 50%, transparent)" },

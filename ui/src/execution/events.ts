@@ -27,37 +27,34 @@ export function useNews(id: string, isLive: boolean, onNews: () => void): void {
 
 /** Events by number in pages, at most so many of them: a log of a million is never held whole. */
 export class Pages {
-  private readonly pages = new Map<number, EventDocument[] | null>();
+  private readonly pages = new Map<number, EventDocument[]>();
+  private readonly underWay = new Set<number>();
 
   constructor(private readonly load: (after: number, limit: number) => Promise<EventDocument[]>) {}
 
   /** How many events are held. */
   get size(): number {
-    return [...this.pages.values()].reduce((sum, page) => sum + (page?.length ?? 0), 0);
+    return [...this.pages.values()].reduce((sum, page) => sum + page.length, 0);
   }
 
-  /** The event, or what brings it nearer; null while it is under way. */
+  /** The event, or what brings it nearer; null while it is under way. What is held of a page that grows stays. */
   at(seq: number): EventDocument | Promise<void> | null {
     const number = Math.floor((seq - 1) / PAGE);
-    const known = this.pages.get(number);
-    if (known === null) return null;
-    const found = known?.[(seq - 1) % PAGE];
+    const known = this.pages.get(number) ?? [];
+    const found = known[(seq - 1) % PAGE];
     if (found) return found;
-    this.pages.set(number, null);
-    return this.load(number * PAGE, PAGE).then(
-      (events) => {
+    if (this.underWay.has(number)) return null;
+    this.underWay.add(number);
+    return this.load(number * PAGE + known.length, PAGE - known.length)
+      .then((events) => {
         this.pages.delete(number);
-        this.pages.set(number, events);
+        this.pages.set(number, [...known, ...events]);
         for (const oldest of this.pages.keys()) {
           if (this.pages.size <= PAGES_MAX) break;
           this.pages.delete(oldest);
         }
-      },
-      (error) => {
-        this.pages.delete(number);
-        throw error;
-      },
-    );
+      })
+      .finally(() => this.underWay.delete(number));
   }
 }
 

@@ -4,6 +4,7 @@ import { call } from "../api/client";
 import type { ExecutionDocument, ForkPlanDocument } from "../api/types";
 import { Ask, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
+import { isOver } from "../parts/status";
 import { typedObject } from "../parts/typed";
 import { count } from "../time";
 import { go, path } from "../url";
@@ -53,6 +54,7 @@ function ForkForm({ execution, wish, close }: { execution: ExecutionDocument; wi
         <div aria-live="polite">
           <p>
             {count(plan.reused)} {plan.reused === 1 ? "call is" : "calls are"} reused, {count(plan.again)} {plan.again === 1 ? "happens" : "happen"} again{plan.goes_on.length > 0 && <>; it goes on in {plan.goes_on.join(", ")}</>}.
+            {plan.again === 0 && isOver(execution.status) && " Nothing that ran runs again: to repeat a step, move the slider to an event before it, or rerun from it."}
           </p>
           <ul class="plain">
             {plan.calls.map((one) => (

@@ -1,5 +1,6 @@
 // A form that an execution waits with: its questions, and the answer that is sent.
 import { call } from "../api/client";
+import { readNumber, writeJson } from "../api/exact";
 import type { QuestionDocument } from "../api/types";
 import { Ask } from "../parts/dialog";
 import { tell } from "../parts/notes";
@@ -19,8 +20,17 @@ export interface Question {
 }
 
 function text(value: unknown): string {
-  return value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value);
+  return value === undefined || value === null ? "" : typeof value === "string" ? value : writeJson(value);
 }
+
+/** What cannot be guessed from the field. */
+const HINTS: Record<string, string> = {
+  list: 'JSON, such as ["a", "b"]',
+  object: 'JSON, such as {"a": 1}',
+  json: 'JSON, such as {"a": 1}',
+  secret: "the name of a stored credential",
+  file: "a path or an address",
+};
 
 export function Field({ question }: { question: Question }) {
   const { name, type, required = false, options } = question;
@@ -51,7 +61,7 @@ export function Field({ question }: { question: Question }) {
     <label>
       <span>
         {label}
-        {isJson && <span class="quiet"> (JSON, such as {type === "list" ? '["a", "b"]' : '{"a": 1}'})</span>}
+        {!choices && HINTS[type] && <span class="quiet"> ({HINTS[type]})</span>}
         {!required && <span class="quiet"> (optional)</span>}
       </span>
       {choices ? (
@@ -63,7 +73,7 @@ export function Field({ question }: { question: Question }) {
         </select>
       ) : isJson || type === "textarea" ? (
         <textarea name={name} required={required} rows={4} spellcheck={false}>
-          {question.default === undefined || question.default === null ? "" : typeof question.default === "string" ? question.default : JSON.stringify(question.default, null, 2)}
+          {question.default === undefined || question.default === null ? "" : typeof question.default === "string" ? question.default : writeJson(question.default, 2)}
         </textarea>
       ) : (
         <input
@@ -89,7 +99,7 @@ export function answers(questions: Question[], data: FormData): Record<string, u
     const value = data.get(name);
     if (type === "boolean") found[name] = value !== null && value !== "no";
     else if (value === null || value === "") continue;
-    else if (type === "number" || type === "integer") found[name] = Number(value);
+    else if (type === "number" || type === "integer") found[name] = readNumber(String(value));
     else if (type === "list" || type === "object" || type === "json") found[name] = typedJson(name, String(value));
     else if (type === "datetime") found[name] = new Date(String(value)).toISOString();
     else {

@@ -1,10 +1,10 @@
 // A loop: how far it has come, where in it iterations failed and why, and each of them in a table.
 import { useEffect, useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { ExecutionDocument, RunLine } from "../api/types";
+import type { ExecutionDocument, LoopDocument, RunLine } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
-import { tellProblem, Trouble } from "../parts/notes";
+import { Message, tellProblem, Trouble } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { Status } from "../parts/status";
 import { count, took } from "../time";
@@ -13,7 +13,14 @@ import { forkDialog } from "./fork";
 const PAGE = 200;
 const SHOWN_MAX = 1000;
 
-export function LoopPanel({ execution, run }: { execution: ExecutionDocument; run: RunLine }) {
+/** Errors that differ only in numbers are one line: that forty rows have no city is one thing to know. */
+export function alike(errors: { message: string; count: number }[]): { first: string; times: number; others: number }[] {
+  const groups = [...Map.groupBy(errors, (one) => one.message.replace(/\d+/g, "0")).values()];
+  return groups.map((same) => ({ first: same[0]!.message, times: same.reduce((sum, one) => sum + one.count, 0), others: same.length - 1 })).sort((a, b) => b.times - a.times);
+}
+
+/** `moment` is how far it had come at the event under the slider; the rest is what became of it in the end. */
+export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocument; run: RunLine; moment?: LoopDocument | null }) {
   const loop = run.loop!;
   const [only, setOnly] = useState<"" | "failed" | "done" | "running">(loop.failed > 0 ? "failed" : "");
   const [from, setFrom] = useState(-1);
@@ -44,16 +51,18 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
   };
   useKeys([{ key: "n", says: "next failed iteration", run: nextFailed }]);
   const total = loop.total ?? loop.done + loop.failed + loop.running;
-  const left = total - loop.done - loop.failed;
+  const { done, failed } = moment ?? loop;
+  const left = total - done - failed;
   const isOpen = !run.ended_at;
   // Of a loop over a cursor nobody knows which rows an iteration would be given again.
   const mayFork = may("operate") && loop.total !== null;
   return (
     <section>
       <h3>
-        {count(total)} iterations: {count(loop.done)} done{loop.failed > 0 && <>, <span class="failed">{count(loop.failed)} failed</span></>}
-        {left > 0 && <>, {count(left)} {isOpen ? "left" : "not run"}</>}
+        {count(total)} iterations: {count(done)} done{failed > 0 && <>, <span class="failed">{count(failed)} failed</span></>}
+        {left > 0 && <>, {count(left)} {isOpen || moment ? "left" : "not run"}</>}
       </h3>
+      {moment && <p class="quiet">at this event; below is how they are now</p>}
       {loop.strip.length > 1 && (
         <div class="density" role="img" aria-label="Iterations by number">
           {loop.strip.map(([done, failed, running], number) => (
@@ -70,10 +79,10 @@ export function LoopPanel({ execution, run }: { execution: ExecutionDocument; ru
       )}
       {page.value && page.value.errors.length > 0 && (
         <ul class="plain">
-          {page.value.errors.map((one) => (
+          {alike(page.value.errors).map(({ first, times, others }) => (
             <li>
-              <span class="num failed">{count(one.count)}×</span>
-              <code class="words">{one.message}</code>
+              <span class="num failed">{count(times)}×</span>
+              <span class="words"><code><Message text={first} /></code>{others > 0 && <span class="quiet"> and {count(others)} alike but for numbers</span>}</span>
             </li>
           ))}
         </ul>

@@ -4,28 +4,37 @@ import { call } from "../api/client";
 import type { EventDocument, ExecutionDocument, LogEntry } from "../api/types";
 import { useLoaded } from "../data";
 import { brief, Json } from "../parts/json";
-import { Empty, Trouble, Words } from "../parts/notes";
+import { Empty, Message, Timed, Trouble, Words } from "../parts/notes";
 import { Rows } from "../parts/rows";
 import { isOver, Mark, wordOf } from "../parts/status";
 import { clockTime, count, When } from "../time";
 import { usePages } from "./events";
-import { Message } from "./step";
 
-/** All events by number, in pages as they are seen; or those of one step or name, the first thousand. */
+/** All events by number, in pages as they are seen; or those of one step or name: the first thousand, or a
+ * thousand from the moment on, where that comes after them. */
 export function EventsPane({ execution, head, at, step, onAt }: { execution: ExecutionDocument; head: number; at: number | null; step: string; onAt: (seq: number) => void }) {
   const [name, setName] = useState("");
   const [onlyStep, setOnlyStep] = useState(false);
   const byNumber = usePages(execution.execution_id);
   const isFiltered = Boolean(name || (onlyStep && step));
-  const filtered = useLoaded(isFiltered ? `${execution.execution_id} ${name} ${onlyStep && step} ${head}` : "", () =>
+  const which = `${execution.execution_id} ${name} ${onlyStep && step}`;
+  const [begin, setBegin] = useState({ which, seq: 1 });
+  const first = begin.which === which ? begin.seq : 1;
+  const filtered = useLoaded(isFiltered ? `${which} ${first} ${head}` : "", () =>
     isFiltered
-      ? call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { type: name ? [name] : [], step: onlyStep && step ? step : null, limit: 1000 } })
+      ? call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { type: name ? [name] : [], step: onlyStep && step ? step : null, after: first - 1, limit: 1000 } })
       : Promise.resolve(null),
   );
+  useEffect(() => {
+    const page = filtered.isOwn ? filtered.value : null;
+    if (at === null || at < first) setBegin({ which, seq: 1 });
+    else if (page?.more && at > page.events.at(-1)!.seq) setBegin({ which, seq: at });
+  }, [at, which, filtered.value]);
   const chosen = isFiltered ? (filtered.value?.events ?? []) : null;
   const total = chosen ? chosen.length : head;
   const eventAt = (index: number) => (chosen ? chosen[index] : byNumber(index + 1));
-  const cursor = at === null ? undefined : chosen ? chosen.findLastIndex((event) => event.seq <= at) : at - 1;
+  // Without a moment the slider stands at the end; of a filtered list nobody knows where that is.
+  const cursor = chosen ? (at === null ? undefined : chosen.findLastIndex((event) => event.seq <= at)) : (at ?? head) - 1;
   const shown = cursor === undefined || cursor < 0 ? undefined : eventAt(cursor);
   return (
     <>
@@ -49,13 +58,14 @@ export function EventsPane({ execution, head, at, step, onAt }: { execution: Exe
             <input type="checkbox" checked={onlyStep} onChange={() => setOnlyStep(!onlyStep)} /> only {step}
           </label>
         )}
-        <span class="quiet num">{count(total)}{filtered.value?.more && isFiltered && "+"}</span>
+        <span class="quiet num">{count(total)}{filtered.value?.more && isFiltered && "+"}{isFiltered && first > 1 && ` from ${count(first)} on`}</span>
       </div>
       {filtered.error && <Trouble problem={filtered.error} />}
       <Rows
         count={total}
         label="Events"
-        cursor={cursor}
+        cursor={first > 1 && cursor !== undefined ? Math.max(0, cursor) : cursor}
+        follows={at === null}
         row={(index) => {
           const event = eventAt(index);
           if (!event) return <div role="row" key={`gap-${index}`} class="event-row"><span role="cell" class="num quiet">{index + 1}</span></div>;
@@ -75,7 +85,7 @@ export function EventsPane({ execution, head, at, step, onAt }: { execution: Exe
           );
         }}
       />
-      {shown && <EventDetail event={shown} />}
+      {shown && (at !== null || isOver(execution.status)) && <EventDetail event={shown} />}
     </>
   );
 }
@@ -209,7 +219,7 @@ export function WhyPane({ execution, onSelect }: { execution: ExecutionDocument;
         {why.value?.waits_for.map((one) => (
           <li>
             <Mark status={one.waits_for === "worker" || one.waits_for === "lease" ? "running" : "waiting"} />
-            <span>{one.text}</span>
+            <span><Timed text={one.text} /> {one.until && <span class="quiet">(<When at={one.until} />)</span>}</span>
             {one.step && <button type="button" class="link" onClick={() => onSelect(one.step!)}>{one.step}</button>}
           </li>
         ))}
@@ -234,7 +244,7 @@ export function WhyPane({ execution, onSelect }: { execution: ExecutionDocument;
           <ul class="plain">
             {execution.acts.map((one) => (
               <li>
-                <When at={one.at} /> <span>{one.action}</span> <span class="quiet">{one.actor?.text}</span> {one.reason}
+                <When at={one.at} /> <span>{one.action.replace("playbook.", "")}</span> <span class="quiet">{one.actor?.text}</span> {one.reason}
               </li>
             ))}
           </ul>

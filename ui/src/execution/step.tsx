@@ -1,12 +1,12 @@
 // One step of an execution, failure first: what went wrong, where it stands in the playbook, each try.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, may, mayAnswer, Problem } from "../api/client";
-import type { MomentDocument, AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument } from "../api/types";
+import type { MomentDocument, AttemptDocument, EventDocument, ExecutionDocument, FailureDocument, RunLine, StepDocument, WaitDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
-import { Trouble, Words } from "../parts/notes";
-import { Mark, Status } from "../parts/status";
+import { Message, Timed, Trouble, Words } from "../parts/notes";
+import { standing, isOver, Mark, Status } from "../parts/status";
 import { count, exact, Took, took, When } from "../time";
 import { href, path } from "../url";
 import { rerunDialog } from "./actions";
@@ -17,14 +17,11 @@ const CALLS_MAX = 400;
 const ANSWERS = ["approval.received", "message.received"];
 const AROUND = 3;
 const CHILDREN_SHOWN = 50;
+const WAITS_EVERY = 3000;
+const WAITS_SHOWN = 3;
 /** Of a longer error the beginning is shown first: what follows it is not pushed out of sight. */
 const MESSAGE_LINES = 12;
 const MESSAGE_MAX = 1000;
-
-/** What an error says; an execution that it names is one click away. */
-export function Message({ text }: { text: string }) {
-  return <>{text.split(/(?<=child execution )(\d{6,})/).map((part, number) => (number % 2 ? <a href={href(path("executions", part))}>{part}</a> : part))}</>;
-}
 
 function beginningOf(text: string): string {
   return text.split("\n", MESSAGE_LINES).join("\n").slice(0, MESSAGE_MAX);
@@ -157,7 +154,7 @@ function callsOf(events: EventDocument[]): Called[] {
   return [...calls.values()];
 }
 
-export function StepPanel({ execution, step, runs, at, content, onSelect }: { execution: MomentDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; onSelect: (step: string) => void }) {
+export function StepPanel({ execution, step, runs, at, content, callsOthers, onSelect }: { execution: MomentDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; callsOthers: boolean; onSelect: (step: string) => void }) {
   const found = execution.steps.find((one) => one.step === step);
   const run = runs.findLast((one) => one.step === step);
   const key = `${execution.execution_id} ${step} ${found?.attempts} ${found?.status}`;
@@ -167,7 +164,8 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
       ? Promise.resolve(null)
       : call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step, type: ["task.started", "task.done", ...ANSWERS], limit: CALLS_MAX } }),
   );
-  const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }));
+  const isOpen = at === null && found?.status === "running" && !isOver(execution.status);
+  const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }), isOpen ? WAITS_EVERY : 0);
   const happened = useMemo(() => (began.value?.events ?? []).filter((event) => at === null || event.seq <= at), [began.value, at]);
   const calls = useMemo(() => callsOf(happened.filter((event) => !ANSWERS.includes(event.name))), [happened]);
   const told = why.value?.step;
@@ -181,14 +179,14 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
           <span class="quiet">
             {found.runs > 1 && <>{found.runs} runs · </>}
             {found.attempts > 1 && !isLoop && <>{found.attempts} tries · </>}
-            <Took from={found.started_at} to={found.ended_at} />
+            <Took from={found.started_at} to={found.ended_at ?? (at === null ? null : execution.at)} />
           </span>
         )}
         <span class="space" />
         {may("operate") && found && <button type="button" onClick={() => rerunDialog(execution, step)}>Rerun from here</button>}
       </div>
       {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${failedLine(content, step, found.error) + 1} of the playbook` : undefined} />}
-      {found?.waiting && <Waiting execution={execution} step={found} />}
+      {found?.waiting ? <Waiting execution={execution} step={found} /> : isOpen && why.isOwn && <WaitsFor waits={why.value!.waits_for.filter((one) => one.step === step)} />}
       {told && <Said text={told.text} />}
       {told?.conditions && told.conditions.length > 0 && (
         <ul class="plain">
@@ -210,7 +208,8 @@ export function StepPanel({ execution, step, runs, at, content, onSelect }: { ex
           <span class="quiet"> · reading its log of {count(execution.last_seq)} events, once</span>
         </h3>
       )}
-      {run?.loop && <LoopPanel execution={execution} run={run} />}
+      {run?.loop && <LoopPanel execution={execution} run={run} moment={at === null ? null : found?.loop} />}
+      {isLoop && callsOthers && <p><a href={href(`/executions?q=${encodeURIComponent(`parent:${execution.execution_id}`)}`)}>the executions that it called</a></p>}
       {run && run.children.length > 0 && (
         <section>
           <h3>{run.children.length === 1 ? "playbook that it called" : `${count(run.children.length)} playbooks that it called`}</h3>
@@ -242,7 +241,7 @@ function Children({ ids }: { ids: string[] }) {
       <ul class="plain">
         {found.value?.executions.map((one) => (
           <li key={one.execution_id}>
-            <Status status={one.waits && one.status === "RUNNING" ? "waiting" : one.status} />
+            <Status status={standing(one)} />
             <a href={href(path("executions", one.execution_id))}>{one.path} <span class="id">…{one.execution_id.slice(-6)}</span></a>
             <span class="space" />
             <Took from={one.start_time} to={one.end_time} seconds={one.duration_seconds} />
@@ -313,7 +312,7 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
           <dd>{attempt.started_at && <time title={attempt.started_at}>{exact(new Date(attempt.started_at), false).slice(11)}</time>}</dd>
           <dt>took</dt>
           <dd>{attempt.duration_seconds !== null ? took(attempt.duration_seconds) : attempt.status === "running" ? <Took from={attempt.started_at} /> : "–"}</dd>
-          {attempt.directive && (
+          {attempt.directive && (shown.value!.rules.length > 0 || attempt.retry_delay !== null) && (
             <>
               <dt>rule</dt>
               <dd>
@@ -327,7 +326,7 @@ function Calls({ execution, calls, told }: { execution: ExecutionDocument; calls
       {attempt?.output && (
         <>
           <h3>output</h3>
-          <pre tabIndex={0}>{attempt.output}</pre>
+          <pre class="output" tabIndex={0}>{attempt.output}</pre>
         </>
       )}
       {shown.value && Object.keys(shown.value.rendered).length + Object.keys(shown.value.unknown).length > 0 && (
@@ -398,31 +397,62 @@ function Waiting({ execution, step }: { execution: ExecutionDocument; step: Step
   );
 }
 
+/** What a step that nobody is asked for waits for: a worker, the time of its next try, a playbook that it called. */
+function WaitsFor({ waits }: { waits: WaitDocument[] }) {
+  return (
+    <>
+      {waits.slice(0, WAITS_SHOWN).map((one) => (
+        <p class="waits">
+          <Timed text={one.text} /> {one.until && <span class="quiet">(<When at={one.until} />)</span>}
+        </p>
+      ))}
+      {waits.length > WAITS_SHOWN && <p class="quiet">and {count(waits.length - WAITS_SHOWN)} more</p>}
+    </>
+  );
+}
+
+type Answer = { value: unknown } | { error: Problem };
+
+/** What the last question was answered with: the answer to one before may come later. */
+export function useAnswer(): [answer: Answer | undefined, ask: (asked: Promise<unknown>) => void] {
+  const [answer, setAnswer] = useState<Answer>();
+  const last = useRef<Promise<unknown>>(undefined);
+  const ask = (asked: Promise<unknown>) => {
+    last.current = asked;
+    const tell = (told: Answer) => last.current === asked && setAnswer(told);
+    asked.then((value) => tell({ value }), (error: Problem) => tell({ error }));
+  };
+  return [answer, ask];
+}
+
+export function Answered({ answer }: { answer: Answer }) {
+  const box = useRef<HTMLDivElement>(null);
+  // The question is often the last thing that is seen of the pane.
+  useEffect(() => box.current!.scrollIntoView({ block: "nearest" }), [answer]);
+  return <div ref={box}>{"error" in answer ? <Trouble problem={answer.error} /> : <Json value={answer.value} />}</div>;
+}
+
+/** An expression as a template, which it may be already. */
+export function templateOf(data: FormData): string {
+  const text = String(data.get("expression")).trim();
+  return text.includes("{{") ? text : `{{ ${text} }}`;
+}
+
 function Expression({ execution, step }: { execution: ExecutionDocument; step: string }) {
-  const [answer, setAnswer] = useState<{ value: unknown } | null>(null);
-  const [error, setError] = useState<Problem>();
-  const run = async (event: SubmitEvent) => {
+  const [answer, ask] = useAnswer();
+  const run = (event: SubmitEvent) => {
     event.preventDefault();
-    const text = String(new FormData(event.currentTarget as HTMLFormElement).get("expression")).trim();
-    if (!text) return;
-    setError(undefined);
-    try {
-      const template = text.includes("{{") ? text : `{{ ${text} }}`;
-      setAnswer({ value: (await call("POST /api/context/render", { body: { execution_id: execution.execution_id, step, template } })).rendered });
-    } catch (problem) {
-      setAnswer(null);
-      setError(problem as Problem);
-    }
+    const template = templateOf(new FormData(event.currentTarget as HTMLFormElement));
+    ask(call("POST /api/context/render", { body: { execution_id: execution.execution_id, step, template } }).then((told) => told.rendered));
   };
   return (
     <section>
       <h3>expression, as this step sees it</h3>
       <form class="row" onSubmit={run}>
-        <input name="expression" class="mono" style={{ flex: "1" }} placeholder="ctx.total > 0" aria-label="Expression" spellcheck={false} autocomplete="off" />
+        <input name="expression" class="mono" style={{ flex: "1" }} required placeholder="ctx.total > 0" aria-label="Expression" spellcheck={false} autocomplete="off" />
         <button type="submit">Evaluate</button>
       </form>
-      {error && <Trouble problem={error} />}
-      {answer && <Json value={answer.value} />}
+      {answer && <Answered answer={answer} />}
     </section>
   );
 }

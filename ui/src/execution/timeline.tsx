@@ -2,9 +2,14 @@
 import { useMemo } from "preact/hooks";
 import type { CriticalPath, RunLine, Span } from "../api/types";
 import { Mark } from "../parts/status";
-import { now, took } from "../time";
+import { count, now, took } from "../time";
 
 const LINES_MAX = 400;
+/** The names of steps have as much room as the longest needs, in characters, with its marks. */
+const NAMES_MAX = 44;
+const MARKS = 7;
+/** A log that takes longer to read than a blink. */
+const LONG = 20_000;
 const WORDS: Record<string, string> = { queue: "in the queue", run: "runs", backoff: "backs off", child: "a playbook that it called", person: "waits for a person", event: "waits for an event" };
 const IDLE = new Set(["person", "event"]);
 
@@ -60,29 +65,42 @@ export function scale(bars: Bar[], begin: number, end: number): { place: (moment
   return { place, squeezed };
 }
 
-export function Timeline({ runs, critical, at, begin, end, selected, onSelect }: { runs: RunLine[]; critical: CriticalPath | undefined; at: number | null; begin: number; end: number | null; selected: string; onSelect: (step: string) => void }) {
+/** Runs as they are at the cursor. What comes after it keeps its line, so that nothing moves with the slider. */
+export function Timeline({ runs, asked, events, critical, at, cursor, begin, end, selected, onSelect }: { runs: RunLine[]; asked: boolean; events: number; critical: CriticalPath | undefined; at: number | null; cursor: number | null; begin: number; end: number | null; selected: string; onSelect: (step: string) => void }) {
   const finish = Math.max(end ?? now.value, begin + 1);
-  const lines = useMemo(() => runs.filter((run) => at === null || run.seq <= at).map((run) => ({ run, bars: barsOf(run, finish) })), [runs, at, finish]);
-  const { place, squeezed } = useMemo(() => scale(lines.flatMap((line) => line.bars), begin, finish), [lines, begin, finish]);
-  const shown = lines.slice(-LINES_MAX);
+  const until = Math.min(cursor ?? finish, finish);
+  const { place, squeezed } = useMemo(() => scale(runs.flatMap((run) => barsOf(run, finish)), begin, finish), [runs, begin, finish]);
+  const begun = at === null ? runs.length : runs.findLastIndex((run) => run.seq <= at) + 1;
+  const last = Math.max(begun, Math.min(runs.length, LINES_MAX));
+  const shown = useMemo(
+    () => runs.slice(Math.max(0, last - LINES_MAX), last).map((run, number) => {
+      const later = Math.max(0, last - LINES_MAX) + number >= begun;
+      return { run, later, bars: later ? [] : barsOf(run, until) };
+    }),
+    [runs, last, begun, until],
+  );
+  const names = Math.min(NAMES_MAX, Math.max(...shown.map(({ run }) => run.step.length)) + MARKS);
   const decisive = new Set(critical && critical.runs.length < runs.length ? critical.runs.map((run) => run.step_run_id) : []);
   const spent = Object.entries(critical?.by_kind ?? {}).filter(([, seconds]) => seconds >= 0.001);
   return (
-    <section class="timeline" aria-label="Timeline" tabIndex={0}>
-      {lines.length > LINES_MAX && <p class="quiet note">the last {LINES_MAX} of {lines.length} runs</p>}
-      {shown.map(({ run, bars }) => {
+    <section class="timeline" aria-label="Timeline" tabIndex={0} style={{ "--names": names }}>
+      {asked && events > LONG && <p class="quiet note">reading its log of {count(events)} events, once</p>}
+      {runs.length > LINES_MAX && <p class="quiet note">{last < runs.length ? LINES_MAX : `the last ${LINES_MAX}`} of {count(runs.length)} runs</p>}
+      {shown.map(({ run, later, bars }) => {
         const from = Date.parse(run.scheduled_at ?? "");
-        const isOpen = !run.ended_at || Date.parse(run.ended_at) > finish;
+        const isOpen = !run.ended_at || Date.parse(run.ended_at) > until;
         const waits = isOpen && ["person", "event"].includes(bars.at(-1)?.kind ?? "");
-        const status = waits ? "waiting" : isOpen && run.ended_at ? "running" : run.status;
+        const status = later ? "later" : waits ? "waiting" : isOpen && run.ended_at ? "running" : run.status;
         return (
-          <button type="button" key={run.step_run_id} class={`line ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
+          <button type="button" key={run.step_run_id} class={`line ${later ? "later" : ""} ${run.step === selected ? "at" : ""}`} onClick={() => onSelect(run.step)}>
             <span class="cut" title={run.step}>
               <Mark status={status} /> {run.step}
+              {later && <span class="hidden"> not begun</span>}
               {decisive.has(run.step_run_id) && <span class="critical" title="on the critical path"> ◆<span class="hidden">on the critical path</span></span>}
               {run.number > 1 && <span class="quiet"> run {run.number}</span>}
             </span>
             <span class="bars">
+              {cursor !== null && <i class="cursor" style={{ left: `${(place(until) * 100).toFixed(2)}%` }} />}
               {bars.map((bar) => (
                 <i
                   class={`bar ${bar.kind === "run" ? `run-${status}` : bar.kind}`}
@@ -91,7 +109,7 @@ export function Timeline({ runs, critical, at, begin, end, selected, onSelect }:
                 />
               ))}
             </span>
-            <span class="num">{took(((isOpen ? finish : Date.parse(run.ended_at!)) - from) / 1000)}</span>
+            <span class="num">{!later && took(((isOpen ? until : Date.parse(run.ended_at!)) - from) / 1000)}</span>
           </button>
         );
       })}

@@ -85,6 +85,8 @@ export function Graph({
 }) {
   const view = useRef<View | null>(null);
   const drag = useRef<{ x: number; y: number; moved: boolean } | null>(null);
+  const moved = useRef(false);
+  const room = useRef("");
   const saving = useRef(0);
   const boxes = useMemo(() => new Map(drawing.boxes.map((one) => [one.id, one])), [drawing]);
 
@@ -96,7 +98,8 @@ export function Graph({
       const chosen = boxes.get(selected);
       if (chosen) return { x: chosen.x + chosen.width / 2, y: chosen.y + chosen.height / 2, scale: readable };
       const start = boxes.get(drawing.entry) ?? drawing.boxes[0]!;
-      return { x: start.x + (width / 2 - MARGIN) / readable, y: start.y + start.height / 2, scale: readable };
+      const isNarrow = drawing.width * readable <= width - 2 * MARGIN;
+      return { x: isNarrow ? drawing.width / 2 : start.x + (width / 2 - MARGIN) / readable, y: start.y + start.height / 2, scale: readable };
     }
     return { x: drawing.width / 2, y: drawing.height / 2, scale: Math.max(scale, SCALE_MIN) };
   };
@@ -104,7 +107,9 @@ export function Graph({
   const { canvas, repaint } = useCanvas(
     (context, width, height) => {
       if (!width || !height) return;
-      view.current ??= readView(written) ?? fit(width, height);
+      // The room changes while the page fills: until somebody moves the graph, it fits.
+      if (!view.current || (!moved.current && room.current !== `${width} ${height}`)) view.current = readView(written) ?? fit(width, height);
+      room.current = `${width} ${height}`;
       paint(context, width, height, view.current, drawing, boxes, moods, taken, selected);
     },
     [drawing, moods, taken, selected],
@@ -112,10 +117,12 @@ export function Graph({
 
   useEffect(() => {
     view.current = null;
+    moved.current = false;
     repaint();
   }, [drawing]);
 
   const keep = () => {
+    moved.current = true;
     repaint();
     clearTimeout(saving.current);
     saving.current = window.setTimeout(() => {
@@ -421,6 +428,12 @@ function drawFar(
   }
 }
 
+/** Its ends are left: names that are alike often differ in the last characters. */
+function shortened(text: string, left: number): string {
+  const tail = left >> 1;
+  return `${text.slice(0, left - tail)}…${text.slice(text.length - tail)}`;
+}
+
 const widths = new Map<string, string>();
 function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
   const key = `${context.font}|${room | 0}|${text}`;
@@ -431,10 +444,10 @@ function cut(context: CanvasRenderingContext2D, text: string, room: number): str
     let [low, high] = [0, text.length];
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
+      if (context.measureText(shortened(text, middle)).width <= room) low = middle;
       else high = middle - 1;
     }
-    found = `${text.slice(0, low)}…`;
+    found = shortened(text, low);
   }
   if (widths.size > 10_000) widths.clear();
   widths.set(key, found);

@@ -62,7 +62,8 @@ export function Ask({
     try {
       if ((await run(new FormData(form))) !== "stay") close();
     } catch (problem) {
-      setError(problem instanceof Problem ? problem : new Problem(0, "broken", String(problem)));
+      const known = problem instanceof Problem ? problem : new Problem(0, "broken", String(problem));
+      setError(known.code === "unreachable" ? new Problem(0, known.code, "The server does not answer. Nobody knows whether this was done: look when it answers again.") : known);
     } finally {
       setBusy(false);
     }

@@ -1,6 +1,7 @@
 // A value as a tree: closed where it is large, opened by clicking, never more than a page at once.
 import { useState } from "preact/hooks";
 import { address, call } from "../api/client";
+import { writeJson } from "../api/exact";
 import { useLoaded } from "../data";
 import { count } from "../time";
 import { Copy, Trouble } from "./notes";
@@ -17,6 +18,10 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null;
 }
 
+function isNumber(value: unknown): boolean {
+  return typeof value === "number" || typeof value === "bigint";
+}
+
 function summary(value: object): string {
   if (Array.isArray(value)) return `[${value.length}]`;
   const keys = Object.keys(value);
@@ -27,7 +32,7 @@ function summary(value: object): string {
 /** A value in a few words, for one line. */
 export function brief(value: unknown): string {
   if (isObject(value)) return referenceOf(value) ? String(value._preview ?? "").slice(0, BRIEF_MAX) : summary(value);
-  const text = JSON.stringify(value) ?? "";
+  const text = writeJson(value) ?? "";
   return text.length > BRIEF_MAX ? `${text.slice(0, BRIEF_MAX)}…` : text;
 }
 
@@ -128,7 +133,7 @@ function Table({ rows, columns, first }: { rows: Record<string, unknown>[]; colu
           <tr>
             <th scope="col" class="quiet">#</th>
             {columns.map((key) => (
-              <th scope="col" class={typeof rows[0]![key] === "number" ? "num" : ""}>{key}</th>
+              <th scope="col" class={isNumber(rows[0]![key]) ? "num" : ""}>{key}</th>
             ))}
           </tr>
         </thead>
@@ -137,7 +142,7 @@ function Table({ rows, columns, first }: { rows: Record<string, unknown>[]; colu
             <tr>
               <td class="quiet num">{first + number}</td>
               {columns.map((key) => (
-                <td class={typeof row[key] === "number" ? "num" : ""}>{row[key] === null ? <span class="quiet">null</span> : String(row[key])}</td>
+                <td class={isNumber(row[key]) ? "num" : ""}>{row[key] === null ? <span class="quiet">null</span> : String(row[key])}</td>
               ))}
             </tr>
           ))}
@@ -200,7 +205,7 @@ export function Json({ value, label }: { value: unknown; label?: string }) {
   return (
     <div class="json" role="group" aria-label={label ?? "value"}>
       <div class="json-copy">
-        <Copy text={JSON.stringify(value, null, 2) ?? ""} label="Copy as JSON" />
+        <Copy text={writeJson(value, 2) ?? ""} label="Copy as JSON" />
       </div>
       <Node value={value} depth={0} />
     </div>

@@ -3,10 +3,32 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem } from "../api/client";
+import { clock } from "../prefs";
+import { exact } from "../time";
+import { href, path } from "../url";
 
 /** A sentence whose names stand between backticks. */
 export function Words({ text }: { text: string }) {
   return <>{text.split("`").map((part, number) => (number % 2 ? <code>{part}</code> : part))}</>;
+}
+
+/** A sentence that holds moments as the server writes them: in it stands the time of day, elsewhere "in 3 s". */
+export function Timed({ text }: { text: string }) {
+  return (
+    <>
+      {text.split(/(\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, number) => {
+        if (number % 2 === 0) return <Words text={part} />;
+        const date = new Date(part);
+        const [said, today] = [date, new Date()].map((one) => exact(one, clock.value === "utc").slice(0, 19)) as [string, string];
+        return <time dateTime={part} title={part}>{said.slice(0, 10) === today.slice(0, 10) ? said.slice(11) : said}</time>;
+      })}
+    </>
+  );
+}
+
+/** What an error says; an execution that it names is one click away. */
+export function Message({ text }: { text: string }) {
+  return <>{text.split(/(?<=child execution )(\d{6,})/).map((part, number) => (number % 2 ? <a href={href(path("executions", part))}>{part}</a> : part))}</>;
 }
 
 export function Trouble({ problem }: { problem: Problem }) {

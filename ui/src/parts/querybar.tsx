@@ -4,23 +4,25 @@ import { useEffect, useRef, useState } from "preact/hooks";
 const KEYS: [word: string, says: string][] = [
   ["status:", "failed, running, waiting, done, paused, cancelled, active, ended"],
   ["path:", "a playbook; * stands for anything"],
+  ["waits:", "form, event, timer"],
   ["took:", ">5m, <2s"],
   ["since:", "1h, 2d, 2026-01-31"],
   ["until:", "1h, 2026-01-31"],
   ["step:", "where it failed or stands"],
   ["error:", "a word of its error"],
   ["version:", "of the playbook"],
-  ["parent:", "the execution that called it"],
+  ["parent:", "the execution that called it; none, *"],
+  ["id:", "how its id begins or ends"],
   ["label.", "label.team=x"],
 ];
 const VALUES: Record<string, string[]> = {
   "status:": ["failed", "running", "waiting", "done", "paused", "cancelled", "pending", "active", "ended"],
+  "waits:": ["form", "event", "timer"],
   "since:": ["1h", "1d", "2d", "7d"],
   "took:": [">1s", ">1m", ">5m", ">1h"],
 };
 
 export function hintsFor(word: string, paths: string[]): [text: string, says: string][] {
-  if (!word) return [];
   const bare = word.replace(/^-/, "");
   const minus = word.startsWith("-") ? "-" : "";
   const key = Object.keys({ ...VALUES, "path:": 0 }).find((one) => bare.startsWith(one));
@@ -42,7 +44,9 @@ export function QueryBar({ value, onChange, paths }: { value: string; onChange: 
   const hints = open ? hintsFor(last, paths) : [];
   const take = (hint: string) => {
     const next = text.slice(0, text.length - last.length) + hint;
-    setText(hint.endsWith(":") || hint.endsWith(".") ? next : `${next} `);
+    const isKey = hint.endsWith(":") || hint.endsWith(".");
+    setText(isKey ? next : `${next} `);
+    setOpen(isKey);
     setAt(-1);
     input.current?.focus();
   };
@@ -67,12 +71,13 @@ export function QueryBar({ value, onChange, paths }: { value: string; onChange: 
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);
-          setOpen(true);
+          setOpen(/\S$/.test(event.currentTarget.value));
           setAt(-1);
         }}
         onBlur={() => setTimeout(() => setOpen(false), 150)}
         onKeyDown={(event) => {
-          if (event.key === "ArrowDown" && hints.length) setAt(Math.min(at + 1, hints.length - 1));
+          if (event.key === "ArrowDown" && !open) setOpen(true);
+          else if (event.key === "ArrowDown" && hints.length) setAt(Math.min(at + 1, hints.length - 1));
           else if (event.key === "ArrowUp" && hints.length) setAt(Math.max(at - 1, -1));
           else if (event.key === "Tab" && hints.length && open) take(hints[Math.max(at, 0)]![0]);
           else if (event.key === "Enter") {

@@ -12,6 +12,7 @@ export function Rows({
   keyOf,
   label,
   cursor,
+  follows,
   onEnd,
   height = ROW,
   head,
@@ -24,6 +25,8 @@ export function Rows({
   label: string;
   /** The row that must be seen. */
   cursor?: number;
+  /** It is the last row of a list that grows. */
+  follows?: boolean;
   onEnd?: () => void;
   height?: number;
   head?: ComponentChildren;
@@ -33,6 +36,7 @@ export function Rows({
   const [view, setView] = useState({ top: 0, size: 800 });
   const measure = () => setView({ top: box.current!.scrollTop, size: box.current!.clientHeight });
   const anchor = useRef({ index: 0, key: "" });
+  const seen = useRef<{ mark?: string | number; cursor?: number; follows?: boolean; size: number }>({ size: 0 });
   useLayoutEffect(() => {
     const element = box.current!;
     measure();
@@ -63,13 +67,19 @@ export function Rows({
     const index = Math.min(Math.floor(box.current!.scrollTop / height), count - 1);
     anchor.current = { index, key: keyOf && index >= 0 ? keyOf(index) : "" };
   });
+  const mark = keyOf && cursor !== undefined && cursor >= 0 ? keyOf(cursor) : cursor;
   useEffect(() => {
-    const element = box.current;
-    if (!element || cursor === undefined || cursor < 0) return;
+    const element = box.current!;
+    const old = seen.current;
+    seen.current = { mark, cursor, follows, size: element.clientHeight };
+    if (cursor === undefined || cursor < 0) return;
+    // It is the same row, or still the last one: who has scrolled away from it reads on where they are.
+    const last = mark === old.mark ? cursor : follows && old.follows ? old.cursor : undefined;
+    if (last !== undefined && (last * height >= element.scrollTop + old.size || (last + 1) * height <= element.scrollTop)) return;
     const top = cursor * height;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + 2 * height > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * height - element.clientHeight;
-  }, [keyOf && cursor !== undefined && cursor >= 0 ? keyOf(cursor) : cursor, height]);
+  }, [mark, height, view.size]);
   const shown = [];
   for (let index = first; index < end; index++) shown.push(row(index));
   return (

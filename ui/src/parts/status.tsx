@@ -26,6 +26,7 @@ const WORDS: Record<string, [word: string, tone: Tone]> = {
   unchanged: ["unchanged", "quiet"],
   active: ["active", "done"],
   warning: ["warning", "paused"],
+  later: ["pending", "quiet"],
 };
 
 export function wordOf(status: string): string {
@@ -34,6 +35,18 @@ export function wordOf(status: string): string {
 
 export function toneOf(status: string): Tone {
   return WORDS[status]?.[1] ?? "quiet";
+}
+
+/** An execution that runs and only waits for something from outside is shown as waiting. What backs off goes on by itself. */
+export function standing(one: { status: string; waits: string | null }): string {
+  return one.status === "RUNNING" && (one.waits === "form" || one.waits === "event") ? "waiting" : one.status;
+}
+
+/** Where it stands, and what it waits for there. */
+export function whereabouts(one: { status: string; waits: string | null; step: string | null; current_steps: string[] }): string {
+  if (isOver(one.status)) return "";
+  const waits = { form: "waits for a form", event: "waits for an event", timer: "backs off" }[one.waits ?? ""];
+  return waits ? `${one.step ?? ""}: ${waits}` : one.current_steps.join(", ");
 }
 
 export function isOver(status: string): boolean {

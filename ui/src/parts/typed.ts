@@ -1,9 +1,10 @@
 // JSON as people type it into a form: what is wrong with it is said with the name of the field.
 import { Problem } from "../api/client";
+import { readJson } from "../api/exact";
 
 export function typedJson(field: string, text: string): unknown {
   try {
-    return JSON.parse(text);
+    return readJson(text);
   } catch (error) {
     throw new Problem(0, "not_json", `${field} is not JSON: ${(error as Error).message}. Texts and names stand in double quotes, as in {"region": "north"}.`);
   }

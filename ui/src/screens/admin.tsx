@@ -10,6 +10,7 @@ import { Tabs } from "../parts/tabs";
 import { typedObject } from "../parts/typed";
 import { chosenSpan, count, took, When } from "../time";
 import { ask, asked, href, path } from "../url";
+import { commandsWait } from "./workers";
 
 const ROLES: [name: string, may: string][] = [
   ["viewer", "looks"],
@@ -293,12 +294,11 @@ function Retention() {
             {!shown.holds.length && <p class="quiet">Nobody keeps an execution against the rules. <em>Keep</em> on its page does.</p>}
             <ul class="plain">
               {shown.holds.map((one) => (
-                <li>
+                <li class="why">
                   <a class="id" href={href(path("executions", one.execution_id))}>…{one.execution_id.slice(-6)}</a>
-                  <span class="cut">{one.note}</span>
-                  <span class="space" />
                   <span class="quiet">{one.who} <When at={one.at} /></span>
                   {may("manage") && <button type="button" class="link" onClick={() => release(one.execution_id)}>release</button>}
+                  {one.note && <p>{one.note}</p>}
                 </li>
               ))}
             </ul>
@@ -375,7 +375,7 @@ function Health() {
           {queues.value?.queues.map((one) => (
             <>
               <dt>pool {one.pool}</dt>
-              <dd>{count(one.workers)} {one.workers === 1 ? "worker" : "workers"}, {count(one.leased)} of {count(one.slots)} slots in use, {count(one.waiting)} commands wait{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}</dd>
+              <dd>{count(one.workers)} {one.workers === 1 ? "worker" : "workers"}, {count(one.leased)} of {count(one.slots)} slots in use, {commandsWait(one.waiting)}{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}</dd>
             </>
           ))}
           <dt>figures</dt>

@@ -51,6 +51,27 @@ function Sentence({ one }: { one: Difference }) {
   return <p>it is <Status status={String(one.a)} /> in the first and <Status status={String(one.b)} /> in the second</p>;
 }
 
+const WITH_VALUES = new Set(["playbook", "workload", "outcome", "result"]);
+
+/** What is on either side. Of two texts of a playbook nobody reads the checksums: their differences are a click away. */
+function Sides({ one, diff: { a, b } }: { one: Difference; diff: DiffDocument }) {
+  if (one.what === "status") return null;
+  if (one.what === "playbook")
+    return a.path === b.path && a.version !== null && b.version !== null ? (
+      <p><a href={href(`${path("playbooks", a.path)}?version=${b.version}&against=${a.version}`)}>what differs between the versions</a></p>
+    ) : null;
+  return (
+    <div class="columns">
+      {([["A", one.a, a, one.seq_a], ["B", one.b, b, one.seq_b]] as const).map(([name, value, { execution_id: id }, seq]) => (
+        <section>
+          <h3>{seq ? <a href={href(`${path("executions", id)}?tab=events&at=${seq}`)}>{name}, event {seq}</a> : name}</h3>
+          {value !== null && value !== undefined ? <Json value={value} /> : <span class="quiet">nothing</span>}
+        </section>
+      ))}
+    </div>
+  );
+}
+
 function inAll(runs: number, seconds: number): string {
   if (!runs) return "–";
   return runs > 1 ? `${took(seconds)}, ${count(runs)} runs` : took(seconds);
@@ -75,19 +96,7 @@ function Both({ diff }: { diff: DiffDocument }) {
       {first && (
         <>
           <Sentence one={first} />
-          {first.what !== "status" && (
-            <div class="columns">
-              {[
-                ["A", first.a, diff.a.execution_id, first.seq_a],
-                ["B", first.b, diff.b.execution_id, first.seq_b],
-              ].map(([name, value, id, seq]) => (
-                <section>
-                  <h3>{seq ? <a href={href(`${path("executions", String(id))}?tab=events&at=${seq}`)}>{String(name)}, event {String(seq)}</a> : String(name)}</h3>
-                  {value !== null && value !== undefined ? <Json value={value} /> : <span class="quiet">nothing</span>}
-                </section>
-              ))}
-            </div>
-          )}
+          <Sides one={first} diff={diff} />
         </>
       )}
       {others.length > 0 && (
@@ -95,8 +104,14 @@ function Both({ diff }: { diff: DiffDocument }) {
           <h2>Further differences</h2>
           <ul class="plain">
             {others.map((one) => (
-              <li>
+              <li class="wraps">
                 {one.step && <span class="quiet">{one.step}</span>} <Sentence one={one} />
+                {WITH_VALUES.has(one.what) && (
+                  <details>
+                    <summary class="quiet">A and B</summary>
+                    <Sides one={one} diff={diff} />
+                  </details>
+                )}
               </li>
             ))}
           </ul>

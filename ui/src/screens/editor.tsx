@@ -3,14 +3,14 @@
 // its own, and only here.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, fetchText, may, Problem } from "../api/client";
+import { writeJson } from "../api/exact";
 import type { ExecutionSummary, Problem as Found, RemarkDocument, TestsDocument, WhatIfDocument } from "../api/types";
-import { useLoaded } from "../data";
+import { mayPass, useLoaded } from "../data";
 import type { Handle } from "../editor/codemirror";
-import { lineOf, Said } from "../execution/step";
+import { Answered, lineOf, Said, templateOf, useAnswer } from "../execution/step";
 import { NO_ARCS, NO_MOODS, type Drawing } from "../graph/canvas";
 import { GraphView } from "../graph/view";
 import { drawn } from "../graph/layout";
-import { Json } from "../parts/json";
 import { Empty, tell, Trouble, Words } from "../parts/notes";
 import { Mark, Status, wordOf } from "../parts/status";
 import { Tabs } from "../parts/tabs";
@@ -18,6 +18,7 @@ import { moment } from "../time";
 import { asked, ask, go, href, path } from "../url";
 
 const PAUSE = 300;
+const AGAIN = 2000;
 const LAST = 20;
 const NEW = `apiVersion: noetl.io/v2
 kind: Playbook
@@ -67,7 +68,11 @@ export function Editor() {
         if (told.layout) setDrawing(drawn(told.layout));
         handle.current!.show(told.problems ?? []);
       } catch (problem) {
-        if (!stopped) setError(problem as Problem);
+        if (stopped || mine !== asking) return;
+        // What was found in another text says nothing about this one.
+        setProblems(null);
+        setError(problem as Problem);
+        if (mayPass(problem as Problem)) timer = window.setTimeout(check, AGAIN);
       }
     };
     const changed = (text: string) => {
@@ -141,10 +146,11 @@ export function Editor() {
         {isDraft && (
           <>
             <span class="paused">draft, kept in this browser</span>
-            <button type="button" class="link" onClick={() => handle.current?.replace(original.current)}>discard</button>
+            <button type="button" class="link" onClick={() => { handle.current?.replace(original.current); setRemarks([]); }}>discard</button>
           </>
         )}
         <span class="space" />
+        <span class="leaves quiet"><kbd>Esc</kbd> <kbd>Tab</kbd> leaves the text</span>
         <button type="button" onClick={() => rewrite("format")}>Format</button>
         <button type="button" onClick={() => rewrite("migration")}>Migrate</button>
         {may("author") && <button type="button" class="primary" disabled={bad} onClick={register}>Register</button>}
@@ -161,7 +167,7 @@ export function Editor() {
             {error && <Trouble problem={error} />}
             {part === "problems" && (
               <>
-                <p aria-live="polite" class={problems?.length ? "hidden" : "quiet"}>{problems === null ? "Checking …" : problems.length ? `${problems.length} problems` : "No problems"}</p>
+                <p aria-live="polite" class={problems?.length ? "hidden" : "quiet"}>{problems === null ? "Checking …" : problems.length ? `${problems.length} ${problems.length === 1 ? "problem" : "problems"}` : "No problems"}</p>
                 <ul class="plain">
                   {problems?.map((one) => (
                     <li class="top">
@@ -177,7 +183,7 @@ export function Editor() {
                 </ul>
                 {remarks.length > 0 && (
                   <>
-                    <h3>migrated</h3>
+                    <h3>migrated, by the lines of the text before</h3>
                     <ul class="plain">
                       {remarks.map((one) => (
                         <li class="top">
@@ -231,22 +237,13 @@ function NoRuns() {
 
 function ExpressionPart({ name }: { name: string }) {
   const runs = useRuns(name);
-  const [answer, setAnswer] = useState<{ value: unknown }>();
-  const [error, setError] = useState<Problem>();
+  const [answer, ask] = useAnswer();
   if (!runs.length) return <NoRuns />;
-  const run = async (event: SubmitEvent) => {
+  const run = (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
-    const text = String(data.get("expression")).trim();
-    const step = String(data.get("step")).trim();
-    setError(undefined);
-    try {
-      const body = { want: "value" as const, expression: text.includes("{{") ? text : `{{ ${text} }}`, execution_id: String(data.get("run")), step: step || null };
-      setAnswer({ value: (await call("POST /api/language", { body })).value });
-    } catch (problem) {
-      setAnswer(undefined);
-      setError(problem as Problem);
-    }
+    const body = { want: "value" as const, expression: templateOf(data), execution_id: String(data.get("run")), step: String(data.get("step")).trim() || null };
+    ask(call("POST /api/language", { body }).then((told) => told.value));
   };
   return (
     <form onSubmit={run}>
@@ -261,8 +258,7 @@ function ExpressionPart({ name }: { name: string }) {
         <input name="expression" class="mono grow" required aria-label="Expression" placeholder="workload.orders > 20" autocomplete="off" spellcheck={false} />
         <button type="submit">Evaluate</button>
       </div>
-      {error && <Trouble problem={error} />}
-      {answer && <Json value={answer.value} />}
+      {answer && <Answered answer={answer} />}
     </form>
   );
 }
@@ -377,9 +373,9 @@ function TestsPart({ name, text }: { name: string; text: () => string }) {
           {one.differences.map((said) => (
             <dl class="facts">
               <dt>{said.what}, expected</dt>
-              <dd class="mono">{JSON.stringify(said.expected)}</dd>
+              <dd class="mono">{writeJson(said.expected)}</dd>
               <dt>found</dt>
-              <dd class="mono">{JSON.stringify(said.found)}</dd>
+              <dd class="mono">{writeJson(said.found)}</dd>
             </dl>
           ))}
         </section>

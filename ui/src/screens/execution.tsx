@@ -6,13 +6,13 @@ import { useLoaded } from "../data";
 import { Actions, Takeaways } from "../execution/actions";
 import { useNews } from "../execution/events";
 import { DataPane, EventsPane, OutputPane, WhyPane } from "../execution/panes";
-import { Message, StepPanel } from "../execution/step";
+import { StepPanel } from "../execution/step";
 import { Timeline } from "../execution/timeline";
 import type { Mood } from "../graph/canvas";
 import { drawn } from "../graph/layout";
 import { GraphView } from "../graph/view";
 import { useKeys } from "../keys";
-import { Asking, Copy, Empty, Trouble, Words } from "../parts/notes";
+import { Asking, Copy, Empty, Message, Trouble, Words } from "../parts/notes";
 import { isOver, Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { clockTime, count, Took, When } from "../time";
@@ -42,7 +42,7 @@ export function Execution() {
       </main>
     );
   }
-  return <Shown latest={shown.value} reload={shown.reload} stale={shown.stale} />;
+  return <Shown latest={shown.value} reload={shown.reload} hear={shown.hear} stale={shown.stale} />;
 }
 
 function momentOf(id: string, seq: number | null): Promise<MomentDocument> {
@@ -61,7 +61,7 @@ function moodsOf(execution: ExecutionDocument): Map<string, Mood> {
   );
 }
 
-function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () => void; stale: boolean }) {
+function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload: () => void; hear: () => void; stale: boolean }) {
   const id = latest.execution_id;
   const head = latest.last_seq;
   // Once more when it is over: the last look may be older than the state that says so, and no news follow.
@@ -69,9 +69,9 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
   const critical = useLoaded(`critical ${id} ${latest.status}`, () => (isOver(latest.status) ? call("GET /api/executions/{execution_id}/critical-path", { path: { execution_id: id } }) : Promise.resolve(undefined)));
   const tokens = useLoaded(`tokens ${id} ${isOver(latest.status)}`, () => tokensOf(id));
   useNews(id, !isOver(latest.status), () => {
-    reload();
-    timeline.reload();
-    tokens.reload();
+    hear();
+    timeline.hear();
+    tokens.hear();
   });
   const wanted = Number(asked("at"));
   const at = asked("at") && wanted >= 1 && wanted < head ? wanted : null;
@@ -128,7 +128,7 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
       </div>
       {latest.error && (
         <div class="headline">
-          <Status status="FAILED" />
+          <Status status={latest.status === "CANCELLED" ? latest.status : "FAILED"} />
           {latest.failed_step && (
             <button type="button" class="link" onClick={() => select(latest.failed_step!)}>
               {latest.failed_step}
@@ -164,11 +164,11 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
         <button type="button" class="bare" aria-label="Event before" disabled={head < 2} onClick={() => move((at ?? head) - 1)}>◀</button>
         <input type="range" min={1} max={Math.max(1, head)} value={at ?? head} aria-label="Moment, by event" onInput={(event) => move(Number(event.currentTarget.value))} />
         <button type="button" class="bare" aria-label="Next event" disabled={at === null} onClick={() => move((at ?? head) + 1)}>▶</button>
-        <span class="mono">
+        <span class="mono moment" style={{ "--digits": count(head).length }}>
           event {count(at ?? head)} of {count(head)}
-          {cursor !== null && <>, {clockTime(new Date(cursor))}</>}
+          {execution.at && <span class="wide-only">, {clockTime(new Date(execution.at))}</span>}
         </span>
-        <button type="button" class={at === null ? "bare live" : ""} disabled={at === null} onClick={() => move(null)}>{isOver(latest.status) ? "end" : "live"}</button>
+        <button type="button" disabled={at === null} onClick={() => move(null)}>{isOver(latest.status) ? "end" : "live"}</button>
       </div>
       {past.error && <Trouble problem={past.error} />}
       {timeline.error && <Trouble problem={timeline.error} />}
@@ -181,13 +181,13 @@ function Shown({ latest, reload, stale }: { latest: MomentDocument; reload: () =
               layout.error && <Trouble problem={layout.error} />
             )}
           </section>
-          <Timeline runs={runs} critical={at === null ? critical.value : undefined} at={at} begin={begin} end={at === null ? end : (cursor ?? end)} selected={step} onSelect={select} />
+          <Timeline runs={runs} asked={timeline.value === undefined && !timeline.error} events={head} critical={critical.value} at={at} cursor={cursor} begin={begin} end={end} selected={step} onSelect={select} />
         </div>
         <section class="panel" aria-label="Details">
           <Tabs label="Panes" names={TABS} chosen={tab} onChoose={(one) => ask({ tab: one, step: step || firstOf(latest) || order[0] })} />
           <div class={`panel-body ${tab === "events" || tab === "output" ? "flush" : ""}`} id="pane" role="tabpanel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
             {tab === "step" && !step && <Empty title="No step yet."><p>Choose one in the graph or in the timeline.</p></Empty>}
-            {tab === "step" && step && <StepPanel key={step} execution={execution} step={step} runs={runs} at={at} content={playbook.value?.content} onSelect={select} />}
+            {tab === "step" && step && <StepPanel key={step} execution={execution} step={step} runs={runs} at={at} content={playbook.value?.content} callsOthers={Boolean(layout.value?.nodes.find((one) => one.id === step)?.kinds.includes("playbook"))} onSelect={select} />}
             {tab === "events" && <EventsPane execution={latest} head={head} at={at} step={step} onAt={move} />}
             {tab === "data" && <DataPane execution={execution} />}
             {tab === "output" && <OutputPane execution={latest} step={step} />}

@@ -1,6 +1,7 @@
 // The list of executions: one query in the address decides the rows, the pictures and what is acted on.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, may } from "../api/client";
+import { writeJson } from "../api/exact";
 import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
@@ -9,8 +10,8 @@ import { Ask, showDialog } from "../parts/dialog";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { QueryBar } from "../parts/querybar";
 import { ROW, Rows } from "../parts/rows";
-import { isOver, Status } from "../parts/status";
-import { count, Took, When } from "../time";
+import { standing, Status, whereabouts } from "../parts/status";
+import { count, now, Took, When } from "../time";
 import { ask, asked, go, href, path } from "../url";
 
 const PAGE = 100;
@@ -95,7 +96,7 @@ function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
         <figcaption>
           <When at={new Date(begin).toISOString()} />
           <span>{count(value.total)} by time, failed on top; drag to filter</span>
-          <When at={value.end} />
+          <When at={new Date(Math.min(end, now.value)).toISOString()} />
         </figcaption>
       </figure>
       <figure>
@@ -108,11 +109,23 @@ function Charts({ query, rows }: { query: string; rows: ExecutionSummary[] }) {
   );
 }
 
+/** Who comes back from an execution stands on its row. */
+function leave(one: ExecutionSummary): void {
+  history.replaceState({ row: one.execution_id }, "");
+}
+
+function open(one: ExecutionSummary): void {
+  leave(one);
+  go(path("executions", one.execution_id));
+}
+
+function rowLeft(): string {
+  return history.state?.row ?? "";
+}
+
 function reason(one: ExecutionSummary): string {
   if (one.error) return one.step ? `${one.step}: ${one.error}` : one.error;
-  if (one.waits === "form") return `${one.step ?? ""}: waits for a form`;
-  if (one.waits === "event") return `${one.step ?? ""}: waits for an event`;
-  return isOver(one.status) ? "" : one.current_steps.join(", ");
+  return whereabouts(one);
 }
 
 export function Executions() {
@@ -126,7 +139,7 @@ export function Executions() {
   const reached = isOwn ? rows : [];
   const playbooks = useLoaded("paths", () => call("POST /api/catalog/list", { body: {} })).value?.entries.map((one) => one.path) ?? [];
   // The row, and not its number: others come above it while somebody reads.
-  const [row, setRow] = useState("");
+  const [row, setRow] = useState(rowLeft);
   const at = reached.findIndex((one) => one.execution_id === row);
   const near = useRef(0);
   if (at >= 0) near.current = at;
@@ -138,7 +151,7 @@ export function Executions() {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [all, setAll] = useState(false);
   useEffect(() => {
-    setRow("");
+    setRow(rowLeft());
     near.current = 0;
     setChosen(new Set());
     setAll(false);
@@ -155,18 +168,19 @@ export function Executions() {
     { key: "k", says: "row before", run: () => move(-1) },
     { key: "ArrowDown", says: "next row", run: () => move(1) },
     { key: "ArrowUp", says: "row before", run: () => move(-1) },
-    { key: "Enter", says: "open", run: () => reached[at] && go(path("executions", reached[at]!.execution_id)) },
+    { key: "Enter", says: "open", run: () => reached[at] && open(reached[at]!) },
     { key: "x", says: "select", run: () => reached[at] && toggle(reached[at]!.execution_id) },
     { key: "Escape", says: "select nothing", run: () => { setChosen(new Set()); setAll(false); } },
   ]);
-  const open = (event: MouseEvent, one: ExecutionSummary) => {
-    const isMeant = !(event.target as Element).closest("a, button, [role=cell]:first-child") && !String(getSelection());
-    if (isMeant) go(path("executions", one.execution_id));
+  const clicked = (event: MouseEvent, one: ExecutionSummary) => {
+    const on = event.target as Element;
+    if (on.closest("a")) leave(one);
+    else if (!on.closest("button, [role=cell]:first-child") && !String(getSelection())) open(one);
   };
   const draw = (index: number) => {
     const one = rows[index]!;
     return (
-      <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1} onClick={(event) => open(event, one)}>
+      <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1} onClick={(event) => clicked(event, one)}>
         <span role="cell">
           <input type="checkbox" aria-label={`Select …${one.execution_id.slice(-6)}`} checked={all || chosen.has(one.execution_id)} onChange={() => toggle(one.execution_id)} />
         </span>
@@ -180,7 +194,7 @@ export function Executions() {
           {one.version !== null && <span class="quiet"> v{one.version}</span>}
         </span>
         <span role="cell">
-          <Status status={one.waits && one.status === "RUNNING" ? "waiting" : one.status} />
+          <Status status={standing(one)} />
         </span>
         <span role="cell"><When at={one.start_time} /></span>
         <span role="cell" class="num"><Took from={one.start_time} to={one.end_time} seconds={one.duration_seconds} /></span>
@@ -191,6 +205,7 @@ export function Executions() {
       </div>
     );
   };
+  const [newer, older] = rows.flatMap((one) => (chosen.has(one.execution_id) ? [one.execution_id] : []));
   const selected = all ? (total ?? chosen.size) : chosen.size;
   return (
     <main class="list" tabIndex={-1} id="content">
@@ -258,7 +273,7 @@ export function Executions() {
               </button>
             ))}
             {chosen.size === 2 && !all && (
-              <button type="button" onClick={() => go(`/compare?a=${[...chosen][0]}&b=${[...chosen][1]}`)}>compare</button>
+              <button type="button" onClick={() => go(`/compare?a=${older}&b=${newer}`)}>compare</button>
             )}
           </>
         ) : (
@@ -273,7 +288,7 @@ export function Executions() {
 }
 
 function shown(value: unknown): string {
-  return value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
+  return value === undefined || value === null ? "" : typeof value === "string" ? value : writeJson(value);
 }
 
 /** The query with another value for one of its keys. */
@@ -294,6 +309,7 @@ function Columns({ close, fields }: { close: () => void; fields: string[] }) {
 }
 
 type Action = "rerun" | "cancel" | "pause" | "resume";
+const DONE: Record<Action, string> = { rerun: "rerun", cancel: "cancelled", pause: "paused", resume: "resumed" };
 
 /** What an action would do is said before it is done. */
 function Bulk({ close, action, ids, query, done }: { close: () => void; action: Action; ids: string[] | null; query: string; done: () => void }) {
@@ -310,14 +326,15 @@ function Bulk({ close, action, ids, query, done }: { close: () => void; action: 
   if (!dry.value.eligible)
     return (
       <>
-        <p>None of these {count(dry.value.matched)} can be acted on so: their status does not allow it.</p>
+        <p>{dry.value.matched === 1 ? "It cannot" : `None of the ${count(dry.value.matched)} selected can`} be {DONE[action]} in the state it is in.</p>
         <p class="actions"><button type="button" onClick={close}>Close</button></p>
       </>
     );
   return (
     <Ask does={`${action} ${count(dry.value.eligible)}`} danger={action === "cancel"} run={run} close={close}>
       <p>
-        {count(dry.value.matched)} chosen; for {count(dry.value.eligible)} of them it makes sense. The others are left alone.
+        {count(dry.value.eligible)} of the {count(dry.value.matched)} selected will be {DONE[action]}.
+        {dry.value.eligible < dry.value.matched && " The state of the others does not allow it; they stay as they are."}
       </p>
       {action !== "resume" && action !== "rerun" && (
         <label>
@@ -351,6 +368,11 @@ function Views({ query, columns }: { query: string; columns: string[] }) {
       </label>
     </Ask>
   );
+  const forget = (close: () => void, name: string) => (
+    <Ask does="Forget" danger close={close} run={async () => { await call("DELETE /api/views/{name}", { path: { name } }); views.reload(); }}>
+      <p>It goes for everybody.</p>
+    </Ask>
+  );
   return (
     <label>
       <span class="hidden">Saved views</span>
@@ -360,7 +382,7 @@ function Views({ query, columns }: { query: string; columns: string[] }) {
           const chosen = event.currentTarget.value;
           event.currentTarget.value = current?.name ?? "";
           if (chosen === "+") showDialog("Keep this view", save);
-          else if (chosen === "-" && current) call("DELETE /api/views/{name}", { path: { name: current.name } }).then(views.reload, tellProblem);
+          else if (chosen === "-" && current) showDialog(`Forget “${current.name}”?`, (close) => forget(close, current.name));
           else {
             const view = found.find((one) => one.name === chosen);
             ask({ q: view?.q ?? "", columns: view?.columns.join(",") ?? "" }, { push: true });

@@ -3,22 +3,24 @@ import type { ComponentChildren } from "preact";
 import { call, may } from "../api/client";
 import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
-import { Command, Empty, Trouble } from "../parts/notes";
-import { Mark } from "../parts/status";
+import { Command, Empty, Trouble, Words } from "../parts/notes";
+import { Mark, standing, whereabouts } from "../parts/status";
 import { count, Took, took, When } from "../time";
 import { href, path } from "../url";
 
 const EVERY = 15_000;
+const FAILED = "status:failed parent:none since:1d";
 
-function Entry({ one }: { one: ExecutionSummary }) {
+function Entry({ one, times = 1 }: { one: ExecutionSummary; times?: number }) {
   return (
     <li class={one.error ? "why" : ""}>
-      <Mark status={one.waits ? "waiting" : one.status} />
+      <Mark status={standing(one)} />
       <a href={href(path("executions", one.execution_id))}>{one.path}</a>
-      {!one.error && <span class="quiet cut">{one.current_steps.join(", ")}</span>}
+      {times > 1 && <a class="times" href={href(`/executions?q=${encodeURIComponent(`${FAILED} path:"${one.path}"`)}`)} title={`it failed ${times} times`}>{count(times)}×</a>}
+      {!one.error && <span class="quiet cut">{whereabouts(one)}</span>}
       {!one.error && <span class="space" />}
       {one.end_time ? <When at={one.end_time} /> : <Took from={one.start_time} />}
-      {one.error && <p class="quiet" title={one.error}>{one.step ? `${one.step}: ` : ""}{one.error}</p>}
+      {one.error && <p class="quiet" title={one.error}>{one.step ? `${one.step}: ` : ""}<Words text={one.error} /></p>}
     </li>
   );
 }
@@ -61,8 +63,8 @@ export function Home() {
       {found.error && <Trouble problem={found.error} />}
       {seen && (
         <div class={`columns home ${found.stale ? "stale" : ""}`}>
-          <Part title="Failed today" total={seen.failed.count} query="status:failed parent:none since:1d" none="Nothing failed in the last 24 hours.">
-            {seen.failed.executions.map((one) => <Entry key={one.execution_id} one={one} />)}
+          <Part title="Failed today" total={seen.failed.count} query={FAILED} none="Nothing failed in the last 24 hours.">
+            {seen.failed.executions.map((one) => <Entry key={one.execution_id} one={one} times={seen.failed.times[one.path]} />)}
           </Part>
           <Part title="Forms that wait" total={seen.forms.next_cursor ? seen.forms.total : seen.forms.forms.length} none="You are asked for nothing.">
             {seen.forms.forms.map((one) => (

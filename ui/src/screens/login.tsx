@@ -1,11 +1,17 @@
 // Signing in, on servers that have users.
-import { useState } from "preact/hooks";
-import { call, Problem, whoAmI } from "../api/client";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { call, expired, Problem, whoAmI } from "../api/client";
 import { Trouble } from "../parts/notes";
 
 export function Login() {
   const [error, setError] = useState<Problem>();
   const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    // Another tab may have signed in; if the server is away, signing in says so.
+    const look = () => void whoAmI().catch(() => undefined);
+    addEventListener("focus", look);
+    return () => removeEventListener("focus", look);
+  }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
@@ -22,6 +28,7 @@ export function Login() {
   return (
     <main class="login" tabIndex={-1}>
       <h1>NoETL</h1>
+      {expired.value && <p>Your session is over. Sign in to go on; what you typed is still there.</p>}
       <form onSubmit={submit}>
         <label>
           Name
@@ -38,5 +45,21 @@ export function Login() {
         No account? An administrator makes one: <code>noetl access user add NAME --role viewer</code>
       </p>
     </main>
+  );
+}
+
+/** Over a page whose session is over: what was typed there stays, and where the focus was, it is again. */
+export function SignInAgain() {
+  const element = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const dialog = element.current!;
+    dialog.showModal();
+    return () => dialog.close();
+  }, []);
+  // Closed for a moment by Escape, it would leave the next one to what lies below. Older browsers close it all the same.
+  return (
+    <dialog ref={element} class="whole" aria-label="Sign in" closedby="none" onClose={() => expired.value && element.current?.showModal()}>
+      <Login />
+    </dialog>
   );
 }

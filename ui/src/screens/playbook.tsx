@@ -1,7 +1,7 @@
 // One playbook: its graph and text, versions and what changed, how it ran lately, and a form to start it.
 import { useMemo, useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { CatalogResource, ExecutionSummary } from "../api/types";
+import type { CatalogResource } from "../api/types";
 import { useLoaded } from "../data";
 import { answers, Field, type Question } from "../execution/form";
 import { lineOf } from "../execution/step";
@@ -11,9 +11,10 @@ import { GraphView } from "../graph/view";
 import { Diff } from "../parts/diff";
 import { Ask, showDialog } from "../parts/dialog";
 import { Asking, Trouble } from "../parts/notes";
-import { Status, toneOf, wordOf } from "../parts/status";
+import { Status } from "../parts/status";
+import { Strip } from "../parts/strip";
 import { typedObject } from "../parts/typed";
-import { took, When } from "../time";
+import { When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
 
@@ -44,7 +45,7 @@ export function Playbook() {
   }
   const shown = found.value;
   const versions = history.value?.versions.map((one) => one.version) ?? [shown.version];
-  const named = (title: string, paths: string[]) => paths.length > 0 && <span>{title} {paths.map((one) => <a href={href(path("playbooks", one))}>{one} </a>)}</span>;
+  const named = (title: string, paths: string[]) => paths.length > 0 && <span>{title} {paths.map((one, number) => <>{number > 0 && ", "}<a href={href(path("playbooks", one))}>{one}</a></>)}</span>;
   const links = [named("called by", history.value?.called_by ?? []), named("calls", history.value?.calls ?? [])].filter(Boolean);
   const first = step ? lineOf(shown.content, step) : -1;
   return (
@@ -171,30 +172,6 @@ function Text({ content, first }: { content: string; first: number }) {
         )}
       </pre>
     </div>
-  );
-}
-
-/** The last runs, oldest first: height is duration, colour is status. */
-function Strip({ name, runs }: { name: string; runs: ExecutionSummary[] }) {
-  if (!runs.length) return null;
-  const longest = Math.max(0.001, ...runs.map((one) => one.duration_seconds ?? 0));
-  return (
-    <a
-      class="strip"
-      href={href(`/executions?q=${encodeURIComponent(`path:${name}`)}`)}
-      aria-label={`The last ${runs.length} runs`}
-      onClick={(event) => {
-        const id = (event.target as HTMLElement).dataset.id;
-        if (!id) return;
-        event.preventDefault();
-        go(path("executions", id));
-      }}
-    >
-      {[...runs].reverse().map((one) => {
-        const told = `${wordOf(one.status)}, ${took(one.duration_seconds)}`;
-        return <i key={one.execution_id} data-id={one.execution_id} class={`tone-${toneOf(one.status)}`} title={told} style={{ height: `${30 + (70 * (one.duration_seconds ?? longest)) / longest}%` }} />;
-      })}
-    </a>
   );
 }
 

@@ -1,12 +1,12 @@
 // What starts executions without people; schedules, with what became of each time.
 import { useState } from "preact/hooks";
 import { call, may } from "../api/client";
-import type { ScheduleDocument, ScheduleItem } from "../api/types";
+import type { ScheduleDocument, ScheduleItem, ScheduleTime } from "../api/types";
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
-import { Status } from "../parts/status";
+import { standing, Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
 import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NotificationTable, Outcome, pauseDialog } from "./triggers";
@@ -18,6 +18,10 @@ const DAYS = 14;
 /** The most that the API returns: two weeks of a schedule that is due every quarter of an hour. */
 const TIMES_MAX = 1000;
 const ROWS = 200;
+/** Of so many executions that it started last is shown how they are. */
+const FOLLOWED = 50;
+/** So many schedules are listed, each with how the execution of its last time is. */
+const LISTED = 500;
 
 function rhythm(one: ScheduleItem | ScheduleDocument): string {
   return one.cron.length ? `${one.cron.join(" and ")} ${one.timezone}` : one.every !== null ? `every ${chosenSpan(one.every)}` : "by hand";
@@ -45,15 +49,41 @@ export function Schedules() {
   );
 }
 
+/** How the first executions of these times are, as far as they are known. */
+function useBecame(times: readonly (ScheduleTime | null)[], most: number): ReadonlyMap<string, string> {
+  const started = times.flatMap((time) => (time?.execution_id ? [time.execution_id] : [])).slice(0, most);
+  const load = async () => {
+    const became = new Map<string, string>();
+    for (let from = 0; from < started.length; from += FOLLOWED) {
+      const page = await call("GET /api/executions", { query: { q: `id:${started.slice(from, from + FOLLOWED).join()}`, limit: FOLLOWED } });
+      for (const run of page.executions) became.set(run.execution_id, standing(run));
+    }
+    return became;
+  };
+  return useLoaded(started.join(), load, 0, NEWS).value ?? new Map<string, string>();
+}
+
+/** What became of the newest time: how its execution is, or why there is none. */
+function Last({ time, became }: { time: ScheduleTime | null; became: ReadonlyMap<string, string> }) {
+  if (!time) return <span class="quiet">not yet</span>;
+  const status = became.get(time.execution_id ?? "");
+  return (
+    <span title={time.reason}>
+      {status ? <a href={href(path("executions", time.execution_id!))}><Status status={status} /></a> : <Outcome outcome={time.outcome} />} <When at={time.time} />
+    </span>
+  );
+}
+
 function ScheduleTable() {
-  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: 500 } }), EVERY, NEWS);
+  const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: LISTED } }), EVERY, NEWS);
+  const became = useBecame(found.value?.schedules.map((one) => one.last) ?? [], LISTED);
   return (
     <>
       {found.error && <Trouble problem={found.error} />}
       {found.value && !found.value.schedules.length && (
         <Empty title="Nothing is scheduled.">
           <p>A document of kind Schedule names a playbook and its times; register it like a playbook:</p>
-          <Command>noetl register nightly.yaml</Command>
+          <Command>noetl register examples/triggers/</Command>
         </Empty>
       )}
       {found.value && found.value.schedules.length > 0 && (
@@ -66,6 +96,7 @@ function ScheduleTable() {
             { title: "state", cell: (one) => <State one={one} /> },
             { title: "playbook", cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
             { title: "times", class: "mono", cell: (one) => rhythm(one) },
+            { title: "last", named: true, cell: (one) => <Last time={one.last} became={became} /> },
             { title: "next", named: true, cell: (one) => <When at={one.next_time} /> },
             { title: "note", cell: (one) => one.reason || one.description },
           ]}
@@ -85,6 +116,7 @@ function OneSchedule({ name }: { name: string }) {
   const found = useLoaded(`schedule ${name}`, () => call("GET /api/schedules/{path}", { path: { path: name }, query: { next: TIMES_MAX, times: TIMES_MAX } }), EVERY, NEWS);
   const act = (run: Promise<unknown>, said: string) => run.then(() => { tell(said); found.reload(); }, tellProblem);
   const one = found.value;
+  const became = useBecame(one?.times ?? [], FOLLOWED);
   return (
     <main class="page" tabIndex={-1}>
       <div class="row">
@@ -94,7 +126,7 @@ function OneSchedule({ name }: { name: string }) {
         {one && may("operate") && (
           <>
             <button type="button" onClick={() => call("POST /api/schedules/run", { body: { path: name } }).then((started) => go(path("executions", started.execution_id)), tellProblem)}>Run now</button>
-            <button type="button" onClick={() => showDialog("Backfill", (close) => <BackfillForm name={name} close={close} done={found.reload} />)}>Backfill</button>
+            <button type="button" onClick={() => showDialog("Backfill", (close) => <BackfillForm name={name} zone={one.timezone} close={close} done={found.reload} />)}>Backfill</button>
             {one.status === "paused" ? (
               <button type="button" class="primary" onClick={() => act(call("POST /api/schedules/resume", { body: { path: name } }), "Resumed.")}>Resume</button>
             ) : (
@@ -141,7 +173,7 @@ function OneSchedule({ name }: { name: string }) {
                 { title: "time", cell: (time) => <When at={time.time} /> },
                 { title: "outcome", cell: (time) => <Outcome outcome={time.outcome} /> },
                 { title: "by", class: "quiet", cell: (time) => time.origin },
-                { title: "execution", cell: (time) => time.execution_id && <a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a> },
+                { title: "execution", cell: (time) => time.execution_id && <><a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a> {became.has(time.execution_id) && <Status status={became.get(time.execution_id)!} />}</> },
                 { title: "reason", cell: (time) => time.reason },
               ]}
             />
@@ -192,29 +224,33 @@ function Calendar({ one }: { one: ScheduleDocument }) {
   );
 }
 
-function BackfillForm({ name, close, done }: { name: string; close: () => void; done: () => void }) {
+function times(number: number, one: string, more: string): string {
+  return `${count(number)} ${number === 1 ? `time ${one}` : `times ${more}`}`;
+}
+
+function BackfillForm({ name, zone, close, done }: { name: string; zone: string; close: () => void; done: () => void }) {
   const [preview, setPreview] = useState<string[] | null>(null);
   const span = (data: FormData) => ({ path: name, from: new Date(String(data.get("from"))).toISOString(), to: new Date(String(data.get("to"))).toISOString() });
   return (
     <Ask
-      does={preview ? `Start ${preview.length}` : "Preview"}
+      does={preview?.length ? `Start ${preview.length}` : "Preview"}
       close={close}
       run={async (data) => {
-        if (!preview) {
+        if (!preview?.length) {
           setPreview((await call("POST /api/schedules/backfill", { body: { ...span(data), dry_run: true } })).times);
           return "stay";
         }
         const told = await call("POST /api/schedules/backfill", { body: { ...span(data), dry_run: false } });
-        tell(`${told.times.length} times are started.`);
+        tell(times(told.times.length, "is started.", "are started."));
         done();
         return undefined;
       }}
     >
-      <label>From <input name="from" type="datetime-local" required onInput={() => setPreview(null)} /></label>
+      <label>From (in the time of this browser) <input name="from" type="datetime-local" required onInput={() => setPreview(null)} /></label>
       <label>To <input name="to" type="datetime-local" required onInput={() => setPreview(null)} /></label>
       {preview && (
         <p>
-          {preview.length ? `${count(preview.length)} times, from ${preview[0]} to ${preview.at(-1)}.` : "No time lies between these that was not started."}
+          {preview.length ? <>{times(preview.length, "is", "are")} due: {[...new Set([preview[0]!, preview.at(-1)!])].map((time) => time.slice(0, 16).replace("T", " ")).join(" to ")}, in {zone}.</> : "No time lies between these that was not started."}
         </p>
       )}
     </Ask>

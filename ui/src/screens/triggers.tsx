@@ -4,7 +4,7 @@ import { call, may } from "../api/client";
 import type { NotificationItem } from "../api/types";
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
-import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { Command, Copy, Empty, tell, tellProblem, Trouble, Words } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { chosenSpan, When } from "../time";
@@ -135,7 +135,7 @@ export function ConsumerTable() {
       {consumers && !consumers.length && (
         <Empty title="Nothing is fetched.">
           <p>A document of kind Consumer takes messages of NATS, rows of PostgreSQL or new files, and starts a playbook for each, once; register it like a playbook:</p>
-          <Command>noetl register inbox.yaml</Command>
+          <Command>noetl register examples/triggers/</Command>
         </Empty>
       )}
       {consumers && consumers.length > 0 && (
@@ -148,7 +148,7 @@ export function ConsumerTable() {
             { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
             { title: "from", class: "mono", cell: (one) => one.source },
             { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
-            { title: "note", cell: (one) => (one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description) },
+            { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
           ]}
         />
       )}
@@ -220,7 +220,7 @@ export function NotificationTable() {
       {rules && !rules.length && (
         <Empty title="Nobody is told.">
           <p>A document of kind Notification names what is told (failures, executions that are late, steps that wait, missed times) and the playbook that tells it; register it like a playbook:</p>
-          <Command>noetl register on_call.yaml</Command>
+          <Command>noetl register examples/triggers/</Command>
         </Empty>
       )}
       {rules && rules.length > 0 && (
@@ -235,7 +235,7 @@ export function NotificationTable() {
             { title: "where", class: "mono", named: true, cell: (one) => about(one) || "all" },
             { title: "by", named: true, cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
             { title: "once in", class: "num", named: true, cell: (one) => chosenSpan(one.window) },
-            { title: "note", cell: (one) => (one.problem ? <span class="failed">{one.problem}</span> : one.reason || one.description) },
+            { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
             {
               title: "Pause",
               silent: true,

@@ -19,6 +19,10 @@ function drain(name: string, done: () => void) {
   ));
 }
 
+export function commandsWait(number: number): string {
+  return `${count(number)} ${number === 1 ? "command waits" : "commands wait"}`;
+}
+
 /** When it was last heard of; one that drains says so. */
 function Seen({ worker }: { worker: WorkerDocument }) {
   const silent = worker.seen_at !== null && now.value - Date.parse(worker.seen_at) > SILENT_SECONDS * 1000;
@@ -49,12 +53,14 @@ export function Workers() {
           <h2>
             pool {pool.pool}{" "}
             <span class="quiet">
-              {count(pool.leased)} of {count(pool.slots)} slots in use · {count(pool.waiting)} {pool.waiting === 1 ? "command waits" : "commands wait"}
+              {pool.slots > 0 ? `${count(pool.leased)} of ${count(pool.slots)} slots in use` : "no worker"} · {commandsWait(pool.waiting)}
             </span>
           </h2>
-          <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
-            <i class="tone-running" style={{ width: `${Math.min(100, (100 * pool.leased) / Math.max(1, pool.slots))}%` }} />
-          </div>
+          {pool.slots > 0 && (
+            <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
+              <i class="tone-running" style={{ width: `${Math.min(100, (100 * pool.leased) / pool.slots)}%` }} />
+            </div>
+          )}
           {queue && queue.waiting > 0 && (
             <p>
               {queue.oldest_seconds !== null && queue.oldest_execution_id && (
@@ -74,7 +80,7 @@ export function Workers() {
               <Command>{`noetl worker start --pool ${pool.pool}`}</Command>
             </>
           )}
-          <Table
+          {pool.workers.length > 0 && <Table
             label={`Workers of ${pool.pool}`}
             rows={pool.workers}
             keyOf={(one) => one.name}
@@ -89,7 +95,7 @@ export function Workers() {
               { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
               { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
             ]}
-          />
+          />}
         </section>
         );
       })}

@@ -122,4 +122,3 @@ DELETE_TOKEN = Route(
     "access.delete_token", "DELETE", "/api/access/tokens/{name}", "manage", delete_token
 )
 AUDIT = Route("access.audit", "GET", "/api/access/audit", "manage", audit, query=AuditQuery)
-ROUTES = (USERS, PUT_USER, DELETE_USER, TOKENS, CREATE_TOKEN, DELETE_TOKEN, AUDIT)

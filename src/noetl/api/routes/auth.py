@@ -1,4 +1,4 @@
-"""/api/auth: signing in and out, and one's own sessions (document 001 §6)."""
+"""/api/auth: signing in and out, and one's own sessions."""
 
 from __future__ import annotations
 
@@ -133,4 +133,3 @@ END_SESSION = Route(
     "auth.end_session", "DELETE", "/api/auth/sessions/{session_id}", "self", end_session
 )
 END_SESSIONS = Route("auth.end_sessions", "DELETE", "/api/auth/sessions", "self", end_sessions)
-ROUTES = (LOGIN, LOGOUT, ME, SESSIONS, END_SESSION, END_SESSIONS)

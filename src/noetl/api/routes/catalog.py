@@ -158,7 +158,7 @@ async def _registered(
         entry = await triggers.register(text, compiled)
         lacks = await triggers.lacks(compiled.trigger)
     target = f"{entry.path} version {entry.version}"
-    await services.access.note(caller.name, f"{entry.kind.lower()}.register", target)
+    await services.access.note(caller.actor, f"{entry.kind.lower()}.register", target)
     return documents.of(
         Registered, entry, status="registered", problems=compiled.problems, lacks=lacks
     )
@@ -217,4 +217,3 @@ VALIDATE = Route(
 LIST = Route("catalog.list", "POST", "/api/catalog/list", "read", listing, body=ListCatalog)
 RESOURCE = Route("catalog.resource", "POST", "/api/catalog/resource", "read", resource, body=Wanted)
 GET = Route("catalog.get", "GET", "/api/catalog/{path}", "read", show, query=OfVersion, deep=True)
-ROUTES = (REGISTER, REGISTER_ALL, VALIDATE, LIST, RESOURCE, GET)

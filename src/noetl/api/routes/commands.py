@@ -218,7 +218,6 @@ REPORT = Route(
     query=Next,
     body=bytes,
     holds=Report | list[Report],
-    raw=True,
     body_max=REPORT_MAX,
 )
 CANCELLED = Route(
@@ -230,4 +229,3 @@ CANCELLED = Route(
     query=OfWorker,
     patient=True,
 )
-ROUTES = (LEASE, RENEW, REPORT, CANCELLED)

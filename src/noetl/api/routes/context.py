@@ -47,4 +47,3 @@ async def render(services: Services, caller: Caller, *, body: Render) -> Rendere
 
 
 RENDER = Route("context.render", "POST", "/api/context/render", "read", render, body=Render)
-ROUTES = (RENDER,)

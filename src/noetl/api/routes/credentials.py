@@ -1,4 +1,4 @@
-"""/api/credentials (document 000 §5): stored secrets. Every read of one is audited."""
+"""/api/credentials: stored secrets. Every read of one is audited."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def put(services: Services, caller: Caller, *, body: NewCredential) -> Cre
     await services.keys.put(
         body.name, body.type, body.data, body.description, body.tags, body.playbooks
     )
-    await services.access.note(caller.name, "credential.put", body.name)
+    await services.access.note(caller.actor, "credential.put", body.name)
     return about(await _named(services, body.name))
 
 
@@ -106,14 +106,14 @@ async def delete(services: Services, caller: Caller, *, name: str) -> Deleted:
     """Remove a credential."""
     row = await _named(services, name)
     await services.keys.delete(row.name)
-    await services.access.note(caller.name, "credential.deleted", row.name)
+    await services.access.note(caller.actor, "credential.deleted", row.name)
     return Deleted(deleted=row.name)
 
 
 async def rotate(services: Services, caller: Caller) -> KeysRotated:
     """Encrypt every credential with a new key."""
     moved = await services.rotate_keys()
-    await services.access.note(caller.name, "keys.rotated", "all credentials", details=str(moved))
+    await services.access.note(caller.actor, "keys.rotated", "all credentials", details=str(moved))
     return KeysRotated(rotated=moved)
 
 
@@ -143,4 +143,3 @@ GET = Route(
 )
 DELETE = Route("credentials.delete", "DELETE", ONE, "secrets.write", delete)
 ROTATE = Route("keys.rotate", "POST", "/api/keys/rotate", "manage", rotate)
-ROUTES = (PUT, LIST, GET, DELETE, ROTATE)

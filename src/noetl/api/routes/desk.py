@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
 from noetl.api.routes.catalog import Number
-from noetl.api.routes.executions import Limit
+from noetl.api.routes.executions import Limit, key_of
 from noetl.api.topics import position_of
 from noetl.control import documents
 from noetl.control.records import place_of
@@ -19,6 +19,7 @@ from noetl.model.desk import (
     BulkDone,
     Form,
     Inbox,
+    LatestRuns,
     Overview,
     QueueList,
     VersionDiff,
@@ -59,6 +60,13 @@ class BulkActing(Body, frozen=True, kw_only=True):
     dry_run: bool = False
     """Change nothing; return how many it would affect."""
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class LatestOf(Body, frozen=True, kw_only=True):
+    """Which playbooks, and how many executions of each."""
+
+    paths: Annotated[list[str], msgspec.Meta(max_length=500)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=30)] = 10
 
 
 class SaveView(Body, frozen=True, kw_only=True):
@@ -143,7 +151,8 @@ async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkD
     """Cancel, pause, resume or rerun all executions that match a query, or those named by id.
 
     Executions in a status that the action does not apply to are left alone. At most 5 000 at once;
-    with `dry_run` nothing changes, and the answer says how many it would affect.
+    with `dry_run` nothing changes, and the answer says how many it would affect. Under the same
+    `Idempotency-Key` no execution is cancelled or run again twice.
     """
     if (body.q is None) == (body.ids is None):
         raise BadRequest("name the executions: either by a query `q` or by `ids`.")
@@ -161,7 +170,13 @@ async def bulk(services: Services, caller: Caller, *, body: BulkActing) -> BulkD
         dry_run=body.dry_run,
         reason=body.reason,
         actor=caller.actor,
+        key=key_of(caller),
     )
+
+
+async def latest(services: Services, caller: Caller, *, body: LatestOf) -> LatestRuns:
+    """The last executions of each of some playbooks."""
+    return await services.versions.latest_runs(body.paths, body.limit)
 
 
 async def views(services: Services, caller: Caller) -> ViewList:
@@ -178,7 +193,7 @@ async def save_view(services: Services, caller: Caller, *, name: str, body: Save
         raise BadRequest("the name of a view has 1 to 100 characters.")
     row = SavedView(name=name, q=body.q, columns=body.columns, owner=caller.name, updated_at=now)
     await services.store.records.put_view(row)
-    await services.access.note(caller.name, "view.put", name)
+    await services.access.note(caller.actor, "view.put", name)
     return documents.of(View, row)
 
 
@@ -186,7 +201,7 @@ async def delete_view(services: Services, caller: Caller, *, name: str) -> Delet
     """Delete a saved query."""
     if not await services.store.records.delete_view(name):
         raise NotFound(f'there is no view "{name}".')
-    await services.access.note(caller.name, "view.delete", name)
+    await services.access.note(caller.actor, "view.delete", name)
     return Deleted(deleted=name)
 
 
@@ -215,7 +230,10 @@ STREAM = Route(
 OVERVIEW = Route("overview.show", "GET", "/api/overview", "read", overview)
 INBOX = Route("inbox.list", "GET", "/api/inbox", "read", inbox, query=WhichForms)
 QUEUES = Route("queues.list", "GET", "/api/queues", "read", queues)
-BULK = Route("executions.bulk", "POST", "/api/executions/bulk", "operate", bulk, body=BulkActing)
+BULK = Route(
+    "executions.bulk", "POST", "/api/executions/bulk", "operate", bulk, body=BulkActing, keyed=True
+)
+LATEST = Route("executions.latest", "POST", "/api/executions/latest", "read", latest, body=LatestOf)
 VIEWS = Route("views.list", "GET", "/api/views", "read", views)
 SAVE_VIEW = Route("views.save", "PUT", "/api/views/{name}", "operate", save_view, body=SaveView)
 DELETE_VIEW = Route("views.delete", "DELETE", "/api/views/{name}", "operate", delete_view)
@@ -225,4 +243,3 @@ VERSIONS = Route(
 DIFF = Route(
     "versions.diff", "GET", "/api/version-diff/{path}", "read", diff, query=WhichDiff, deep=True
 )
-ROUTES = (STREAM, OVERVIEW, INBOX, QUEUES, BULK, VIEWS, SAVE_VIEW, DELETE_VIEW, VERSIONS, DIFF)

@@ -20,6 +20,7 @@ from noetl.api.route import (
 )
 from noetl.api.routes.catalog import Version, number_of
 from noetl.control import documents, task_logs
+from noetl.control.bulk import RERUNS
 from noetl.errors import BadRequest
 from noetl.model.answers import (
     Cancelled,
@@ -39,13 +40,16 @@ from noetl.model.execution_query import STATUSES, Wanted, exactly, moment, parse
 from noetl.model.retrospect import ForkDocument, StepWhyDocument, WhyDocument
 from noetl.model.spelling import did_you_mean
 from noetl.model.state import TERMINAL
+from noetl.model.triggers import TRIGGERS
 
 LIMIT_MAX = 1000
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 KEY_MAX = 255
-OWN_KEYS = ("schedule/", "hook/", "consumer/", "notification/")
-"""Keys of what triggers start. Who could use one would keep a trigger from its start."""
+OWN_KEYS = (*(f"{kind.lower()}/" for kind in TRIGGERS), RERUNS)
+"""Keys of executions that triggers and bulk actions start. A caller who used one would prevent such
+a start.
+"""
 LAST_EVENT_ID = Header("Last-Event-ID", "The `id` of the last event received.")
 
 
@@ -195,7 +199,7 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
         entry.path,
         entry.version,
         given,
-        key=_key(caller),
+        key=key_of(caller),
         parent=body.parent_execution_id,
         is_newest=version is None and body.catalog_id is None,
         actor=caller.actor,
@@ -204,7 +208,8 @@ async def start(services: Services, caller: Caller, *, body: StartExecution) -> 
     return await _started(services, execution_id)
 
 
-def _key(caller: Caller) -> str | None:
+def key_of(caller: Caller) -> str | None:
+    """The idempotency key of the request. Raises BadRequest if it cannot be one."""
     key = caller.header(IDEMPOTENCY_KEY)
     if key is None:
         return None
@@ -215,8 +220,8 @@ def _key(caller: Caller) -> str | None:
         )
     if key.startswith(OWN_KEYS):
         raise BadRequest(
-            f"an Idempotency-Key that begins with {key.partition('/')[0]}/ is for what NoETL's own"
-            " triggers start. Choose another."
+            f"an Idempotency-Key that begins with {key.partition('/')[0]}/ is for what NoETL itself"
+            " starts. Choose another."
         )
     return key
 
@@ -229,9 +234,15 @@ async def _started(services: Services, execution_id: str) -> Started:
 
 
 async def rerun(services: Services, caller: Caller, *, execution_id: str, body: Rerun) -> Started:
-    """Run the same playbook again, optionally from a step on, with what was recorded before it."""
+    """Run the same playbook again, optionally from a step on, with what was recorded before it. An
+    `Idempotency-Key` that was used before returns the execution it started.
+    """
     new = await services.executions.rerun(
-        execution_id, step=body.step, workload=body.workload, actor=caller.actor
+        execution_id,
+        step=body.step,
+        workload=body.workload,
+        actor=caller.actor,
+        key=key_of(caller),
     )
     return await _started(services, new)
 
@@ -243,7 +254,7 @@ async def fork(
 
     What was recorded before the event still counts, and none of those calls is made again. The plan
     says which recorded calls are reused and which happen again; with `dry_run` only the plan is
-    returned.
+    returned. An `Idempotency-Key` that was used before returns the execution it started.
     """
     from noetl.control import forks
 
@@ -261,7 +272,9 @@ async def fork(
     if body.dry_run:
         planned = await services.executions.planned_fork(execution_id, wish)
         return ForkDocument(plan=planned.document)
-    new, plan = await services.executions.fork(execution_id, wish, actor=caller.actor)
+    new, plan = await services.executions.fork(
+        execution_id, wish, actor=caller.actor, key=key_of(caller)
+    )
     return documents.of(ForkDocument, await _started(services, new), plan=plan)
 
 
@@ -442,9 +455,13 @@ async def why(
 async def cancel(
     services: Services, caller: Caller, *, execution_id: str, body: Cancel
 ) -> Cancelled:
-    """Stop an execution for good. Running calls are interrupted."""
+    """Stop an execution for good. Running calls are interrupted.
+
+    An execution that undoes what was done stops that when it is cancelled again. A request under an
+    `Idempotency-Key` that was used before is no second cancellation.
+    """
     count = await services.executions.cancel(
-        execution_id, body.reason, cascade=body.cascade, actor=caller.actor
+        execution_id, body.reason, cascade=body.cascade, actor=caller.actor, key=key_of(caller)
     )
     now = await _started(services, execution_id)
     return documents.of(Cancelled, now, cancelled=count)
@@ -477,17 +494,17 @@ START = Route(
     start,
     body=StartExecution,
     aliases=("/api/execute",),
-    headers=(IDEMPOTENCY_KEY,),
+    keyed=True,
 )
-RERUN = Route("executions.rerun", "POST", f"{ONE}/rerun", "operate", rerun, body=Rerun)
-FORK = Route("executions.fork", "POST", f"{ONE}/fork", "operate", fork, body=Fork)
+RERUN = Route("executions.rerun", "POST", f"{ONE}/rerun", "operate", rerun, body=Rerun, keyed=True)
+FORK = Route("executions.fork", "POST", f"{ONE}/fork", "operate", fork, body=Fork, keyed=True)
 LIST = Route("executions.list", "GET", ALL, "read", listing, query=Which)
+LABELS = Route(
+    "executions.labels", "GET", "/api/labels/{name}", "read", labels, query=Labelled, deep=True
+)
 COUNT = Route("executions.count", "GET", f"{ALL}/count", "read", count, query=Matching)
 HISTOGRAM = Route(
     "executions.histogram", "GET", f"{ALL}/histogram", "read", histogram, query=WhichBuckets
-)
-LABELS = Route(
-    "executions.labels", "GET", "/api/labels/{name}", "read", labels, query=Labelled, deep=True
 )
 GET = Route("executions.get", "GET", ONE, "read", show)
 STATUS = Route("executions.status", "GET", f"{ONE}/status", "read", status)
@@ -506,10 +523,8 @@ STREAM = Route(
     statuses=(204,),
 )
 WHY = Route("executions.why", "GET", f"{ONE}/why", "read", why, query=WhichWhy)
-CANCEL = Route("executions.cancel", "POST", f"{ONE}/cancel", "operate", cancel, body=Cancel)
+CANCEL = Route(
+    "executions.cancel", "POST", f"{ONE}/cancel", "operate", cancel, body=Cancel, keyed=True
+)
 PAUSE = Route("executions.pause", "POST", f"{ONE}/pause", "operate", pause, body=Pause)
 RESUME = Route("executions.resume", "POST", f"{ONE}/resume", "operate", resume, body=Resume)
-ROUTES = (
-    *(START, RERUN, FORK, LIST, LABELS, COUNT, HISTOGRAM, GET, STATUS, EVENTS, LOGS, EXPORT),
-    *(STREAM, WHY, CANCEL, PAUSE, RESUME),
-)

@@ -158,9 +158,7 @@ SEND = Route(
     body=bytes,
     aliases=("/v1/events",),
     holds=Addressed | Report | list[Addressed | Report],
-    raw=True,
 )
 SEND_MATCHING = Route(
     "events.send_matching", "POST", "/api/signals", "operate", send_matching, body=WhomToSignal
 )
-ROUTES = (SEND_EVENT, SEND, SEND_MATCHING)

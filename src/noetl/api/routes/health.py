@@ -11,8 +11,10 @@ from msgspec import UNSET
 from noetl.api.errors import said_of
 from noetl.api.metrics import CONTENT_TYPE
 from noetl.api.route import Caller, Reply, Route, Services
+from noetl.control.waits import LIVE_SECONDS
 from noetl.errors import StoreError
 from noetl.model.answers import Health
+from noetl.model.commands import pool_of
 from noetl.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ async def check(services: Services, caller: Caller) -> Reply[Health]:
         status = "failing"
     elif services.draining.is_set():
         status = "draining"
-    nats = None if services.nats_figures is None else services.nats_figures()
+    nats = None if services.nats is None else services.nats.connection
     health = Health(
         status=status,
         version=__version__,
@@ -78,19 +80,19 @@ async def _failure(services: Services) -> str | None:
 
 async def metrics(services: Services, caller: Caller) -> bytes:
     """Figures for Prometheus."""
-    services.metrics.show_queue(await services.store.queue.sizes())
+    since = services.clock.now() - LIVE_SECONDS
+    workers = await services.store.runtimes.all(kind="worker", since=since)
+    # An idle pool is shown with 0: what scales it must see that.
+    sizes = {pool_of(row.pool): (0, 0) for row in workers}
+    for queue, (waiting, leased) in (await services.store.queue.sizes()).items():
+        others = sizes.get(pool_of(queue), (0, 0))
+        sizes[pool_of(queue)] = others[0] + waiting, others[1] + leased
+    services.metrics.show_queue(sizes)
     return services.metrics.text()
 
 
 WELCOMING = Route("server.welcome", "GET", "/", "anyone", welcome, media=TEXT)
 HEALTH = Route(
-    "server.health",
-    "GET",
-    "/health",
-    "anyone",
-    check,
-    aliases=("/api/health",),
-    statuses=(503,),
+    "server.health", "GET", "/health", "anyone", check, aliases=("/api/health",), statuses=(503,)
 )
 METRICS = Route("server.metrics", "GET", "/metrics", "read", metrics, media=CONTENT_TYPE)
-ROUTES = (WELCOMING, HEALTH, METRICS)

@@ -98,4 +98,3 @@ def _schema() -> dict[str, Any]:
 
 
 LANGUAGE = Route("language.assist", "POST", "/api/language", "read", language, body=Language)
-ROUTES = (LANGUAGE,)

@@ -186,4 +186,3 @@ ITERATIONS = Route(
     query=WhichIterations,
 )
 CALL = Route("executions.call", "GET", f"{ONE}/calls/{{action_id}}", "read", call, query=Nearby)
-ROUTES = (DIFF, CRITICAL, STATE, TIMELINE, ITERATIONS, CALL)

@@ -28,4 +28,3 @@ async def layout(services: Services, caller: Caller, *, digest: str) -> Reply[La
 
 NET = Route("playbooks.net", "GET", "/api/playbooks/{digest}", "results.read", net)
 LAYOUT = Route("playbooks.layout", "GET", "/api/playbooks/{digest}/layout", "read", layout)
-ROUTES = (NET, LAYOUT)

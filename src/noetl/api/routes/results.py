@@ -9,6 +9,7 @@ from typing import Any
 from noetl.api.route import Caller, Header, Incoming, Reply, Route, Services
 from noetl.api.routes.tokens import WORKER, require_lease
 from noetl.control import segments
+from noetl.control.records import no_execution
 from noetl.errors import BadRequest, NotFound
 from noetl.model.answers import ResultKept
 from noetl.model.ids import derive
@@ -41,10 +42,10 @@ async def keep(
     services: Services, caller: Caller, *, execution_id: str, key: str, body: Incoming
 ) -> ResultKept:
     """Store a result of the execution whose command this worker runs."""
-    await require_lease(services, caller, execution_id)
+    await require_lease(services, caller, execution_id, family=False)
     is_worker = caller.principal.is_bound_to_leases
     if not is_worker and await services.store.records.summary(execution_id) is None:
-        raise NotFound(f"there is no execution {execution_id}.")
+        raise no_execution(execution_id)
     wanted = _digest(caller.header(CONTENT_DIGEST) or "")
 
     def check(checksum: str, size: int) -> None:
@@ -86,8 +87,6 @@ KEEP = Route(
     holds=Any,
     headers=(WORKER, CONTENT_DIGEST),
     deep=True,
-    raw=True,
     streamed=True,
     body_max=RESULT_MAX,
 )
-ROUTES = (GET, KEEP)

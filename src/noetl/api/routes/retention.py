@@ -100,7 +100,7 @@ async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDoc
     pruned = await services.retention.prune(keep, dry_run=body.dry_run)
     if not body.dry_run and pruned.executions:
         details = f"{pruned.executions} executions"
-        await services.access.note(caller.name, "executions.prune", "", details=details)
+        await services.access.note(caller.actor, "executions.prune", "", details=details)
     by_path = dict(pruned.by_path.most_common())
     return documents.of(PrunedDocument, pruned, dry_run=body.dry_run, by_path=by_path)
 
@@ -108,7 +108,7 @@ async def prune(services: Services, caller: Caller, *, body: Prune) -> PrunedDoc
 async def delete(services: Services, caller: Caller, *, execution_id: str) -> ExecutionDeleted:
     """Remove an execution that has ended, with everything it called and all their records."""
     count = await services.retention.delete(execution_id)
-    await services.access.note(caller.name, "execution.delete", execution_id)
+    await services.access.note(caller.actor, "execution.delete", execution_id)
     return ExecutionDeleted(execution_id=execution_id, executions=count)
 
 
@@ -116,15 +116,15 @@ async def hold(
     services: Services, caller: Caller, *, execution_id: str, body: HoldIt
 ) -> HoldDocument:
     """Keep an execution, and everything it called, until it is released."""
-    held = await services.retention.hold(execution_id, body.note, caller.name)
-    await services.access.note(caller.name, "execution.hold", execution_id, details=body.note)
+    held = await services.retention.hold(execution_id, body.note, str(caller.actor))
+    await services.access.note(caller.actor, "execution.hold", execution_id, details=body.note)
     return documents.of(HoldDocument, held)
 
 
 async def release(services: Services, caller: Caller, *, execution_id: str) -> Released:
     """Release an execution: it is removed when its retention time is over."""
     await services.retention.release(execution_id)
-    await services.access.note(caller.name, "execution.release", execution_id)
+    await services.access.note(caller.actor, "execution.release", execution_id)
     return Released(execution_id=execution_id)
 
 
@@ -133,7 +133,7 @@ async def archive(services: Services, caller: Caller, *, execution_id: str) -> E
     removed.
     """
     names = await services.retention.archive(execution_id)
-    await services.access.note(caller.name, "execution.archive", execution_id)
+    await services.access.note(caller.actor, "execution.archive", execution_id)
     return ExecutionArchived(execution_id=execution_id, names=names)
 
 
@@ -165,12 +165,5 @@ RELEASE = Route("executions.release", "DELETE", f"{ONE}/hold", "operate", releas
 ARCHIVE = Route("executions.archive", "POST", f"{ONE}/archive", "operate", archive)
 ARCHIVED = Route("archive.list", "GET", "/api/archive", "read", archived, query=WhichArchived)
 RECORDING = Route(
-    "archive.get",
-    "GET",
-    "/api/archive/{name}",
-    "read",
-    recording,
-    media=FILE,
-    deep=True,
+    "archive.get", "GET", "/api/archive/{name}", "read", recording, media=FILE, deep=True
 )
-ROUTES = (SHOW, PRUNE, DELETE, HOLD, RELEASE, ARCHIVE, ARCHIVED, RECORDING)

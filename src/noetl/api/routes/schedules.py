@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from noetl.api.route import Caller, Query, Route, Services
+from noetl.api.routes.executions import key_of
 from noetl.api.routes.trigger_documents import Documents, NamedDocument
 from noetl.control import documents
 from noetl.control.schedules import ScheduleState, local
@@ -57,9 +58,10 @@ async def show(
     done = []
     if query.times:
         done = await services.store.triggers.times(path, before=before, limit=query.times)
+    [item] = await _with_last(services, [await _item(services, schedule, state)])
     return documents.of(
         ScheduleDocument,
-        await _item(services, schedule, state),
+        item,
         schedule,
         next_times=[local(time, zone) for time in coming] if zone is not None else [],
         times=[documents.of(ScheduleTime, one) for one in done],
@@ -67,9 +69,13 @@ async def show(
 
 
 async def run(services: Services, caller: Caller, *, body: NamedDocument) -> ScheduleStarted:
-    """Start an execution now, regardless of times, overlap and pause."""
-    execution_id = await services.schedules.start_now(body.path)
-    await services.access.note(caller.name, "schedule.run", body.path, execution_id=execution_id)
+    """Start an execution now, regardless of times, overlap and pause. An `Idempotency-Key` that was
+    used before returns the execution it started.
+    """
+    execution_id, is_known = await services.schedules.start_now(body.path, key=key_of(caller))
+    if not is_known:
+        act, path = "schedule.run", body.path
+        await services.access.note(caller.actor, act, path, execution_id=execution_id)
     return ScheduleStarted(execution_id=execution_id, path=body.path)
 
 
@@ -83,7 +89,7 @@ async def backfill(services: Services, caller: Caller, *, body: Backfill) -> Bac
     new, known = await services.schedules.backfill(body.path, first, last, dry_run=body.dry_run)
     if new and not body.dry_run:
         details = f"{len(new)} times from {body.first} to {body.last}"
-        await services.access.note(caller.name, "schedule.backfill", body.path, details=details)
+        await services.access.note(caller.actor, "schedule.backfill", body.path, details=details)
     zone = zone_of(schedule.timezone)
     return Backfilled(
         times=[local(time, zone) for time in new] if zone is not None else [],
@@ -102,7 +108,15 @@ async def _item(services: Services, schedule: Schedule, state: ScheduleState) ->
         playbook=schedule.playbook.path,
         playbook_version=schedule.playbook.version,
         next_time=coming[0] if coming else None,
+        last=None,
     )
+
+
+async def _with_last(services: Services, items: list[ScheduleItem]) -> list[ScheduleItem]:
+    """The schedules, each with the outcome of its newest time."""
+    found = await services.store.triggers.last_times([one.path for one in items])
+    last = {one.path: documents.of(ScheduleTime, one) for one in found}
+    return [msgspec.structs.replace(one, last=last.get(one.path)) for one in items]
 
 
 def _whole_day(written: str) -> str:
@@ -119,14 +133,15 @@ def _moment(written: str, key: str, timezone: str) -> float:
     return found
 
 
-DOCUMENTS = Documents("schedules", item=_item, show=show, query=WhichTimes)
+DOCUMENTS = Documents("schedules", item=_item, show=show, query=WhichTimes, completed=_with_last)
 LIST = DOCUMENTS.listing(ScheduleList)
 GET = DOCUMENTS.get()
 PAUSE = DOCUMENTS.pause()
 RESUME = DOCUMENTS.resume()
-RUN = Route("schedules.run", "POST", "/api/schedules/run", "operate", run, body=NamedDocument)
+RUN = Route(
+    "schedules.run", "POST", "/api/schedules/run", "operate", run, body=NamedDocument, keyed=True
+)
 BACKFILL = Route(
     "schedules.backfill", "POST", "/api/schedules/backfill", "operate", backfill, body=Backfill
 )
 DELETE = DOCUMENTS.delete()
-ROUTES = (LIST, GET, PAUSE, RESUME, RUN, BACKFILL, DELETE)

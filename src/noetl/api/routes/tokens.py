@@ -1,4 +1,4 @@
-"""/api/auth-cache: access tokens that workers fetched and share (document 000 §5.2)."""
+"""/api/auth-cache: access tokens that workers fetched and share."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ async def keep(
     return TokenKept(status="kept")
 
 
-async def require_lease(services: Services, caller: Caller, execution_id: str) -> None:
+async def require_lease(
+    services: Services, caller: Caller, execution_id: str, *, family: bool = True
+) -> None:
     """Raises NotAllowed for a worker that holds no lease of the execution; see `holders`."""
     if caller.principal.is_bound_to_leases:
-        worker = caller.header(WORKER) or ""
-        await services.holders.require_execution(caller.principal, worker, execution_id)
+        who, worker = caller.principal, caller.header(WORKER) or ""
+        await services.holders.require_execution(who, worker, execution_id, family=family)
 
 
 GET = Route(
@@ -68,4 +70,3 @@ KEEP = Route(
     body=CachedToken,
     headers=(WORKER,),
 )
-ROUTES = (GET, KEEP)

@@ -53,14 +53,17 @@ class Documents(Generic[Which, Shown]):
         item: Callable[[Services, Any, Any], Awaitable[Any]],
         show: Callable[..., Awaitable[Shown]],
         query: type[Which] | None = None,
+        completed: Callable[[Services, list[Any]], Awaitable[list[Any]]] | None = None,
     ) -> None:
-        """`item` makes the entry of a list, from a document and its state. `show` is the handler
-        that shows one document, as its `query` says or by default.
+        """`item` makes the entry of a list, from a document and its state; `completed` adds to all
+        of a page what is asked for once. `show` is the handler that shows one document, as its
+        `query` says or by default.
         """
         self._plural = plural
         self._item = item
         self._show = show
         self._query = query
+        self._completed = completed
         self._shown = get_type_hints(show)["return"]
         self._path = f"/api/{plural}"
 
@@ -77,13 +80,15 @@ class Documents(Generic[Which, Shown]):
         self, services: Services, caller: Caller, verb: str, path: str, details: str = ""
     ) -> None:
         action = f"{self._plural.removesuffix('s')}.{verb}"
-        await services.access.note(caller.name, action, path, details=details)
+        await services.access.note(caller.actor, action, path, details=details)
 
     def listing(self, page: type[Page]) -> Route[WhichDocuments, Any, Page]:
         async def listing(services: Services, caller: Caller, *, query: WhichDocuments) -> Page:
             found = await self._of(services).all(query.prefix, query.after, query.limit + 1)
             listed = found[: query.limit]
             items = [await self._item(services, *one) for one in listed]
+            if self._completed is not None:
+                items = await self._completed(services, items)
             more = listed[-1][0].path if len(found) > query.limit else None
             return page(**{self._plural: items, "next_after": more})
 

@@ -47,15 +47,8 @@ async def whatif(services: Services, caller: Caller, *, body: WhatIf) -> WhatIfD
     Recorded outcomes replace all tools: nothing is called.
     """
     net = await _net(services, caller, body)
-
-    async def recordings() -> list[bytes]:
-        found: list[bytes] = []
-        for execution_id in await _chosen(services, body, net.path):
-            room = BYTES_MAX - sum(map(len, found))
-            found.append(await _packed(services, execution_id, room))
-        return found
-
-    found = await services.simulator.compared(net, recordings)
+    async with services.simulator.turn():
+        found = await services.simulator.compared(net, await _recordings(services, body, net.path))
     verdicts = Counter(one.verdict for one in found)
     return WhatIfDocument(
         path=net.path,
@@ -71,11 +64,20 @@ async def test_of(services: Services, caller: Caller, *, execution_id: str) -> R
     """A test file that replays what the tools of an execution answered, and that passes."""
     request = await request_of(services.store.log, execution_id)
     name = NAME.sub("-", request.path.rpartition("/")[2]) or "playbook"
-    text = await services.simulator.test_of(
-        lambda: _packed(services, execution_id, BYTES_MAX), f"{name}.yaml"
-    )
+    async with services.simulator.turn():
+        text = await services.simulator.test_of(
+            await _packed(services, execution_id, BYTES_MAX), f"{name}.yaml"
+        )
     attached = f'attachment; filename="{name}.test.yaml"'
     return Reply(text, headers=(("Content-Disposition", attached),))
+
+
+async def _recordings(services: Services, body: WhatIf, path: str) -> list[bytes]:
+    found: list[bytes] = []
+    for execution_id in await _chosen(services, body, path):
+        room = BYTES_MAX - sum(map(len, found))
+        found.append(await _packed(services, execution_id, room))
+    return found
 
 
 async def _packed(services: Services, execution_id: str, room: int) -> bytes:
@@ -102,7 +104,8 @@ async def run_tests(services: Services, caller: Caller, *, body: Tests) -> Tests
     """Run tests with stand-ins, in virtual time. No tool is called; here Python code needs a
     stand-in, too.
     """
-    return await services.simulator.tested(body.content, body.tests)
+    async with services.simulator.turn():
+        return await services.simulator.tested(body.content, body.tests)
 
 
 async def _net(services: Services, caller: Caller, body: WhatIf) -> Net:
@@ -148,4 +151,3 @@ TEST_OF = Route(
     media="text/yaml; charset=utf-8",
 )
 TESTS = Route("tests.run", "POST", "/api/tests", "read", run_tests, body=Tests)
-ROUTES = (WHATIF, TEST_OF, TESTS)

@@ -21,22 +21,8 @@ class Farewell(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _beat(services: Services, caller: Caller, worker: Presence) -> WorkerKnown:
     caller.principal.require_pool(worker.pool)
-    now = services.clock.now()
     name = caller.principal.worker_name(worker.worker_id)
-    await services.store.runtimes.beat(
-        Runtime(
-            name=name,
-            kind="worker",
-            started_at=now,
-            seen_at=now,
-            pool=worker.pool,
-            slots=worker.slots,
-            host=worker.host,
-            version=worker.version,
-            draining=worker.draining,
-            sandbox=worker.sandbox,
-        )
-    )
+    await services.store.runtimes.beat(Runtime.of(worker, name, services.clock.now()))
     return WorkerKnown(worker_id=name)
 
 
@@ -72,7 +58,7 @@ async def drain(services: Services, caller: Caller, *, body: Farewell) -> Worker
     if row.host and row.name.startswith(EMBEDDED):
         raise Conflict("this worker is part of a server, and ends with it.")
     await services.store.runtimes.beat(msgspec.structs.replace(row, draining=True))
-    await services.access.note(caller.name, "worker.drain", row.name)
+    await services.access.note(caller.actor, "worker.drain", row.name)
     return WorkerDrained(worker_id=row.name)
 
 
@@ -122,6 +108,5 @@ HEARTBEAT = Route(
 DEREGISTER = Route(
     "worker.deregister", "POST", "/api/worker/pool/deregister", "work", deregister, body=Farewell
 )
-POOLS = Route("worker.pools", "GET", "/api/worker/pools", "read", pools)
 DRAIN = Route("worker.drain", "POST", "/api/worker/drain", "operate", drain, body=Farewell)
-ROUTES = (REGISTER, HEARTBEAT, DEREGISTER, DRAIN, POOLS)
+POOLS = Route("worker.pools", "GET", "/api/worker/pools", "read", pools)

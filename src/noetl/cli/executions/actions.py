@@ -7,7 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from noetl import configured
 from noetl.cli import INTERRUPTED, OK
 from noetl.cli.calls import PAGE, acts, holding
 from noetl.cli.options import (
@@ -24,6 +26,8 @@ from noetl.cli.options import (
     workload,
 )
 from noetl.cli.output import counted, one_line, print_json, print_line, say
+from noetl.errors import BadRequest, Conflict, NotFound, SignalRefused
+from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -99,8 +103,6 @@ async def answer_command(
       noetl executions answer 380937164380631313
       noetl executions answer 380937164380631313 approved=yes note="looks right"
     """
-    import msgspec
-
     from noetl.cli.signal import deliver
     from noetl.model.net import FormField
 
@@ -121,8 +123,6 @@ async def answer_command(
 
 def _chosen(asking: dict[str, Any], step: str | None, execution_id: str) -> str:
     """The step to answer, among those that wait with a form."""
-    from noetl.errors import Conflict, SignalRefused
-
     if step is not None and step in asking:
         return step
     if not asking or step is not None:
@@ -186,11 +186,10 @@ def resume_all_command(db: str | None) -> None:
 
 
 async def _resume_all(settings: Settings) -> int:
-    from noetl import wiring
     from noetl.api.routes.executions import LIST, Which
     from noetl.cli.follow import follow_quietly, working_here
 
-    wiring.require_database(settings)
+    configured.require_database(settings)
     async with holding(settings) as api:
         chosen: list[ExecutionSummary] = []
         active = Which(q="status:active parent:none", limit=PAGE)
@@ -301,8 +300,6 @@ async def fork_command(
 async def _loop_event(api: Api, execution_id: str, step: str | None, *, failed: bool) -> int:
     """An event in the last run of the loop in question. Raises NotFound and BadRequest."""
     from noetl.api.routes.moments import TIMELINE, WhichRuns
-    from noetl.errors import BadRequest, NotFound
-    from noetl.model.spelling import did_you_mean
 
     loops: dict[str, int] = {}
     has_failed: dict[str, bool] = {}

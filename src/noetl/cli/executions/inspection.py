@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from noetl import configured
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
 from noetl.cli.options import execution_argument, json_option, labels_of, pairs_option
 from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
-from noetl.model.execution_query import STATUSES
+from noetl.errors import BadRequest
+from noetl.model.duration import seconds
+from noetl.model.execution_query import KEYS, LABEL, STATUSES, quoted
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -22,8 +26,6 @@ group = click.Group()
 
 
 def _span(context: click.Context, parameter: click.Parameter, since: str | None) -> str | None:
-    from noetl.model.duration import seconds
-
     if since is not None and seconds(since) is None:
         raise click.BadParameter(f'--since is a duration like 1h, 30m or 2d, not "{since}".')
     return since
@@ -41,8 +43,6 @@ class QueryCommand(click.Command):
     """A command that takes a query, whose terms may begin with a minus."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from noetl.model.execution_query import KEYS, LABEL
-
         begins = (*(f"-{key}:" for key in KEYS), f"-{LABEL}")
         if "--" not in args and any(word.startswith(begins) for word in args):
             terms = [word for word in args if word.startswith(begins)]
@@ -102,7 +102,6 @@ async def list_command(
     from noetl.cli.views.executions import list_rows
     from noetl.cli.views.paint import show
     from noetl.model.answers import ExecutionPage
-    from noetl.model.execution_query import quoted
 
     words = [" ".join(query)]
     words += [f"status:{status}"] if status is not None else []
@@ -166,7 +165,6 @@ async def show_command(api: Api, execution_id: str, critical: bool, as_json: boo
       noetl executions show last
       noetl executions show 4711 --critical
     """
-    from noetl import wiring
     from noetl.cli.follow import print_output
     from noetl.cli.views.executions import execution_rows, shortened
     from noetl.cli.views.paint import show
@@ -180,7 +178,7 @@ async def show_command(api: Api, execution_id: str, critical: bool, as_json: boo
     if as_json:
         await print_document(document, api.body)
         return
-    source = await of_execution(api, wiring.compiler(api.settings), document)
+    source = await of_execution(api, configured.compiler(api.settings), document)
     shown = await shortened(source.told(document), api.body)
     waits = [] if document["end_time"] is not None else await api.why(execution_id)
     show(execution_rows(shown, waits, in_use=api.is_run()))
@@ -363,8 +361,6 @@ async def logs_command(
                 shown = printable(line) if sys.stdout.isatty() else line
                 print_line(f"{speaker(entry.step, entry.task, entry.iteration)} | {shown}")
     if as_json:
-        import msgspec
-
         assert page is not None
         print_json(msgspec.structs.replace(page, entries=entries))
     elif not printed:
@@ -417,7 +413,6 @@ async def export_command(api: Api, execution_id: str, output: str | None) -> Non
       noetl ui 4711.noetl
     """
     from noetl.api.routes.executions import EXPORT
-    from noetl.errors import BadRequest
 
     pieces = api.client.pieces(EXPORT, execution_id=execution_id)
     name = output or f"{execution_id}.noetl"
@@ -504,4 +499,6 @@ async def why_command(
             f" `noetl executions resume {execution_id}` continues it."
         )
     for reason in found.waits_for:
-        print_line(reason.text)
+        # Where no process is, a lease holds nobody: it is taken over at once.
+        if in_use or reason.waits_for != "lease":
+            print_line(reason.text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.calls import adds
+from noetl.cli.output import say
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -36,7 +37,6 @@ async def command(settings: Settings, allow_actions: bool) -> None:
     """
     from noetl.cli.mcp.offers import Offers
     from noetl.cli.mcp.protocol import Session, lines_of
-    from noetl.cli.output import say
 
     if sys.stdin.isatty():
         say("this speaks the Model Context Protocol on standard input; assistants start it.")
@@ -54,7 +54,7 @@ def _own_streams() -> tuple[int, int]:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    # Whoever started this may share them, and use them without waiting.
+    # The program that started this may share them, and use them without waiting.
     os.set_blocking(given, True)
     os.set_blocking(out, True)
     return given, out

@@ -13,13 +13,14 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from noetl import wiring
+from noetl import configured
 from noetl.api.openapi import schema_of
 from noetl.api.route import Body, unknown_field
 from noetl.cli.mcp.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     NO_RESOURCE,
+    Answers,
     Message,
     Refused,
 )
@@ -49,6 +50,8 @@ from noetl.settings import without_password
 if TYPE_CHECKING:
     from noetl.settings import Settings
 
+AT_ONCE = 8
+"""How many calls and reads are worked on at a time; others wait."""
 SCHEME = "noetl://"
 PLAYBOOKS, EXECUTIONS, KINDS = (f"{SCHEME}{room}/" for room in ("playbooks", "executions", "tools"))
 YAML, JSON, TEXT = "application/yaml", "application/json", "text/plain"
@@ -69,10 +72,22 @@ class Offers:
         self._settings = settings
         self._may_act = may_act
         self._tools = {one.name: one for one in TOOLS if may_act or not one.acts}
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
         """Actions happen one after the other, in the order in which they were asked for. Each may
         hold the database for its own time.
         """
+
+    @property
+    def answers(self) -> Answers:
+        """What answers each method of the protocol that is about tools and resources."""
+        return {
+            "tools/list": self.tools,
+            "tools/call": self.call,
+            "resources/list": self.resources,
+            "resources/templates/list": self.templates,
+            "resources/read": self.read,
+        }
 
     @property
     def instructions(self) -> str:
@@ -83,9 +98,9 @@ class Offers:
 
     # --- Tools ---
 
-    def tools(self) -> list[Message]:
+    async def tools(self, params: Message) -> Message:
         """The tools, with the schemas of their arguments."""
-        return [
+        tools = [
             {
                 "name": one.name,
                 "title": one.name.replace("_", " ").capitalize(),
@@ -95,17 +110,22 @@ class Offers:
             }
             for one in self._tools.values()
         ]
+        return {"tools": tools}
 
-    async def call(self, name: str, arguments: Message) -> Message:
+    async def call(self, params: Message) -> Message:
         """The result of a tool; also of one that failed. Raises Refused if there is no such
         tool.
         """
+        arguments = params.get("arguments")
+        if not isinstance(arguments, dict | None):
+            raise Refused(INVALID_PARAMS, "arguments is an object")
+        name = _text(params, "name")
         tool = self._tools.get(name)
         if tool is None:
             raise Refused(INVALID_PARAMS, self._missing(name))
         try:
-            asked = _arguments(tool, arguments)
-            async with self._turn if tool.acts else nullcontext():
+            asked = _arguments(tool, arguments or {})
+            async with self._slots, self._turn if tool.acts else nullcontext():
                 answer = await tool.run(self._settings, asked)
         except NoetlError as error:
             return _failed(error)
@@ -125,9 +145,9 @@ class Offers:
 
     # --- Resources ---
 
-    def templates(self) -> list[Message]:
+    async def templates(self, params: Message) -> Message:
         """The templates of the addresses of resources."""
-        return [
+        templates = [
             {
                 "uriTemplate": f"{PLAYBOOKS}{{+path}}",
                 "name": "playbook",
@@ -147,12 +167,15 @@ class Offers:
                 "mimeType": TEXT,
             },
         ]
+        return {"resourceTemplates": templates}
 
-    async def resources(self, cursor: str | None) -> Message:
+    async def resources(self, params: Message) -> Message:
         """A page of the registered playbooks."""
-        asked = WhichPlaybooks(after=cursor or "", limit=100)
+        cursor = _text(params, "cursor") if params.get("cursor") is not None else ""
+        asked = WhichPlaybooks(after=cursor, limit=100)
         try:
-            found = (await list_playbooks(self._settings, asked)).data
+            async with self._slots:
+                found = (await list_playbooks(self._settings, asked)).data
         except NoetlError as error:
             raise _refused(error) from None
         shown: list[Any] = found["playbooks"]
@@ -169,10 +192,12 @@ class Offers:
         }
         return {**page, "nextCursor": shown[-1]["path"]} if "next" in found else page
 
-    async def read(self, uri: str) -> Message:
+    async def read(self, params: Message) -> Message:
         """The content of a resource. Raises Refused."""
+        uri = _text(params, "uri")
         try:
-            mime_type, text = await self._content(uri)
+            async with self._slots:
+                mime_type, text = await self._content(uri)
         except NotFound as error:
             raise Refused(NO_RESOURCE, str(error), {"uri": uri}) from None
         except NoetlError as error:
@@ -196,11 +221,18 @@ class Offers:
         )
 
 
+def _text(params: Message, name: str) -> str:
+    found = params.get(name)
+    if not isinstance(found, str):
+        raise Refused(INVALID_PARAMS, f"{name} is a text")
+    return found
+
+
 def _place(settings: Settings) -> str:
     """What the session works on, without passwords."""
     if settings.server_url is not None:
         return ", ".join(map(without_password, settings.server_urls))
-    if wiring.is_server(settings.database_url):
+    if configured.is_server(settings.database_url):
         return "a PostgreSQL database"
     return "the database of a project on this machine"
 

@@ -22,11 +22,14 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl.version import __version__
+
+if TYPE_CHECKING:
+    from noetl.cli.mcp.offers import Offers
 
 STATELESS = "2026-07-28"
 """The version of the protocol without a handshake."""
@@ -41,8 +44,8 @@ PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601
 INTERNAL_ERROR, NO_RESOURCE, WRONG_VERSION = -32603, -32002, -32022
 LINE_MAX = 16 * 1024 * 1024
 PIECE = 64 * 1024
-AT_ONCE = 8
-"""How many requests are worked on at a time; others wait."""
+LINES_AHEAD = 8
+"""How many lines are read before those ahead of them are understood."""
 LAST_SECONDS = 10.0
 """How long requests under way may still take after the end of input."""
 
@@ -59,53 +62,20 @@ class Refused(Exception):
         self.data = data
 
 
-class Served(Protocol):
-    """What a session serves: tools and resources, in the words of the protocol."""
-
-    @property
-    def instructions(self) -> str:
-        """What an assistant should know before its first call."""
-
-    def tools(self) -> list[Message]:
-        """The tools, with the schemas of their arguments."""
-
-    async def call(self, name: str, arguments: Message) -> Message:
-        """The result of a tool; also of one that failed. Raises Refused if there is no such
-        tool.
-        """
-
-    async def resources(self, cursor: str | None) -> Message:
-        """A page of the resources."""
-
-    def templates(self) -> list[Message]:
-        """The templates of their addresses."""
-
-    async def read(self, uri: str) -> Message:
-        """The content of a resource. Raises Refused."""
-
-
 class Session:
     """The requests of one client, and their answers."""
 
-    def __init__(self, served: Served, out: int) -> None:
+    def __init__(self, served: Offers, out: int) -> None:
         self._served = served
         self._out = out
         self._is_initialized = False
         self._running: dict[str | int, asyncio.Task[Message]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        answers: Answers = {
-            "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
-            "resources/read": self._read_resource,
-        }
-        self._of_handshake = {
-            **answers,
+        self._of_handshake: Answers = {
+            **served.answers,
             "initialize": self._initialize,
             "ping": self._ping,
         }
-        self._of_stateless = {**answers, "server/discover": self._discover}
+        self._of_stateless: Answers = {**served.answers, "server/discover": self._discover}
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
         """Serve until the end of input."""
@@ -198,19 +168,16 @@ class Session:
                 assert isinstance(meta, dict)
                 result = await self._stateless(method, params, meta)
             else:
-                result = await self._after_handshake(method, params)
+                answer = _known(method, self._of_handshake)
+                if not self._is_initialized and method not in ("initialize", "ping"):
+                    raise Refused(INVALID_REQUEST, "the first request is initialize")
+                result = await answer(params)
         except Refused as refused:
             code = refused.code
             if is_stateless and code == NO_RESOURCE:
                 code = INVALID_PARAMS  # This version has no code of its own for it.
             return _error(number, code, str(refused), refused.data)
         return {"jsonrpc": "2.0", "id": number, "result": result}
-
-    async def _after_handshake(self, method: str, params: Message) -> Message:
-        answer = _known(method, self._of_handshake)
-        if not self._is_initialized and method not in ("initialize", "ping"):
-            raise Refused(INVALID_REQUEST, "the first request is initialize")
-        return await answer(params)
 
     async def _stateless(self, method: str, params: Message, meta: Message) -> Message:
         version = meta[VERSION_KEY]
@@ -251,28 +218,6 @@ class Session:
     async def _ping(self, params: Message) -> Message:
         return {}
 
-    async def _list_tools(self, params: Message) -> Message:
-        return {"tools": self._served.tools()}
-
-    async def _call_tool(self, params: Message) -> Message:
-        arguments = params.get("arguments")
-        if not isinstance(arguments, dict | None):
-            raise Refused(INVALID_PARAMS, "arguments is an object")
-        async with self._slots:
-            return await self._served.call(_text(params, "name"), arguments or {})
-
-    async def _list_resources(self, params: Message) -> Message:
-        cursor = _text(params, "cursor") if params.get("cursor") is not None else None
-        async with self._slots:
-            return await self._served.resources(cursor)
-
-    async def _list_templates(self, params: Message) -> Message:
-        return {"resourceTemplates": self._served.templates()}
-
-    async def _read_resource(self, params: Message) -> Message:
-        async with self._slots:
-            return await self._served.read(_text(params, "uri"))
-
 
 def _known(method: str, answers: Answers) -> Callable[[Message], Awaitable[Message]]:
     if method not in answers:
@@ -282,13 +227,6 @@ def _known(method: str, answers: Answers) -> Callable[[Message], Awaitable[Messa
 
 def _is_id(number: Any) -> bool:
     return isinstance(number, str | int) and not isinstance(number, bool)
-
-
-def _text(params: Message, name: str) -> str:
-    found = params.get(name)
-    if not isinstance(found, str):
-        raise Refused(INVALID_PARAMS, f"{name} is a text")
-    return found
 
 
 def _error(number: str | int | None, code: int, message: str, data: Any = None) -> Message:
@@ -304,7 +242,7 @@ def _error(number: str | int | None, code: int, message: str, data: Any = None) 
 async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
     """The lines of a file, pipe or terminal, to its end. One that is too long is cut."""
     loop = asyncio.get_running_loop()
-    waiting: asyncio.Queue[bytes | None] = asyncio.Queue(AT_ONCE)
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue(LINES_AHEAD)
 
     def put(line: bytes | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()

@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
+from noetl import configured
 from noetl.api.client import LAST_EVENT
 from noetl.api.route import Body
+from noetl.api.routes import catalog, executions
 from noetl.api.routes.catalog import Version, number_of
 from noetl.api.routes.executions import Seq
-from noetl.cli.calls import acting, looking
+from noetl.cli.calls import changing, looking
 from noetl.cli.mcp.sizes import ANSWER_MAX, excerpt, fitted, page_of, size_of
 from noetl.control.documents import plain
+from noetl.errors import NotFound
+from noetl.model.answers import Validated
+from noetl.model.spelling import did_you_mean
+from noetl.model.state import TERMINAL
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -64,6 +70,13 @@ class Tool:
         return " ".join(inspect.cleandoc(self.run.__doc__ or "").split())
 
 
+def _followed(data: dict[str, Any], argument: str, begin: object) -> dict[str, Any]:
+    """The data, with how to read on: by that argument, which says where the rest begins, if any."""
+    if begin is None:
+        return data
+    return {**data, "next": f"more follow: call again with {argument}={begin}"}
+
+
 # --- Playbooks ----------------------------------------------------------------------------------
 
 
@@ -81,11 +94,9 @@ class WhichPlaybooks(Body, frozen=True, kw_only=True):
 
 async def list_playbooks(settings: Settings, asked: WhichPlaybooks) -> Answer:
     """List the registered playbooks by path: the newest version of each, with its description."""
-    from noetl.api.routes.catalog import LIST, ListCatalog
-
-    wanted = ListCatalog(resource_type=asked.kind, path_prefix=asked.prefix)
+    wanted = catalog.ListCatalog(resource_type=asked.kind, path_prefix=asked.prefix)
     async with looking(settings) as api:
-        entries = (await api.call(LIST, body=wanted)).entries
+        entries = (await api.call(catalog.LIST, body=wanted)).entries
     rest = sorted((one for one in entries if one.path > asked.after), key=lambda one: one.path)
     limit = min(asked.limit, len(rest))
     shown = [plain(one) for one in rest[:limit]]
@@ -93,9 +104,8 @@ async def list_playbooks(settings: Settings, asked: WhichPlaybooks) -> Answer:
         limit //= 2
         shown = shown[:limit]
     data: dict[str, Any] = {"playbooks": shown, "total": len(entries)}
-    if limit < len(rest):
-        data["next"] = f"more follow: call again with after={shown[-1]['path']}"
-    return Answer(fitted(data, "get_playbook reads one."))
+    after = shown[-1]["path"] if limit < len(rest) else None
+    return Answer(fitted(_followed(data, "after", after), "get_playbook reads one."))
 
 
 class WhichPlaybook(Body, frozen=True, kw_only=True):
@@ -126,9 +136,7 @@ async def get_playbook(settings: Settings, asked: WhichPlaybook) -> Answer:
     }
     room = fitted(about, "The text of the playbook has the whole.")
     data = {**room, "content": part.text, "offset": asked.offset}
-    if part.next_offset is not None:
-        data["next"] = f"more of the text follows: call again with offset={part.next_offset}"
-    return Answer(data)
+    return Answer(_followed(data, "offset", part.next_offset))
 
 
 async def _whole(text: str) -> AsyncIterator[str]:
@@ -137,10 +145,9 @@ async def _whole(text: str) -> AsyncIterator[str]:
 
 async def playbook(settings: Settings, path: str, version: Version = None) -> CatalogResource:
     """A version of a playbook. Raises NotFound."""
-    from noetl.api.routes.catalog import RESOURCE, Wanted
-
+    wanted = catalog.Wanted(path=path, version=number_of(version))
     async with looking(settings) as api:
-        return await api.call(RESOURCE, body=Wanted(path=path, version=number_of(version)))
+        return await api.call(catalog.RESOURCE, body=wanted)
 
 
 class Text(Body, frozen=True, kw_only=True):
@@ -154,16 +161,12 @@ async def validate_playbook(settings: Settings, asked: Text) -> Answer:
     """Check the YAML text of a playbook, schedule, hook or other document, without registering it.
     Reports every problem with its line, column, stable code and what to do about it.
     """
-    from noetl import wiring
-    from noetl.api.routes.catalog import VALIDATE, Content
-    from noetl.model.answers import Validated
-
-    if wiring.is_missing(settings):
-        compiled = wiring.document_compiler(settings)(asked.content)
+    if configured.is_missing(settings):
+        compiled = configured.document_compiler(settings)(asked.content)
         found = Validated(valid=compiled.is_valid, problems=compiled.problems)
     else:
         async with looking(settings) as api:
-            found = await api.call(VALIDATE, body=Content(content=asked.content))
+            found = await api.call(catalog.VALIDATE, body=catalog.Content(content=asked.content))
     said = [str(one) for one in found.problems]
     text = "\n".join(["It is valid." if found.valid else "It is not valid.", *said])
     data = fitted(plain(found), "Mend these problems first, and validate again.")
@@ -183,8 +186,6 @@ async def describe_tool_kinds(settings: Settings, asked: WhichKind) -> Answer:
     """
     from noetl.cli.tools import as_data
     from noetl.cli.tools import page_of as page_of_kind
-    from noetl.errors import NotFound
-    from noetl.model.spelling import did_you_mean
     from noetl.tools.registry import kinds
 
     known = kinds()
@@ -220,21 +221,22 @@ async def list_executions(settings: Settings, asked: WhichExecutions) -> Answer:
     """List executions, newest first: path, status, times, and the step and error to look at
     first.
     """
-    from noetl.api.routes.executions import LIST, Which
-
-    query = Which(q=asked.query, limit=asked.limit, cursor=asked.cursor)
+    query = executions.Which(q=asked.query, limit=asked.limit, cursor=asked.cursor)
     async with looking(settings) as api:
-        data = await page_of(api, LIST, query, "get_execution reads one.")
-    if data.get("next_cursor") is not None:
-        data["next"] = f"more follow: call again with cursor={data['next_cursor']}"
-    return Answer(data)
+        data = await page_of(api, executions.LIST, query, "get_execution reads one.")
+    return Answer(_followed(data, "cursor", data.get("next_cursor")))
 
 
-class WhichExecution(Body, frozen=True, kw_only=True):
-    """Which execution."""
+class OfExecution(Body, frozen=True, kw_only=True):
+    """An execution to read about."""
 
     execution_id: str
     """Its id, a unique beginning or end of it, or `last`."""
+
+
+class WhichExecution(OfExecution, frozen=True, kw_only=True):
+    """Which execution."""
+
     wait: Annotated[float, msgspec.Meta(ge=0, le=WAIT_MAX)] = 0.0
     """Seconds to wait for its end, if it has not ended."""
 
@@ -281,11 +283,9 @@ async def _found(settings: Settings, written: str) -> AsyncIterator[tuple[Api, s
         yield api, await api.find(written)
 
 
-class WhichReason(Body, frozen=True, kw_only=True):
+class WhichReason(OfExecution, frozen=True, kw_only=True):
     """What to explain."""
 
-    execution_id: str
-    """Its id, a unique beginning or end of it, or `last`."""
     step: str | None = None
     """Explain why this step ran, or why it did not, with the values that its guards read."""
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
@@ -298,15 +298,13 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
     do next. With `step`: why that step ran, or why it did not. Ask this first if something is
     wrong.
     """
-    from noetl import wiring
-    from noetl.api.routes.executions import WHY, WhichWhy
     from noetl.cli.views.source_lines import of_execution
 
     async with _found(settings, asked.execution_id) as (api, execution_id):
-        query = WhichWhy(step=asked.step, seq=asked.seq)
-        why = await api.call(WHY, execution_id=execution_id, query=query)
+        query = executions.WhichWhy(step=asked.step, seq=asked.seq)
+        why = await api.call(executions.WHY, execution_id=execution_id, query=query)
         document = await api.document(execution_id)
-        source = await of_execution(api, wiring.compiler(settings), document)
+        source = await of_execution(api, configured.compiler(settings), document)
         told = source.told(document)
         is_run = api.is_run()
     kept = ("execution_id", "path", "version", "status", "error", "failed_step", "warnings", "acts")
@@ -329,7 +327,6 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
 def _explained(data: dict[str, Any]) -> list[str]:
     from noetl.cli.views.executions import ACTIONS
     from noetl.cli.views.lines import failed_iterations, more_about
-    from noetl.model.state import TERMINAL
 
     version = f" version {data['version']}" if data["version"] else ""
     lines = [f"Execution {data['execution_id']} of {data['path']}{version} is {data['status']}."]
@@ -360,11 +357,9 @@ def _explained(data: dict[str, Any]) -> list[str]:
     return [*lines, *(one["text"] for one in data["waits_for"])]
 
 
-class WhichEvents(Body, frozen=True, kw_only=True):
+class WhichEvents(OfExecution, frozen=True, kw_only=True):
     """Which events."""
 
-    execution_id: str
-    """Its id, a unique beginning or end of it, or `last`."""
     after: Seq = 0
     """Only events after this number."""
     limit: Limit = 50
@@ -378,28 +373,18 @@ async def list_events(settings: Settings, asked: WhichEvents) -> Answer:
     """List the recorded events of an execution in order: everything that happened to it, with
     times, attempts, outcomes and errors.
     """
-    from noetl.api.routes import executions as api_routes
-
-    query = api_routes.WhichEvents(
+    query = executions.WhichEvents(
         after=asked.after, limit=asked.limit, type=asked.types, step=asked.step
     )
     async with _found(settings, asked.execution_id) as (api, execution_id):
         whole = "get_result reads results whole."
-        data = await page_of(api, api_routes.EVENTS, query, whole, execution_id=execution_id)
-    return Answer(_followed(data))
+        data = await page_of(api, executions.EVENTS, query, whole, execution_id=execution_id)
+    return Answer(_followed(data, "after", data["next_after"] if data.get("more") else None))
 
 
-def _followed(data: dict[str, Any]) -> dict[str, Any]:
-    if not data.get("more"):
-        return data
-    return {**data, "next": f"more follow: call again with after={data['next_after']}"}
-
-
-class WhichResult(Body, frozen=True, kw_only=True):
+class WhichResult(OfExecution, frozen=True, kw_only=True):
     """Which result."""
 
-    execution_id: str
-    """Its id, a unique beginning or end of it, or `last`."""
     step: str | None = None
     """The result of this step instead of the playbook's."""
     offset: Offset = 0
@@ -417,17 +402,14 @@ async def get_result(settings: Settings, asked: WhichResult) -> Answer:
         part = await excerpt(value_text(result, execution_id, api.body), asked.offset)
     data: dict[str, Any] = {"execution_id": execution_id, "step": asked.step}
     data |= {"offset": asked.offset, "text": part.text}
-    if part.next_offset is None:
-        return Answer(data, part.text)
-    data["next"] = f"more follows: call again with offset={part.next_offset}"
-    return Answer(data, f"{part.text}\n\n({data['next']})")
+    data = _followed(data, "offset", part.next_offset)
+    rest = f"\n\n({data['next']})" if "next" in data else ""
+    return Answer(data, part.text + rest)
 
 
-class WhichLogs(Body, frozen=True, kw_only=True):
+class WhichLogs(OfExecution, frozen=True, kw_only=True):
     """Which lines."""
 
-    execution_id: str
-    """Its id, a unique beginning or end of it, or `last`."""
     step: str | None = None
     """Only what this step printed."""
     grep: str | None = None
@@ -439,16 +421,15 @@ class WhichLogs(Body, frozen=True, kw_only=True):
 
 async def read_logs(settings: Settings, asked: WhichLogs) -> Answer:
     """Read what the tasks of an execution printed, in order, each line with its step and task."""
-    from noetl.api.routes import executions as api_routes
     from noetl.cli.views.lines import speaker
 
-    query = api_routes.WhichLogs(
+    query = executions.WhichLogs(
         step=asked.step, grep=asked.grep, after=asked.after, limit=asked.limit
     )
     async with _found(settings, asked.execution_id) as (api, execution_id):
         whole = "`noetl executions logs` prints them whole."
-        data = await page_of(api, api_routes.LOGS, query, whole, execution_id=execution_id)
-    data = _followed(data)
+        data = await page_of(api, executions.LOGS, query, whole, execution_id=execution_id)
+    data = _followed(data, "after", data["next_after"] if data.get("more") else None)
     lines = [
         f"{speaker(one['step'], one['task'], one['iteration'])} | {line}"
         for one in data["entries"]
@@ -481,7 +462,7 @@ async def start_execution(settings: Settings, asked: Start) -> Answer:
     """Start an execution of a registered playbook. It answers with its id at once; get_execution
     with `wait` waits for the end.
     """
-    async with _changing(settings) as api:
+    async with changing(settings) as api:
         started = await api.client.start(
             asked.path,
             asked.workload,
@@ -510,30 +491,25 @@ async def cancel_execution(settings: Settings, asked: OneReason) -> Answer:
     """Stop an execution, and the executions that it called, for good. Running calls are
     interrupted.
     """
-    from noetl.api.routes.executions import CANCEL, Cancel
-
-    wish = Cancel(reason=asked.reason or "cancelled by an assistant")
-    async with _changing(settings) as api:
-        now = await api.call(CANCEL, execution_id=asked.execution_id, body=wish)
+    wish = executions.Cancel(reason=asked.reason or "cancelled by an assistant")
+    async with changing(settings) as api:
+        now = await api.call(executions.CANCEL, execution_id=asked.execution_id, body=wish)
         return await _acted(api, plain(now))
 
 
 async def pause_execution(settings: Settings, asked: OneReason) -> Answer:
     """Pause an execution: nothing new begins until it is resumed. Running calls continue."""
-    from noetl.api.routes.executions import PAUSE, Pause
-
-    async with _changing(settings) as api:
-        wish = Pause(reason=asked.reason)
-        paused = await api.call(PAUSE, execution_id=asked.execution_id, body=wish)
+    async with changing(settings) as api:
+        wish = executions.Pause(reason=asked.reason)
+        paused = await api.call(executions.PAUSE, execution_id=asked.execution_id, body=wish)
         return Answer(plain(paused))
 
 
 async def resume_execution(settings: Settings, asked: OneExecution) -> Answer:
     """Let a paused execution continue."""
-    from noetl.api.routes.executions import RESUME, Resume
-
-    async with _changing(settings) as api:
-        now = await api.call(RESUME, execution_id=asked.execution_id, body=Resume())
+    async with changing(settings) as api:
+        wish = executions.Resume()
+        now = await api.call(executions.RESUME, execution_id=asked.execution_id, body=wish)
         return await _acted(api, plain(now))
 
 
@@ -550,21 +526,10 @@ async def rerun_execution(settings: Settings, asked: Again) -> Answer:
     """Run the playbook of an execution again, as a new execution with the old workload. With `from`
     it begins at that step, and what was recorded before it is not done again.
     """
-    from noetl.api.routes.executions import RERUN, Rerun
-
-    wish = Rerun(step=asked.step, workload=asked.workload)
-    async with _changing(settings) as api:
-        started = await api.call(RERUN, execution_id=asked.execution_id, body=wish)
+    wish = executions.Rerun(step=asked.step, workload=asked.workload)
+    async with changing(settings) as api:
+        started = await api.call(executions.RERUN, execution_id=asked.execution_id, body=wish)
         return await _acted(api, plain(started))
-
-
-@asynccontextmanager
-async def _changing(settings: Settings) -> AsyncIterator[Api]:
-    from noetl import wiring
-
-    wiring.require_database(settings)
-    async with acting(settings) as api:
-        yield api
 
 
 async def _acted(api: Api, data: dict[str, Any]) -> Answer:

@@ -14,8 +14,9 @@ from noetl.cli.output import counted, one_line
 from noetl.cli.views.credentials import Need, credentials_of
 from noetl.cli.views.description import INDENT, block_rows, expression, guard, step_rows
 from noetl.cli.views.paint import Drawn, Row, Span
-from noetl.engine.graph import Edge, Graph, dominators, graph_of
+from noetl.engine.graph import Edge, Graph, graph_of
 from noetl.model.fields import wanted
+from noetl.model.graph import dominators
 from noetl.model.net import Net
 
 DEPTH_MAX = 6
@@ -83,7 +84,8 @@ class _Tree:
         self.place = {name: index for index, name in enumerate(graph.order)}
         self.under: dict[str, list[str]] = {name: [] for name in graph.order}
         self.size = dict.fromkeys(graph.order, 1)
-        above = dominators(graph)
+        ways = {name: [edge.target for edge in graph.out[name]] for name in graph.order}
+        above = dominators(ways, graph.entry)
         for name in reversed(graph.order[1:]):
             self.size[above[name]] += self.size[name]
         for name in graph.order[1:]:

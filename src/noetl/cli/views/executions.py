@@ -10,6 +10,7 @@ from noetl.cli.output import as_text, cut, local_time, one_line
 from noetl.cli.views.lines import clock_time, failed_iterations, length, more_about, step_time
 from noetl.cli.views.paint import Drawn, Span
 from noetl.cli.views.results import Get, beginning
+from noetl.cli.views.source_lines import AT_END
 from noetl.model import refs
 from noetl.model.answers import ExecutionSummary, WaitDocument
 from noetl.model.duration import timestamp
@@ -30,6 +31,7 @@ ACTIONS = {
     "message.received": "message",
     "vars.set": "variables",
 }
+WAITS = {"form": "waits for a form", "event": "waits for an event", "timer": "backs off"}
 VALUE_MAX = 500
 
 
@@ -72,10 +74,11 @@ def _took(row: ExecutionSummary, now: float) -> float:
 def _remark(row: ExecutionSummary) -> str:
     if row.error:
         where = f"{row.step}: " if row.step else ""
-        return f"  {where}{one_line(row.error)[:100]}"
+        # The line of the code says nothing without its file, which `show` looks up.
+        error = AT_END.sub("", one_line(row.error)).rstrip()
+        return f"  {where}{error[:100]}"
     if row.waits is not None:
-        what = "a form" if row.waits == "form" else "an event"
-        return f"  {row.step}: waits for {what}"
+        return f"  {row.step}: {WAITS[row.waits]}"
     parts = []
     if row.current_steps:
         parts.append(f"in {', '.join(row.current_steps)}")

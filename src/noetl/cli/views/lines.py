@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl.cli.output import as_text, counted, cut, one_line, printable
+from noetl.model.duration import timestamp
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import Locator
@@ -21,9 +24,11 @@ DETAIL_MAX = 160
 class Telling:
     """The events of an execution, one line each; it remembers when steps began."""
 
-    def __init__(self, execution_id: str, locator: Locator) -> None:
+    def __init__(self, execution_id: str, locator: Locator, after: int = 0) -> None:
         self._execution_id = execution_id
-        self._locator = locator
+        self.locator = locator
+        self.after = after
+        """The number of the last event that was told."""
         self._begun: dict[str, float] = {}
 
     async def line(self, row: EventRow) -> str | None:
@@ -33,7 +38,7 @@ class Telling:
         if row.type == "step.failed":
             fact = decode(row.body)
             assert isinstance(fact, StepFailed)
-            message = await self._locator.message(self._execution_id, fact.step, fact.error)
+            message = await self.locator.message(self._execution_id, fact.step, fact.error)
             text: str | None = _failed(fact.step, message)
         else:
             text = plain_line(row, self._execution_id)
@@ -44,6 +49,30 @@ class Telling:
             if text is not None and begun is not None:
                 text = f"{text} ({length(row.at - begun)})"
         return text
+
+
+def of_what_is_there(rows: Sequence[EventRow]) -> list[EventRow]:
+    """Without what announces a child that was refused: no such execution began. Its end is stored
+    with its announcement.
+    """
+    from noetl.engine.evolve import never_began
+    from noetl.model.events import ChildFinished, ChildStarted, StepWaiting, decode
+
+    refused = set()
+    for row in rows:
+        if row.type == "child.finished":
+            fact = decode(row.body)
+            assert isinstance(fact, ChildFinished)
+            if never_began(fact):
+                refused.add(fact.child)
+    if not refused:
+        return list(rows)
+
+    def announces(row: EventRow) -> bool:
+        fact = decode(row.body) if row.type in ("step.waiting", "child.started") else None
+        return isinstance(fact, StepWaiting | ChildStarted) and fact.child in refused
+
+    return [row for row in rows if not announces(row)]
 
 
 MORE_MAX = 200
@@ -132,8 +161,6 @@ def printed_lines(entry: LogEntry) -> list[str]:
 
 def step_time(step: dict[str, Any]) -> str:
     """How long the last run of a step took, or has taken so far."""
-    from noetl.model.duration import timestamp
-
     begun = timestamp(step["started_at"] or "")
     if begun is None:
         return ""
@@ -213,6 +240,7 @@ _SAID: dict[str, Callable[[Any], str | None]] = {
     "task.done": _printed,
     "sink.processed": _printed,
     "child.started": lambda fact: f"{fact.step}: runs {fact.path} as execution {fact.child}",
+    "child.finished": lambda _: None,
     "command.lost": lambda fact: f"a lease was lost ({fact.reason}); its work is done again",
     "playbook.queued": lambda fact: f"waits for its turn: {_limits(fact.full)}",
     "playbook.paused": lambda fact: f"paused{_because(fact.reason)}",
@@ -235,8 +263,6 @@ def _because(reason: str) -> str:
 
 def event_line(row: EventRow) -> str:
     """Any event: number, time, name, step, and its other fields."""
-    import msgspec
-
     from noetl.model.events import decode
 
     said = msgspec.to_builtins(decode(row.body))

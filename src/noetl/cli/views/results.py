@@ -8,7 +8,8 @@ one segment.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ Part = Callable[[Any, str], AsyncIterator[str]]
 """The text of a part of a document, given its value and margin."""
 STEP = "  "
 ELEMENTS_SHOWN = 5
+LINES_SHOWN = 100
+"""Of a result that nobody asked for, so many lines on a terminal."""
 
 
 async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False) -> None:
@@ -33,9 +36,23 @@ async def print_value(value: Any, owner: ExecutionId, get: Get, *, as_json: bool
     sys.stdout.buffer.flush()
 
 
+async def print_beginning(value: Any, owner: ExecutionId, get: Get) -> bool:
+    """Print the first lines of a value. Returns whether that is all of it."""
+    text = ""
+    async with aclosing(value_text(value, owner, get)) as pieces:
+        async for piece in pieces:
+            text += piece
+            if text.count("\n") > LINES_SHOWN:
+                break
+    lines = text.removesuffix("\n").split("\n")
+    _write("\n".join(lines[:LINES_SHOWN]) + "\n")
+    sys.stdout.buffer.flush()
+    return len(lines) <= LINES_SHOWN
+
+
 async def value_text(
     value: Any, owner: ExecutionId, get: Get, *, as_json: bool = False
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """The text of a value, in pieces: text as it is, unless JSON is wanted; else JSON."""
     if not as_json:
         found = await _found(value, owner, get)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _IN_CODE = re.compile(r'File "<code>", line (\d+)')
 CHILDREN_DEEP = 5
 """How deep failed child executions are followed."""
-_AT_END = re.compile(r"\(line (\d+)\)$")
+AT_END = re.compile(r"\(line (\d+)\)$")
+"""A line of a task's code, at the end of a message."""
 
 
 class SourceLines(NamedTuple):
@@ -83,7 +84,7 @@ class SourceLines(NamedTuple):
     def _placed(self, text: str, offset: int | None) -> str:
         if offset is None:
             return text
-        return _AT_END.sub(lambda match: f"({self.name}:{int(match[1]) + offset})", text)
+        return AT_END.sub(lambda match: f"({self.name}:{int(match[1]) + offset})", text)
 
     def told(self, document: dict[str, Any]) -> dict[str, Any]:
         """The document of an execution, with messages that name the file and its lines."""
@@ -191,7 +192,7 @@ class Locator:
 
     async def message(self, execution_id: str, step: str, error: TaskError) -> str:
         """The message of an error of a step, with the line of the file."""
-        if _AT_END.search(error.message) is None:
+        if AT_END.search(error.message) is None:
             return error.message
         details = error.details if isinstance(error.details, dict) else {}
         child = details.get("execution_id")

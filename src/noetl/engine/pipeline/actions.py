@@ -55,16 +55,12 @@ class Writing(Protocol):
 
     def write(self, patch: Patch) -> None:
         """Write these values, with their templates filled in, so that what follows sees them."""
-        ...
 
     def say_result(self, value: Any) -> None:
         """A rule says what the step yields."""
-        ...
 
 
 class PatchProgram:
-    is_plain = True
-
     def __init__(self, action: Patch, label: str) -> None:
         self._place = f"set of {label}"
         written = (action.ctx, action.iter, action.local, action.vars)
@@ -81,8 +77,6 @@ class PatchProgram:
 
 
 class CollectProgram:
-    is_plain = True
-
     def __init__(self, action: Collect, label: str) -> None:
         self._action = action
         self._label = label
@@ -128,8 +122,6 @@ class CollectProgram:
 
 
 class ResultProgram:
-    is_plain = True
-
     def __init__(self, action: Result, label: str) -> None:
         self._label = label
         self._value = compile_value(action.value)
@@ -142,8 +134,6 @@ class ResultProgram:
 
 
 class RouteProgram:
-    is_plain = True
-
     def __init__(self, action: Route, label: str, place: str) -> None:
         self.action = action
         self._label = label
@@ -174,8 +164,6 @@ class RouteProgram:
 
 
 class FailProgram:
-    is_plain = True
-
     def __init__(self, action: Fail, label: str, *, of_task: bool) -> None:
         self._place = f"error of {label}" if of_task else f"fail of {label}"
         self._otherwise = (
@@ -212,8 +200,6 @@ def _code(said: Any) -> str | int | None:
 
 
 class SkipProgram:
-    is_plain = True
-
     def __init__(self, action: Skip, label: str) -> None:
         self._place = f"skip of {label}"
         self._reason = compile_value(action.reason)
@@ -227,7 +213,6 @@ class SkipProgram:
 class MoveProgram:
     """Where the pipeline goes: to the next task, to a named one, or to its end."""
 
-    is_plain = True
     reads = NO_PATHS
 
     def __init__(self, action: Continue | Break | Jump) -> None:
@@ -236,8 +221,6 @@ class MoveProgram:
 
 class CallProgram:
     """Asks for another call of the step's tool."""
-
-    is_plain = False
 
     def __init__(self, action: Call, label: str) -> None:
         self._label = label
@@ -258,8 +241,6 @@ class CallProgram:
 
 class RetryProgram:
     """A `retry` with its templates compiled."""
-
-    is_plain = False
 
     def __init__(self, action: Retry, label: str) -> None:
         self.action = action
@@ -329,7 +310,7 @@ def wait_before(
 ) -> float:
     """Seconds to wait after failed try number `attempt`.
 
-    What the other side asks for (`Retry-After`) is the least we wait.
+    The wait is no shorter than the other side asks for (`Retry-After`).
     """
     match action.backoff:
         case "none":

@@ -17,9 +17,10 @@ from noetl.engine.pipeline.frame import Frame
 from noetl.engine.pipeline.rules import TaskProgram
 from noetl.errors import EvaluationFailed
 from noetl.model.commands import ChildRequest
+from noetl.model.ids import derive
 from noetl.model.net import Limits, Task
 from noetl.model.outcome import Outcome, TaskError, failed
-from noetl.model.toolshape import ToolShape
+from noetl.model.toolshape import ToolShape, told
 from noetl.templates import Tainted, view
 from noetl.templates.views import MISSING
 
@@ -78,6 +79,11 @@ def total_seconds(timeout: Any) -> float | None:
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) else None
+
+
+def hook_cause(action_id: str, hook: str, attempt: int) -> str:
+    """What the calls of a hook are named after: they run around each try, and are its own."""
+    return derive(action_id, hook, *((attempt,) if attempt > 1 else ()))
 
 
 # --- What it is given, and what it yields ------------------------------------------------------
@@ -150,6 +156,21 @@ def _merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
+def configured(config: dict[str, Any], tool: ToolShape) -> msgspec.Struct | Outcome:
+    """The rendered config as its tool takes it, or why it cannot be one."""
+    try:
+        made = msgspec.convert(config, tool.config, strict=False)
+    except msgspec.ValidationError as error:
+        why = tool.misfit(*told(error))
+        return failed("schema", f"{why} Check its template.", code="config")
+    for group in tool.needs:
+        if all(getattr(made, name) is None for name in group):
+            needed = " or ".join(f"`{name}`" for name in group)
+            why = f"kind {tool.kind} needs {needed}, and what is written there came out empty."
+            return failed("schema", f"{why} Check its template.", code="config")
+    return made
+
+
 _Version = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None
 
 
@@ -169,10 +190,13 @@ def child_request(program: TaskProgram, frame: Frame, shape: ToolShape) -> Child
     except msgspec.ValidationError:
         why = f"`version` of a playbook is a whole number from 1, not {config['version']!r:.60}."
         return failed("not_found", f"{why} Leave it out for the newest.", code="no_playbook")
+    asked: Any = configured({**config, "version": version}, shape)
+    if isinstance(asked, Outcome):
+        return asked
     return ChildRequest(
-        path=str(config.get("path", "")),
+        path=asked.path,
         version=version,
-        workload={**(config.get("payload") or {}), **inputs},
-        return_step=config.get("return_step"),
+        workload={**(asked.payload or {}), **inputs},
+        return_step=asked.return_step,
         timeout=limit,
     )

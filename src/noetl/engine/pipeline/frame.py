@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from noetl.engine.evolve import put
 from noetl.engine.pipeline.actions import NO_WRITES
 from noetl.engine.program import Program
-from noetl.engine.scope import WholeResult, common_roots, kept_view
+from noetl.engine.scope import WholeResult, common_roots, kept_view, moment
 from noetl.errors import TooLarge
 from noetl.model import refs
 from noetl.model.chains import Chain, Inner, Progress, Tries
@@ -44,100 +43,69 @@ OF_OUTCOMES = frozenset({"outcome", "output", "this", "error", "response", "resu
 """Names that stand in the scope only while an outcome is looked at."""
 
 
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """The variables of one run, or of one iteration."""
 
-    __slots__ = (
-        "_covered",
-        "_scope",
-        "cause",
-        "chain",
-        "command",
-        "ctx",
-        "ctx_writes",
-        "given",
-        "inner",
-        "iter",
-        "iteration",
-        "jumps",
-        "last",
-        "local",
-        "local_stored",
-        "names",
-        "pending",
-        "position",
-        "previous",
-        "program",
-        "results",
-        "shown",
-        "stored",
-        "stored_previous",
-        "task_tries",
-        "vars_writes",
-        "yields",
-    )
+    program: Program
+    command: Command
+    ctx: Values
+    start: Progress | None = None
+    """The position that was recorded, if it does not begin anew."""
+    iteration: int | None = None
+    iter: Values = {}
+    loop: Values | None = None
+    args: Values | None = None
+    """In place of those of the command."""
+    cause: str = ""
+    """What its calls are named after: the run, if nothing else is said."""
+    given: Values = {}
+    """What its only task is called with, beneath the task's own inputs."""
+    local: Values = {}
+    local_stored: dict[str, tuple[Any, Any]] = {}
+    """Large ones of them, with what is recorded in their place."""
+    results: Values = {}
+    previous: Any = None
+    stored: Values = {}
+    """The results as events show them: large ones as references."""
+    stored_previous: Any = None
+    position: int = 0
+    task_tries: Tries = FRESH
+    """The counters of the task at `position`."""
+    jumps: int = 0
+    passes: int = 0
+    last: tuple[str, Outcome] | None = None
+    """The kind of the task before, and its outcome."""
+    pending: Outcome | None = None
+    inner: Inner | None = None
+    """Where the workbook entry stands that its task has called."""
+    ctx_writes: Values = {}
+    vars_writes: Values = {}
+    yields: tuple[Any, ...] = ()
+    """What a rule said that the step yields."""
+    shown: tuple[str, ...] = ()
+    """Names that stand in the scope only while a page is looked at."""
+    chain: Chain | None = None
+    """Event rules that are being followed; its own counters are in there."""
+    names: dict[str, object] = {}
+    """What its templates see: all of it once there is a scope, until then what is its own."""
+    _covered: dict[str, object] = {}
+    """What the step's own result stands in front of while it is looked at."""
+    _scope: Scope | None = None
 
-    def __init__(
-        self,
-        program: Program,
-        command: Command,
-        ctx: Values,
-        progress: Progress | None = None,
-        *,
-        iteration: int | None = None,
-        iter_values: Values | None = None,
-        loop: Values | None = None,
-        args: Values | None = None,
-        cause: str | None = None,
-    ) -> None:
-        self.program = program
-        self.command = command
-        self.ctx = ctx
-        self.given: Values = {}
-        """What its only task is called with, beneath the task's own inputs."""
-        self.iteration = iteration
-        self.cause = cause or command.step_run_id
-        """What its calls are named after."""
-        self.iter: Values = dict(iter_values) if iter_values else {}
-        self.local: Values = dict(command.local)
-        self.local_stored: dict[str, tuple[Any, Any]] = {}
-        """Large ones of them, with what is recorded in their place."""
-        self.results: Values = {}
-        self.previous: Any = None
-        self.stored: Values = {}
-        """The results as events show them: large ones as references."""
-        self.stored_previous: Any = None
-        self.position = 0
-        self.task_tries = FRESH
-        """The counters of the task at `position`."""
-        self.jumps = 0
-        self.last: tuple[str, Outcome] | None = None
-        """The kind of the task before, and its outcome."""
-        self.pending: Outcome | None = None
-        self.inner: Inner | None = None
-        """Where the workbook entry stands that its task has called."""
-        self.ctx_writes: Values = {}
-        self.vars_writes: Values = {}
-        self.yields: tuple[Any, ...] = ()
-        """What a rule said that the step yields."""
-        self._covered: dict[str, object] = {}
-        """What the step's own result stands in front of while it is looked at."""
-        self.shown: tuple[str, ...] = ()
-        """Names that stand in the scope only while a page is looked at."""
-        self.chain: Chain | None = None
-        """Event rules that are being followed; its own counters are in there."""
-        if progress is not None:
-            self._resume_at(progress)
-        self.names: dict[str, object] = {
-            "args": command.args if args is None else args,
-            "iter": self.iter,
-        }
-        """What its templates see: all of it once there is a scope, until then what is its own."""
-        if loop is not None:
-            self.names["loop"] = loop
-            self.names["loop_index"] = loop["index"]
-        self.names.update(self.local)
-        self._scope = self._make_scope() if command.steps else None
+    def __post_init__(self) -> None:
+        command, names = self.command, self.names
+        self.cause = self.cause or command.step_run_id
+        self.local = dict(command.local)
+        if self.start is not None:
+            self._resume_at(self.start)
+        names["args"] = command.args if self.args is None else self.args
+        names["iter"] = self.iter
+        if self.loop is not None:
+            names["loop"] = self.loop
+            names["loop_index"] = self.loop["index"]
+        names.update(self.local)
+        if command.steps:
+            self._scope = self._make_scope()
 
     def _resume_at(self, start: Progress) -> None:
         """Take the position that was recorded."""
@@ -148,7 +116,7 @@ class Frame:
         self.previous = self.stored_previous = start.previous
         self.position = start.position
         self.task_tries = tries_of(start)
-        self.jumps = start.jumps
+        self.jumps, self.passes = start.jumps, start.passes
         self.pending = start.pending if start.inner is None else None
         self.inner = _handed_down(start)
         for path, value in start.writes.items():
@@ -167,18 +135,10 @@ class Frame:
 
     def _make_scope(self) -> Scope:
         command = self.command
-        roots = common_roots(
-            self.program,
-            command.execution_id,
-            command.workload,
-            self.ctx,
-            command.vars,
-            command.steps,
-            command.seal,
-        )
+        roots = common_roots(self.program, command.execution_id, command, command.steps)
+        roots["ctx"] = self.ctx
         roots.update(self.names)
-        now = datetime.fromtimestamp(command.at, UTC)
-        scope = Scope(roots, now=now, seed=command.step_run_id)
+        scope = Scope(roots, now=moment(command.at), seed=command.step_run_id)
         self.names = scope.roots
         return scope
 
@@ -249,7 +209,7 @@ class Frame:
         found._scope = Scope(scope.roots, now=scope.now, seed=scope.seed, tainted=scope.tainted)
         found.names = found._scope.roots
         found.cause = cause
-        found.position = found.jumps = 0
+        found.position = found.jumps = found.passes = 0
         found.task_tries = FRESH
         found.chain = found.inner = found.pending = None
         # What was done before is in the scope already; these are of the hooks alone.
@@ -300,20 +260,19 @@ class Frame:
         self, kind: str, outcome: Outcome, shown_as: type[OutcomeView] = OutcomeView
     ) -> None:
         """`outcome` and what goes with it, for the rules."""
-        error = None if outcome.error is None else error_value(outcome.error)
+        is_ok = outcome.status == "ok"
+        error = None if is_ok else error_value(outcome.error)
         envelope: dict[str, object] = {
             "status": outcome.status,
             "error": error,
             "meta": msgspec.structs.asdict(outcome.meta),
         }
-        is_ok = outcome.status == "ok"
         if is_ok:
             envelope["result"] = outcome.result
             self._note_secret(outcome.result, "outcome", "output", "this", "result", "response")
         for name in DETAILS:
-            found = getattr(outcome, name)
-            if found is not None:
-                envelope[name] = found
+            if (value := getattr(outcome, name)) is not None:
+                envelope[name] = value
         seen_as = self.program.views[kind]
         shown = shown_as(seen_as, envelope)
         roots = self.names
@@ -457,19 +416,16 @@ class Frame:
             self.local[name] = value
             self.names[name] = value
 
-    def ctx_patch(self, at: float) -> CtxPatched:
-        """What was written to ctx since the last time."""
-        values = dict(self.ctx_writes)
-        self.ctx_writes.clear()
-        command = self.command
-        return CtxPatched(at=at, values=values, step_run_id=command.step_run_id, step=command.step)
-
-    def vars_patch(self, at: float) -> VarsSet:
-        """What was written to vars since the last time."""
-        values = dict(self.vars_writes)
-        self.vars_writes.clear()
-        command = self.command
-        return VarsSet(at=at, values=values, step_run_id=command.step_run_id, step=command.step)
+    def written(self, at: float) -> Iterator[CtxPatched | VarsSet]:
+        """What was written to ctx and vars since the last time."""
+        run_id, step = self.command.step_run_id, self.command.step
+        about: dict[str, Any] = {"at": at, "step_run_id": run_id, "step": step}
+        if self.ctx_writes:
+            yield CtxPatched(values=dict(self.ctx_writes), iteration=self.iteration, **about)
+            self.ctx_writes.clear()
+        if self.vars_writes:
+            yield VarsSet(values=dict(self.vars_writes), **about)
+            self.vars_writes.clear()
 
     def progress(self) -> Progress:
         """Its position, for the worker that continues."""
@@ -479,6 +435,7 @@ class Frame:
             position=self.position,
             cause="" if self.cause == self.command.step_run_id else self.cause,
             jumps=self.jumps,
+            passes=self.passes,
             iter=self.recorded(own) if own else own,
             local=self.recorded_local() if self.local else {},
             results=dict(self.stored),

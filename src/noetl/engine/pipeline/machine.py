@@ -56,7 +56,7 @@ from noetl.engine.pipeline.actions import (
     suppressed,
     winner,
 )
-from noetl.engine.pipeline.calls import asserted, child_request, jumps_of
+from noetl.engine.pipeline.calls import asserted, child_request, hook_cause, jumps_of
 from noetl.engine.pipeline.frame import FRESH, Body, Frame, large_names, recorded
 from noetl.engine.pipeline.rules import (
     ENTER,
@@ -64,7 +64,6 @@ from noetl.engine.pipeline.rules import (
     SINK,
     CaseProgram,
     Directive,
-    Repeat,
     RuleProgram,
     RunProgram,
     StepEvent,
@@ -75,7 +74,7 @@ from noetl.engine.pipeline.rules import (
     following,
     outside,
 )
-from noetl.engine.program import Program
+from noetl.engine.program import Program, StepProgram
 from noetl.engine.scope import event_value
 from noetl.errors import EvaluationFailed
 from noetl.model import refs
@@ -99,7 +98,7 @@ from noetl.model.events import (
 )
 from noetl.model.facts import Undefined
 from noetl.model.ids import derive
-from noetl.model.net import NOOP, DirectiveKind
+from noetl.model.net import NOOP, DirectiveKind, Limits
 from noetl.model.outcome import Outcome, TaskError, error_from, failed, ok
 from noetl.model.toolshape import ToolShape
 from noetl.templates import view
@@ -256,23 +255,26 @@ Steps = Generator[Asked, Any, T]
 # --- The machine -------------------------------------------------------------------------------
 
 
-class StepRun:
+class StepRun(msgspec.Struct, eq=False):
     """What the passes of one command share."""
 
-    __slots__ = ("_warned", "child_shape", "command", "limits", "program", "result_max", "step")
+    program: Program
+    command: Command
+    child_shape: ToolShape
+    """The kind of tasks that are child executions."""
+    result_max: int
+    """Bytes that a result may have."""
+    began: float
+    """By this worker's clock."""
+    _warned: set[str] = set()
 
-    def __init__(
-        self, program: Program, command: Command, child_shape: ToolShape, result_max: int
-    ) -> None:
-        self.program = program
-        self.command = command
-        self.step = program.steps[command.step]
-        self.limits = program.net.executor.limits
-        self.child_shape = child_shape
-        """The kind of tasks that are child executions."""
-        self.result_max = result_max
-        """Bytes that a result may have."""
-        self._warned: set[str] = set()
+    @property
+    def step(self) -> StepProgram:
+        return self.program.steps[self.command.step]
+
+    @property
+    def limits(self) -> Limits:
+        return self.program.net.executor.limits
 
     def has_warned(self, what: str) -> bool:
         """Whether this was pointed out under this command before; from now on it was."""
@@ -280,6 +282,12 @@ class StepRun:
             return True
         self._warned.add(what)
         return False
+
+    def by_server(self, at: float) -> float:
+        """A moment of this worker's clock, by the server's: the next worker's clock may differ. The
+        time that the command waited for a worker is left out.
+        """
+        return self.command.at + at - self.began
 
 
 class _Stopped(BaseException):
@@ -299,53 +307,32 @@ class Settled(msgspec.Struct, frozen=True):
     printed: Printed = NO_OUTPUT
 
 
-class Pipeline:
+class Pipeline(msgspec.Struct, eq=False):
     """A frame on its way through tasks."""
 
-    __slots__ = (
-        "_at",
-        "_awaited",
-        "_case",
-        "_doing",
-        "_has_left",
-        "_has_stored",
-        "_inside",
-        "_is_paused",
-        "_run",
-        "_steps",
-        "_top",
-        "frame",
-        "tasks",
-    )
+    run: StepRun
+    tasks: tuple[TaskProgram, ...]
+    frame: Frame
+    top: bool
+    """Not in a loop."""
+    inside: bool = False
+    """Of a workbook entry or a hook, which can only wait where it is, and which no event rules
+    answer.
+    """
+    _case: CaseProgram | None = None
+    _has_stored: bool = False
+    """The step's sink has run for this pass."""
+    _has_left: bool = False
+    """The rules for the end of this iteration have been followed."""
+    _steps: Steps[Ending | Suspension] | None = None
+    _awaited: tuple[type, ...] = _AT_FIRST
+    _at: float = 0.0
+    _is_paused: bool = False
+    _doing: list[Do] = []
+    """Of the input under way."""
 
-    def __init__(
-        self,
-        run: StepRun,
-        tasks: tuple[TaskProgram, ...],
-        frame: Frame,
-        *,
-        top: bool,
-        inside: bool = False,
-    ) -> None:
-        """`top`: not in a loop. `inside`: of a workbook entry or a hook, which can only wait where
-        it is, and which no event rules answer.
-        """
-        self._run = run
-        self.tasks = tasks
-        self.frame = frame
-        self._top = top
-        self._inside = inside
-        self._case = None if inside or run.command.undoes else run.step.case
-        self._has_stored = False
-        """The step's sink has run for this pass."""
-        self._has_left = False
-        """The rules for the end of this iteration have been followed."""
-        self._steps = self._pass()
-        self._awaited: tuple[type, ...] = _AT_FIRST
-        self._at: float
-        self._is_paused: bool
-        self._doing: list[Do]
-        """Of the input under way."""
+    def __post_init__(self) -> None:
+        self._case = None if self.inside else self.run.step.case
 
     def on(self, happened: Happened, at: float, is_paused: bool = False) -> list[Do]:
         """What to do next. Nothing if this is not what the machine waits for."""
@@ -353,11 +340,12 @@ class Pipeline:
         self._at, self._is_paused, self._doing = at, is_paused, doing
         kind = type(happened)
         last: Asked | Suspend | End
+        steps = self._steps = self._steps or self._pass()
         try:
             if kind in self._awaited:
-                last = self._steps.send(None if kind is Entered else happened)
+                last = steps.send(None if kind is Entered else happened)
             elif kind is Cancelled and self._awaited:
-                last = self._steps.throw(_Stopped())
+                last = steps.throw(_Stopped())
             else:
                 return doing
         except StopIteration as over:
@@ -374,7 +362,7 @@ class Pipeline:
 
     def _is_only(self, program: TaskProgram) -> bool:
         """Whether this is the only task of the step: what it yields, the step yields."""
-        return not self._inside and len(self.tasks) == 1 and self.tasks[0] is program
+        return not self.inside and len(self.tasks) == 1 and self.tasks[0] is program
 
     # --- From task to task ---
 
@@ -399,7 +387,7 @@ class Pipeline:
             if ended is None:
                 continue
             if type(ended) is Suspension:
-                if self._top:
+                if self.top:
                     self._say_writes()
                 return ended
             assert type(ended) is Ending
@@ -430,7 +418,7 @@ class Pipeline:
 
     def _real(self, value: Any) -> Steps[Any]:
         """The value with what references in it stand for; any other value as it is."""
-        if not refs.holds_reference(value, self._run.command.seal):
+        if not refs.holds_reference(value, self.run.command.seal):
             return value
         return (yield Fetch(value)).value
 
@@ -448,15 +436,20 @@ class Pipeline:
             chain = self._page_chain(program, settled)
         elif self._case is not None:
             chain = self._answer(self._case, program, settled)
-        self._write(settled)
+        frame.leave(settled.directive.writes)
         ended = self._move(program, settled) if not settled.directive.rule else None
         if chain is not None:
             chain.fails = ended.error if ended is not None else None
             frame.chain = chain
+        before = len(self._doing)
         self._report(program, settled)
         if chain is None:
             if settled.tries.attempt > 1:
                 self._say_processed(program.task.name, settled.outcome, settled.tries)
+            if self.top and ended is not None and ended.error is not None:
+                # No position says that it failed: only the end of the run does.
+                said = [one for one in self._doing[before:] if type(one) is Say]
+                self._doing[before:] = [Say(one.fact, held=True) for one in said]
             return ended
         if self._case is not None and chain.stage == "call":
             self._say(self._case.evaluated(chain, page=chain.call.page, **self._place))
@@ -485,17 +478,23 @@ class Pipeline:
         return None
 
     def _jump(self, program: TaskProgram, to: str) -> Ending | None:
-        frame = self.frame
         target = next(i for i, one in enumerate(self.tasks) if one.task.name == to)
+        too_many = self._count_jump(program, is_bounded=target <= self.frame.position)
+        if too_many is None:
+            self.frame.position = target
+        return too_many
+
+    def _count_jump(self, program: TaskProgram, *, is_bounded: bool) -> Ending | None:
+        """Count a jump; an ending if it is one too many."""
+        frame = self.frame
         frame.jumps += 1
         try:
-            limit = jumps_of(program, frame) if target <= frame.position else None
+            limit = jumps_of(program, frame) if is_bounded else None
         except EvaluationFailed as error:
             return Ending(error=error_from(error))
         if limit is not None and frame.jumps > limit:
             message = f'task "{program.task.name}" jumped more than {limit} times (`max_jumps`)'
             return Ending(error=TaskError(kind="client_error", code="jumps", message=message))
-        frame.position = target
         return None
 
     # --- One call, until it is settled ---
@@ -504,26 +503,20 @@ class Pipeline:
         """Call until the rules say something else than to call again, or until a long wait."""
         frame, task = self.frame, program.task
         while True:
-            if not self._inside and self._is_paused and not (frame.inner or frame.pending):
+            if not self.inside and self._is_paused and not (frame.inner or frame.pending):
                 # A call that has begun ends first, with the entry or the hooks it consists of.
                 return Suspension(progress=frame.progress())
             tries, page, action_id = frame.enter(task)
-            if program.starts_child and frame.pending is None:
-                asked = child_request(program, frame, self._run.child_shape)
-                if isinstance(asked, ChildRequest):
-                    return Suspension(progress=frame.progress(), child=asked)
-                frame.pending = asked
             printed = NO_OUTPUT
-            if frame.pending is not None:
-                stored, frame.pending = frame.pending, None
-                value = yield from self._real(stored.result)
-                outcome = asserted(program, frame, msgspec.structs.replace(stored, result=value))
-                if not outcome.is_ok:
-                    stored = outcome
+            if program.starts_child or frame.pending is not None:
+                awaited = yield from self._child(program, action_id)
+                if isinstance(awaited, Suspension):
+                    return awaited
+                outcome, stored = awaited
             else:
                 if frame.inner is None:
                     self._say_started(program, action_id, tries, page, sink=sink)
-                    if self._run.program.counts_calls:
+                    if self.run.program.counts_calls:
                         # A run that is beyond a quota is cancelled here, before the call.
                         yield Record()
                 tried: CallEnded | ChildAsked
@@ -540,7 +533,7 @@ class Pipeline:
                 if program.promises:
                     outcome = stored = asserted(program, frame, outcome)
                 if outcome.result is not None:
-                    run = self._run
+                    run = self.run
                     outcome, stored, body = recorded(
                         outcome,
                         run.command,
@@ -570,45 +563,88 @@ class Pipeline:
             settled = Settled(outcome, stored, directive, tries, page, action_id, printed)
             if directive.kind != "retry" or directive.rule:
                 return settled
-            self._write(settled)
+            frame.leave(settled.directive.writes)
             frame.tries = _next_tries(settled)
             self._report(program, settled, sink=sink)
             suspension = yield from self._wait(directive.delay)
             if suspension is not None:
                 return suspension
 
+    def _child(
+        self, program: TaskProgram, action_id: str
+    ) -> Steps[tuple[Outcome, Outcome] | Suspension]:
+        """Ask for a child execution and wait for it; or what the one that was waited for came to,
+        with its hooks, and that as it is recorded.
+        """
+        frame = self.frame
+        if frame.pending is None:
+            asked: ChildRequest | Outcome | None = None
+            if program.has_hooks:
+                asked = yield from self._before(program, action_id)
+            if asked is None:
+                asked = child_request(program, frame, self.run.child_shape)
+            if isinstance(asked, ChildRequest):
+                return Suspension(progress=frame.progress(), child=asked)
+            frame.pending = asked
+        stored, frame.pending = frame.pending, None
+        value = yield from self._real(stored.result)
+        outcome = asserted(program, frame, msgspec.structs.replace(stored, result=value))
+        if not outcome.is_ok:
+            stored = outcome
+        if program.has_hooks:
+            broken = yield from self._behind(program, action_id, outcome)
+            if broken is not None:
+                return broken, broken
+        return outcome, stored
+
     def _wait(self, delay: float) -> Steps[Suspension | None]:
         """Sleep for a short while; for a long one, say when to go on."""
-        if delay > SLEEP_MAX and not self._inside:
-            return Suspension(progress=self.frame.progress(), until=self._at + delay)
+        if delay > SLEEP_MAX and not self.inside:
+            until = self._at + delay
+            return Suspension(progress=self.frame.progress(), until=until, at=self._at)
         if delay > 0:
             yield Wait(delay)
         return None
 
     def _with_hooks(self, program: TaskProgram, action_id: str) -> Steps[CallEnded | ChildAsked]:
-        """`before`, the task, `after`; `finally` whatever happens, also on cancellation."""
-        frame = self.frame
+        """`before`, the call, `after`; `finally` whatever happens, also on cancellation."""
+        goes_on = self.frame.inner is not None
+        broken = None if goes_on else (yield from self._before(program, action_id))
+        if broken is not None:
+            ended: CallEnded | ChildAsked = CallEnded(broken)
+        else:
+            call = _calling(Call(program, self.frame, action_id))
+            ended = yield from self._or_finally(program, action_id, call)
+        if type(ended) is ChildAsked:
+            return ended
+        assert type(ended) is CallEnded
+        broken = yield from self._behind(program, action_id, ended.outcome)
+        return ended if broken is None else CallEnded(broken, ended.printed, ended.hide)
+
+    def _before(self, program: TaskProgram, action_id: str) -> Steps[Outcome | None]:
+        """The hooks before a try; what they have failed it with, if they have."""
+        hook = self._hook(program, "before", action_id)
+        return (yield from self._or_finally(program, action_id, hook))
+
+    def _behind(
+        self, program: TaskProgram, action_id: str, outcome: Outcome
+    ) -> Steps[Outcome | None]:
+        """The hooks after a try; what it came to instead, if they have failed it."""
+        self.frame.show_outcome(program.task.kind, outcome)
+        broken = None
+        if outcome.is_ok:
+            hook = self._hook(program, "after", action_id)
+            broken = yield from self._or_finally(program, action_id, hook)
+        at_last = yield from self._hook(program, "finally", action_id)
+        return broken or (at_last if outcome.is_ok else None)
+
+    def _or_finally(self, program: TaskProgram, action_id: str, steps: Steps[T]) -> Steps[T]:
+        """Follow these; if that is cancelled, `finally` comes yet."""
         try:
-            goes_on = frame.inner is not None
-            broken = None if goes_on else (yield from self._hook(program, "before", action_id))
-            if broken is not None:
-                ended = CallEnded(broken)
-            else:
-                ended = yield Call(program, frame, action_id)
-                if type(ended) is ChildAsked:
-                    return ended
-                frame.show_outcome(program.task.kind, ended.outcome)
-                if ended.outcome.is_ok:
-                    broken = yield from self._hook(program, "after", action_id)
-                    if broken is not None:
-                        ended = CallEnded(broken, ended.printed, ended.hide)
+            return (yield from steps)
         except _Stopped:
             yield from self._hook(program, "finally", action_id)
             raise
-        broken = yield from self._hook(program, "finally", action_id)
-        if broken is not None and ended.outcome.is_ok:
-            return CallEnded(broken, ended.printed, ended.hide)
-        return ended
 
     def _hook(self, program: TaskProgram, name: str, action_id: str) -> Steps[Outcome | None]:
         """Run one hook; what it failed with, if it did."""
@@ -616,14 +652,14 @@ class Pipeline:
         if not tasks[name]:
             return None
         frame = self.frame
-        inner = frame.around(derive(action_id, name))
-        around = self.frame, self.tasks, self._case, self._top, self._inside
+        inner = frame.around(hook_cause(action_id, name, frame.tries.attempt))
+        around = self.frame, self.tasks, self._case, self.top, self.inside
         self.frame, self.tasks, self._case = inner, tasks[name], None
-        self._top, self._inside = False, True
+        self.top, self.inside = False, True
         try:
             ended = yield from self._pass()
         finally:
-            self.frame, self.tasks, self._case, self._top, self._inside = around
+            self.frame, self.tasks, self._case, self.top, self.inside = around
         frame.names.update(frame.local)
         frame.scope.tainted |= inner.scope.tainted
         if isinstance(ended, Suspension):
@@ -654,9 +690,10 @@ class Pipeline:
         frame = self.frame
         frame.show_page(program.task.kind, outcome)
         polls = program.task.poll is not None
+        at = self.run.by_server(self._at) if polls else self._at
         if polls and frame.tries.poll_began is None:
             self._say(PollStarted(task=program.task.name, **self._place))
-            frame.tries = msgspec.structs.replace(frame.tries, poll_began=self._at)
+            frame.tries = msgspec.structs.replace(frame.tries, poll_began=at)
         directive = None
         try:
             directive = decide(
@@ -665,8 +702,8 @@ class Pipeline:
                 frame.scope,
                 tries=frame.tries,
                 seed=action_id,
-                limits=self._run.limits,
-                at=self._at,
+                limits=self.run.limits,
+                at=at,
                 gave_up=gave_up,
             )
         finally:
@@ -675,17 +712,13 @@ class Pipeline:
                 self._say_poll(program, outcome, directive)
         return directive
 
-    def _write(self, settled: Settled) -> None:
-        """Apply what the policy writes, and forget the outcome."""
-        self.frame.leave(settled.directive.writes)
-
     # --- Chains: what event rules lead to ---
 
     def _answer(self, case: CaseProgram, program: TaskProgram, settled: Settled) -> Chain | None:
         """The chain that a call sets off; None if no rule answers it."""
         if not case.answers("call"):
             return None
-        frame, outcome, limits = self.frame, settled.outcome, self._run.limits
+        frame, outcome = self.frame, settled.outcome
         ends = settled.directive.kind in ("break", "fail")
         last = ends or frame.position == len(self.tasks) - 1
         if program.task.origin and not last:
@@ -694,11 +727,7 @@ class Pipeline:
         frame.show_outcome(program.task.kind, outcome)
         if self._is_only(program):
             frame.show_own(outcome)
-
-        def exhausted(one: Repeat) -> bool:
-            return one.is_exhausted(frame.scope, one.used(settled.tries), limits)
-
-        return self._begun(case, chain, called(ok=outcome.is_ok, last=last), outcome, exhausted)
+        return self._begun(case, chain, called(ok=outcome.is_ok, last=last), outcome)
 
     def _last_chain(self, case: CaseProgram, ended: Ending) -> Chain | None:
         """What comes at the end of a pass: the step's sink, then the rules for its exit."""
@@ -710,7 +739,6 @@ class Pipeline:
                 event="step.done",
                 rules=(SINK,),
                 outcome=ok(ended.result),
-                call=Tries(),
                 routes=(ended.next,) if ended.next is not None else (),
                 losers=ended.suppressed,
                 position=self.frame.position,
@@ -729,10 +757,9 @@ class Pipeline:
         outcome = ok(ended.result) if error is None else Outcome(status="error", error=error)
         chain = Chain(
             stage="iteration",
-            event="",
-            rules=(),
             outcome=outcome,
             position=frame.position,
+            call=Tries(page=frame.passes),
             fails=error,
         )
         kind = self.tasks[-1].task.kind if self.tasks else ""
@@ -745,28 +772,16 @@ class Pipeline:
         return begun
 
     def _begun(
-        self,
-        case: CaseProgram,
-        chain: Chain,
-        on: StepEvent,
-        outcome: Outcome,
-        exhausted: Callable[[Repeat], bool] = lambda _: False,
+        self, case: CaseProgram, chain: Chain, on: StepEvent, outcome: Outcome
     ) -> Chain | None:
         """The chain with the rules that answer, or with the error that kept them from it."""
-        frame = self.frame
-        chain.event = on.name
-        event = event_value(self._run.command.step, outcome.result, outcome.error)
-        try:
-            rules = case.selected(on, frame.scope, event, exhausted)
-        except EvaluationFailed as error:
-            chain.error = error_from(error)
+        event = event_value(self.run.command.step, outcome.result, outcome.error)
+        misspelt = case.answer(chain, on, self.frame.scope, event, self.run.limits)
+        if misspelt is None:
             return chain
-        if not rules:
-            self._say_misspelt(case.misspelt(on, frame.scope, event), on)
-            self._hide()
-            return None
-        chain.rules = tuple(rule.label for rule in rules)
-        return chain
+        self._say_misspelt(misspelt, on)
+        self._hide()
+        return None
 
     def _page_chain(self, program: TaskProgram, settled: Settled) -> Chain:
         """A rule of `retry` that keeps or stores something before it makes the call again."""
@@ -782,8 +797,6 @@ class Pipeline:
     def _chain_after(self, program: TaskProgram, settled: Settled) -> Chain:
         return Chain(
             stage="call",
-            event="",
-            rules=(),
             outcome=settled.stored,
             task=program.task.name,
             position=self.frame.position,
@@ -816,12 +829,12 @@ class Pipeline:
         return (yield from self._conclude(chain))
 
     def _rule(self, chain: Chain) -> RuleProgram:
-        label = chain.rules[chain.branch]
         if chain.stage == "page":
+            [label] = chain.rules
             rules = self._called(chain).rules
             return next(one for one in rules if one.label == label and one.origin != "poll")
         assert self._case is not None
-        return self._case.by_label[label]
+        return self._case.current(chain)
 
     def _called(self, chain: Chain) -> TaskProgram:
         """The task whose call the chain is about."""
@@ -833,15 +846,15 @@ class Pipeline:
 
     def _show(self, chain: Chain, outcome: Outcome | None) -> None:
         """What the actions see: the event, and the call or the step it is about."""
-        frame, step = self.frame, self._run.command.step
+        frame, step = self.frame, self.run.command.step
         kind = self._called(chain).task.kind if chain.stage in ("call", "page") else ""
         if chain.stage == "iteration" and self.tasks:
             kind = self.tasks[-1].task.kind
         elif chain.stage in ("exit", "sink"):
-            kind = self._run.step.kind
+            kind = self.run.step.kind
         if outcome is not None:
             frame.show_outcome(kind, outcome)
-            if chain.stage in ("exit", "iteration") or (
+            if chain.stage in ("exit", "iteration", "sink") or (
                 chain.stage in ("call", "page") and self._is_only(self._called(chain))
             ):
                 frame.show_own(outcome)
@@ -862,7 +875,7 @@ class Pipeline:
             case "iteration":
                 found = exiting(ok=fine, looped=False)
             case "exit" | "sink":
-                found = exiting(ok=fine, looped=self._run.step.step.loop is not None)
+                found = exiting(ok=fine, looped=self.run.step.step.loop is not None)
             case "event":
                 found = outside(chain.event)
             case _:
@@ -895,7 +908,7 @@ class Pipeline:
         settled = yield from self._settle(action.task, sink=action.sink)
         if isinstance(settled, Suspension):
             return settled
-        self._write(settled)
+        frame.leave(settled.directive.writes)
         chain.tries = Tries()
         yield from self._put_away()
         task, directive = action.task.task, settled.directive
@@ -925,7 +938,7 @@ class Pipeline:
     def _restart_after(self, chain: Chain, rule: RuleProgram, error: TaskError) -> float | None:
         """A task of the chain failed: the wait before the chain begins again, if it is to."""
         scope, used = self.frame.scope, chain.restarts + 1
-        if rule.restart is None or rule.restart.is_exhausted(scope, used, self._run.limits):
+        if rule.restart is None or rule.restart.is_exhausted(scope, used, self.run.limits):
             chain.error = error
             return None
         return rule.restart.delay(scope, used, error, derive(self.frame.cause, rule.label))
@@ -941,7 +954,7 @@ class Pipeline:
                 branch=label,
                 attempt=chain.restarts + 1,
                 delay=delay,
-                progress=frame.progress() if self._top else None,
+                progress=frame.progress() if self.top else None,
                 **self._place,
             )
         )
@@ -971,8 +984,7 @@ class Pipeline:
             losers = (*suppressed(chain), *chain.losers)
             return Ending(error=fails, result=frame.result, next=won, suppressed=losers)
         if chain.again is not None and chain.stage == "iteration":
-            self._begin_again(chain.again)
-            return None
+            return self._begin_again(chain, chain.again)
         if chain.again is not None:
             return (yield from self._again(chain, chain.again))
         if chain.fails is not None and chain.recovered:
@@ -990,7 +1002,7 @@ class Pipeline:
 
     def _tell(self, chain: Chain) -> Steps[None]:
         """Report what the rules wrote that is not in the progress of a call."""
-        frame, run = self.frame, self._run
+        frame, run = self.frame, self.run
         if chain.recovered and frame.yields:
             key = derive(frame.cause, chain.event, *chain.rules, chain.position, chain.call.page)
             said = ok(frame.yields[0])
@@ -998,7 +1010,7 @@ class Pipeline:
             if body is not None:
                 yield Keep(body)
             frame.yields = (stored.result,)
-        if not self._top:
+        if not self.top:
             return
         self._say_writes(held=True)
         # If a call follows, its report will tell.
@@ -1026,35 +1038,36 @@ class Pipeline:
             overrides=again.overrides if again.new_page else tries.overrides,
         )
         if chain.stage == "call" and not again.new_page:  # of a page the report of its call tells
-            self._say(
-                RetryStarted(
-                    task=chain.task,
-                    attempt=frame.tries.attempt,
-                    action_id=chain.outcome.meta.action_id if chain.outcome is not None else "",
-                    page=frame.tries.page,
-                    delay=again.delay,
-                    **self._place,
-                )
-            )
+            action_id = chain.outcome.meta.action_id if chain.outcome is not None else ""
+            self._say_retry(chain.task, action_id, frame.tries, again.delay)
         return (yield from self._wait(again.delay))
 
-    def _begin_again(self, again: Again) -> None:
-        """`call` at the end of a pass: its tasks once more, the first with some config changed."""
+    def _begin_again(self, chain: Chain, again: Again) -> Ending | None:
+        """`call` at the end of a pass: its tasks once more, the first with some config changed.
+
+        Nobody outside bounds how often a pass ends, so that is a jump back.
+        """
         frame = self.frame
+        if not self.tasks:
+            return Ending(error=NOTHING_TO_CALL)
+        # Calls of this round are other calls than those before.
+        is_bounded = chain.stage in ("exit", "iteration")
+        too_many = self._count_jump(self.tasks[-1], is_bounded=is_bounded)
+        if too_many is not None:
+            return too_many
         frame.position = 0
-        frame.jumps += 1  # calls of this round are other calls than those before
+        frame.passes += chain.stage != "enter"
         frame.tries = Tries(overrides=again.overrides)
         self._has_left = False
+        return None
 
     def _heard(self, chain: Chain) -> Ending | None:
         """The rules answered what the server heard: it goes on from here, unless they `call`."""
         decided = chain.error is not None or chain.skipped is not None or chain.routes
         if chain.again is not None and not decided:
-            step = self._run.step.step
-            if step.loop is not None or not step.tasks:
+            if self.run.step.step.loop is not None:
                 return Ending(error=NOTHING_TO_CALL)
-            self._begin_again(chain.again)
-            return None
+            return self._begin_again(chain, chain.again)
         won = winner(chain.routes) if chain.routes else None
         return Ending(
             error=chain.error,
@@ -1069,7 +1082,7 @@ class Pipeline:
     @property
     def _place(self) -> dict[str, Any]:
         """When and where a fact of this pass happened."""
-        command = self._run.command
+        command = self.run.command
         return {
             "at": self._at,
             "step_run_id": command.step_run_id,
@@ -1114,28 +1127,26 @@ class Pipeline:
             directive=directive.kind,
             log=settled.printed.text,
             told=settled.printed.told,
-            progress=frame.progress() if self._top else None,
+            progress=frame.progress() if self.top else None,
         )
         self._doing.append(Say(fact))
         if directive.unmatched:
             name, undefined = program.task.name, directive.undefined
-            if undefined and self._run.has_warned(name):
+            if undefined and self.run.has_warned(name):
                 undefined = {}
             status = settled.outcome.status
             self._say(PolicyUnmatched(task=name, status=status, undefined=undefined, **self._place))
         if directive.kind == "retry":
             self._say_repeated(program, settled)
-        if self._top:
+        if self.top:
             self._say_writes()
             if program.task.kind != NOOP:
                 self._doing.append(Flush())
 
     def _say_writes(self, *, held: bool = False) -> None:
         frame = self.frame
-        if frame.ctx_writes:
-            self._say(frame.ctx_patch(self._at), held=held)
-        if frame.vars_writes:
-            self._say(frame.vars_patch(self._at))
+        if frame.ctx_writes or frame.vars_writes:
+            self._doing += [Say(fact, held) for fact in frame.written(self._at)]
 
     def _say_repeated(self, program: TaskProgram, settled: Settled) -> None:
         directive, task = settled.directive, program.task.name
@@ -1143,16 +1154,12 @@ class Pipeline:
             looks = settled.tries.polls + 1
             self._say(PollIteration(task=task, number=looks, delay=directive.delay, **self._place))
             return
-        self._say(
-            RetryStarted(
-                task=task,
-                attempt=1 if directive.new_page else settled.tries.attempt + 1,
-                action_id="" if directive.new_page else settled.action_id,
-                page=settled.tries.page + directive.new_page,
-                delay=directive.delay,
-                **self._place,
-            )
-        )
+        action_id = "" if directive.new_page else settled.action_id
+        self._say_retry(task, action_id, _next_tries(settled), directive.delay)
+
+    def _say_retry(self, task: str, action_id: str, tries: Tries, delay: float) -> None:
+        again: dict[str, Any] = {"attempt": tries.attempt, "page": tries.page, "delay": delay}
+        self._say(RetryStarted(task=task, action_id=action_id, **again, **self._place))
 
     def _say_poll(
         self, program: TaskProgram, outcome: Outcome, directive: Directive | None
@@ -1187,8 +1194,12 @@ class Pipeline:
     def _say_misspelt(self, undefined: Undefined, on: StepEvent) -> None:
         """Once under a command is enough: the next iteration makes the same mistake."""
         name = on.name
-        if undefined and not self._run.has_warned(name):
+        if undefined and not self.run.has_warned(name):
             self._say(CaseUnmatched(trigger_event=name, undefined=undefined, **self._place))
+
+
+def _calling(call: Call) -> Steps[Any]:
+    return (yield call)
 
 
 def _gave_up(outcome: Outcome, directive: Directive) -> Outcome:

@@ -49,6 +49,7 @@ from noetl.engine.pipeline.actions import (
     program_of,
     rendered,
 )
+from noetl.errors import EvaluationFailed
 from noetl.model import schemas
 from noetl.model.chains import Chain, Tries
 from noetl.model.events import CaseEvaluated
@@ -72,11 +73,18 @@ from noetl.model.net import (
     Task,
     Values,
 )
-from noetl.model.outcome import Outcome, TaskError
-from noetl.templates import Condition, EventView, Scope, compile_condition, compile_value
+from noetl.model.outcome import Outcome, TaskError, error_from
+from noetl.templates import (
+    Condition,
+    EventView,
+    Scope,
+    compile_condition,
+    compile_value,
+    undefined_in,
+)
 
 Origin = Literal["poll", "retry", "policy", "case", "sink"]
-Kind = Literal["enter", "call", "exit", "external"]
+Kind = Literal["enter", "call", "exit", "event"]
 Repeat = RetryProgram | CallProgram
 """What asks for another call."""
 SINK = "sink"
@@ -89,7 +97,6 @@ SINK = "sink"
 class RunProgram:
     """Runs a task: a named one, or a sink."""
 
-    is_plain = False
     reads: Paths = frozenset()
 
     def __init__(self, action: Run) -> None:
@@ -99,8 +106,6 @@ class RunProgram:
 
 class PollProgram:
     """Looks again until what is waited for is there, or until it has looked often enough."""
-
-    is_plain = False
 
     reads: Paths = frozenset()
 
@@ -195,7 +200,7 @@ class RuleProgram:
 
     @cached_property
     def needs_worker(self) -> bool:
-        return any(not action.is_plain for action in self.actions)
+        return any(isinstance(action, RunProgram | Repeat) for action in self.actions)
 
     @cached_property
     def reads(self) -> Paths:
@@ -242,7 +247,7 @@ class TaskProgram:
         self.after = tuple(TaskProgram(hook) for hook in task.after)
         self.finally_ = tuple(TaskProgram(hook) for hook in task.finally_)
         self.promises = "assert" in task.spec or self.schema is not None
-        """Its result is looked at before anybody else sees it."""
+        """Its result is checked before anything else reads it."""
         self.has_hooks = bool(task.before or task.after or task.finally_)
 
 
@@ -370,15 +375,9 @@ def decide(
         return Directive(kind="fail", error=outcome.error or _exhausted(program, tries.attempt))
     if not program.task.rules:
         return GO_ON
-    return Directive(kind="continue", unmatched=True, undefined=_misspelt(program, scope))
-
-
-def _misspelt(program: TaskProgram, scope: Scope) -> Undefined:
-    found: Undefined = {}
-    for rule in program.rules:
-        if rule.when is not None and rule.origin != "poll":
-            found |= near_misses(rule.when.undefined(scope))
-    return found
+    asked = [rule.when for rule in program.rules if rule.origin != "poll"]
+    misspelt = near_misses(undefined_in(asked, scope))
+    return Directive(kind="continue", unmatched=True, undefined=misspelt)
 
 
 def _exhausted(program: TaskProgram, attempt: int) -> TaskError:
@@ -531,7 +530,7 @@ def exiting(*, ok: bool, looped: bool) -> StepEvent:
 
 def outside(name: str) -> StepEvent:
     """The world said something to a step that waits for it."""
-    return StepEvent(kind="external", name=name)
+    return StepEvent(kind="event", name=name)
 
 
 _SAME = {
@@ -565,7 +564,7 @@ class CaseProgram:
         elif not step.case.wait:
             self._home.add("exit")
         if step.case.wait:
-            self._home.add("external")
+            self._home.add("event")
         self._named = frozenset().union(*(rule.names or () for rule in self.rules), frozenset())
 
     @cached_property
@@ -582,6 +581,10 @@ class CaseProgram:
             if isinstance(action, RunProgram)
         }
 
+    def current(self, chain: Chain) -> RuleProgram:
+        """The rule whose actions the chain is at."""
+        return self.by_label[chain.rules[chain.branch]]
+
     def answers(self, kind: Kind) -> bool:
         """Whether any rule could answer an event of this kind at all."""
         return kind in self._answered
@@ -591,14 +594,39 @@ class CaseProgram:
         kinds = {
             one.kind for one in INNER if any(self._considers(rule, one) for rule in self._asked)
         }
-        return frozenset(kinds | {"external"}) if self.settings.wait else frozenset(kinds)
+        return frozenset(kinds | {"event"}) if self.settings.wait else frozenset(kinds)
+
+    def answer(
+        self,
+        chain: Chain,
+        on: StepEvent,
+        scope: Scope,
+        event: Values,
+        limits: Limits,
+    ) -> Undefined | None:
+        """Have the chain follow the rules that answer, or end with the error that kept them from
+        it. If no rule does: the names that they nearly spelt right.
+        """
+
+        def exhausted(one: Repeat) -> bool:
+            # When a step is entered, nothing has been called.
+            return on.kind != "enter" and one.is_exhausted(scope, one.used(chain.call), limits)
+
+        chain.event = on.name
+        try:
+            rules = self.selected(on, scope, event, exhausted)
+        except EvaluationFailed as error:
+            chain.error = error_from(error)
+            return None
+        chain.rules = tuple(rule.label for rule in rules)
+        return None if rules else self.misspelt(on, scope, event)
 
     def selected(
         self,
         on: StepEvent,
         scope: Scope,
-        event: dict[str, Any],
-        exhausted: Callable[[Repeat], bool] = lambda _: False,
+        event: Values,
+        exhausted: Callable[[Repeat], bool],
     ) -> list[RuleProgram]:
         """The rules that answer, in the order in which they are followed.
 
@@ -615,7 +643,7 @@ class CaseProgram:
             self._asked,
             scope,
             offered=offered,
-            has_tries=lambda rule: rule.when is None or not any(map(exhausted, rule.repeats)),
+            has_tries=lambda rule: not any(map(exhausted, rule.repeats)),
             first_only=False,
         )
         scope.roots["event"] = _shown(on, event, None)

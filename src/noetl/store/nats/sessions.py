@@ -1,5 +1,4 @@
-"""Copies of sessions in a key-value bucket of NATS (document 001 §6), for programs beside the
-servers, such as a gateway.
+"""Copies of sessions in a key-value bucket of NATS, for programs beside the servers (a gateway).
 
 A copy is one key, `<user>.<session id>.<digest>`, so that readers find it by each of the three.
 NATS deletes a key a session's lifetime after it was last written: writing it again extends it.
@@ -30,7 +29,7 @@ About = Callable[[str], Awaitable[StoredUser | None]]
 
 
 class SessionCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """The value in NATS: the fields of document 001 §6.3, and the digest of the secret."""
+    """The value in NATS: the session, and the digest of its secret."""
 
     session_id: str
     user_id: str

@@ -7,43 +7,19 @@ the time on this side and as long on the other (docs/decisions/0015).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from noetl.model.ids import ExecutionId
 from noetl.store.access import AuditEntry
-from noetl.store.checksums import Head, chain_start
-from noetl.store.log import Write, others_summary, row_of
+from noetl.store.log import Head, Write, chain_start, others_summary, row_of
 from noetl.store.postgres.commit_connection import Value
 from noetl.store.queue import NewCommand
-from noetl.store.records import Summary, encode_labels
+from noetl.store.records import Summary, columns_of_summary
 
 _encoder = msgspec.json.Encoder()
-
-
-class ExecutionLine(msgspec.Struct, omit_defaults=True):
-    """The execution row to write, and the version it must still have."""
-
-    execution_id: str
-    seq_before: int
-    checksum_before: int
-    seq: int
-    checksum: int
-    path: str | None = None
-    version: int | None = None
-    digest: str | None = None
-    status: str | None = None
-    requested_at: float | None = None
-    ended_at: float | None = None
-    parent_execution_id: str | None = None
-    idempotency_key: str | None = None
-    current_steps: str | None = None
-    error: str | None = None
-    labels: str | None = None
-    failed_step: str | None = None
-    waits: str | None = None
 
 
 class LogLine(msgspec.Struct):
@@ -82,7 +58,7 @@ class ClosedLine(msgspec.Struct):
 class Rows(NamedTuple):
     """Everything that a commit writes."""
 
-    executions: list[ExecutionLine]
+    executions: list[dict[str, Any]]
     log: list[LogLine]
     commands: list[CommandLine]
     closed: list[ClosedLine]
@@ -92,7 +68,7 @@ class Rows(NamedTuple):
 
     def values(self, home: str) -> list[Value]:
         """The parameters of `commit`, which writes these rows for the process of this name."""
-        ids = array_of([line.execution_id for line in self.executions])
+        ids = array_of([line["execution_id"] for line in self.executions])
         return [*map(as_json, self), ids.encode(), home.encode()]
 
 
@@ -243,28 +219,16 @@ def _add_events(lines: list[LogLine], write: Write, before: Head) -> Head:
     return Head(row.seq, row.checksum)
 
 
-def _execution_line(write: Write, before: Head, end: Head) -> ExecutionLine:
+def _execution_line(write: Write, before: Head, end: Head) -> dict[str, Any]:
+    """The execution row to write, and the version it must still have."""
     summary = _own_summary(write)
-    if summary is None:
-        return ExecutionLine(write.execution_id, *before, *end)
-    return ExecutionLine(
-        write.execution_id,
-        *before,
-        *end,
-        path=summary.path,
-        version=summary.version,
-        digest=summary.digest,
-        status=summary.status,
-        requested_at=summary.requested_at,
-        ended_at=summary.ended_at,
-        parent_execution_id=summary.parent_execution_id,
-        idempotency_key=summary.idempotency_key,
-        current_steps=as_json(summary.current_steps).decode(),
-        error=_without_nul(summary.error),
-        labels=encode_labels(summary.labels) if write.seq_before == 0 else None,
-        failed_step=summary.failed_step,
-        waits=summary.waits,
-    )
+    row: dict[str, Any] = {"execution_id": write.execution_id}
+    if summary is not None:
+        row = columns_of_summary(summary)
+        row["error"] = _without_nul(summary.error)
+    row["seq_before"], row["checksum_before"] = before
+    row["seq"], row["checksum"] = end
+    return row
 
 
 def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> CommandLine:

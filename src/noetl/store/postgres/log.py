@@ -13,16 +13,24 @@ from psycopg.rows import DictRow
 from noetl.model.ids import ExecutionId
 from noetl.store import log
 from noetl.store.checksums import (
-    Head,
     agrees,
-    chain_start,
     damaged_command,
     damaged_log,
     verified_command,
 )
 from noetl.store.database import Undo
 from noetl.store.limits import HOLDING
-from noetl.store.log import EventRow, Heads, Loaded, Write, no_summary, slot_rows, snapshot_row
+from noetl.store.log import (
+    EventRow,
+    Head,
+    Heads,
+    Loaded,
+    Write,
+    chain_start,
+    no_summary,
+    slot_rows,
+    snapshot_row,
+)
 from noetl.store.postgres import commit_rows
 from noetl.store.postgres.bodies import result_row
 from noetl.store.postgres.database import PostgresDatabase, PostgresTransaction
@@ -263,8 +271,8 @@ async def _round(
     lines = commit_rows.rows_of(continuing, known)
     kept = set(await asking.commit("commit", lines.values(asking.home)))
     for line in lines.executions:
-        if line.execution_id in kept:
-            ends[line.execution_id] = Head(line.seq, line.checksum)
+        if line["execution_id"] in kept:
+            ends[line["execution_id"]] = Head(line["seq"], line["checksum"])
     return [write.execution_id for write in writes if write.execution_id not in kept]
 
 

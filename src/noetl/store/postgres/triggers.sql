@@ -11,3 +11,14 @@ SELECT path, key, kind, revision, next_at, state
    AND (path, key) > (:path::text COLLATE "C", :key::text COLLATE "C")
  ORDER BY path, key
  LIMIT :limit
+
+-- last_times --
+-- The newest of some documents: one step along an index for each.
+SELECT last.path, last.time, last.outcome, last.origin, last.reason, last.execution_id,
+       last.decided_at
+  FROM (SELECT DISTINCT unnest(CAST(:paths AS text[])) AS path) AS document
+ CROSS JOIN LATERAL (SELECT path, time, outcome, origin, reason, execution_id, decided_at
+                       FROM noetl.trigger_time
+                      WHERE path = document.path
+                      ORDER BY time DESC
+                      LIMIT 1) AS last

@@ -33,7 +33,9 @@ from noetl.store.sqlite.connections import grow_log
 from noetl.store.sqlite.faults import FORESEEN, fault
 
 QUERIES = {
-    name: re.sub(r"= ANY\((:\w+)\)", r"IN (SELECT value FROM json_each(\1))", statement)
+    name: re.sub(r"= ANY\((:\w+)\)", r"IN (SELECT value FROM json_each(\1))", statement).replace(
+        " ILIKE ", " LIKE "
+    )
     for name, statement in read_queries(__package__, tables="noetl_").items()
 }
 """The statements of this store by name."""

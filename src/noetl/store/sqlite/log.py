@@ -17,13 +17,15 @@ import msgspec
 from noetl.model.ids import ExecutionId
 from noetl.model.triggers import TriggerChange
 from noetl.store import log
-from noetl.store.checksums import Head, agrees, chain_start, damaged_log
+from noetl.store.checksums import agrees, damaged_log
 from noetl.store.limits import HOLDING
 from noetl.store.log import (
     EventRow,
+    Head,
     Heads,
     Loaded,
     Write,
+    chain_start,
     no_summary,
     others_summary,
     row_of,
@@ -31,7 +33,7 @@ from noetl.store.log import (
     snapshot_row,
 )
 from noetl.store.queue import Claim, NewCommand
-from noetl.store.records import Summary, encode_labels
+from noetl.store.records import Summary, columns_of_summary
 from noetl.store.sqlite.bodies import Filed, SqliteBodies, result_row
 from noetl.store.sqlite.database import (
     QUERIES,
@@ -158,16 +160,10 @@ def _load(db: sqlite3.Connection, execution_id: ExecutionId) -> Loaded | None:
     if head is None:
         return None
     seq, checksum, snapshot = _snapshot(db, execution_id)
-    events = list(follow_log(db, execution_id, Head(seq, checksum), Head(*head)))
+    rows = _rows_after(db, execution_id, seq)
+    events = list(log.whole(rows, execution_id, Head(seq, checksum), Head(*head)))
     verify_commands(db, execution_id)
     return Loaded(seq, snapshot, events)
-
-
-def follow_log(
-    db: sqlite3.Connection, execution_id: ExecutionId, start: Head, end: Head
-) -> Iterator[bytes]:
-    """The events from `start` to the end of the log; raises Corrupted where it breaks."""
-    return log.whole(_rows_after(db, execution_id, start.seq), execution_id, start, end)
 
 
 def _rows_after(
@@ -377,7 +373,8 @@ class _Batch:
         if summary.execution_id != execution_id:
             raise others_summary(write, summary)
         if status is None:
-            rows["insert_execution"].append(_execution_row(summary, seq, checksum))
+            end = {"seq": seq, "checksum": checksum}
+            rows["insert_execution"].append(columns_of_summary(summary) | end)
             if summary.labels:
                 rows["insert_label"] += [
                     (execution_id, name, value, summary.requested_at)
@@ -390,24 +387,6 @@ class _Batch:
             changed = (summary.status, summary.ended_at, *_remarks(summary))
             rows["update_execution"].append((seq, checksum, *changed, execution_id, *standing[:2]))
         return Standing(seq, checksum, summary.status)
-
-
-def _execution_row(summary: Summary, seq: int, checksum: int) -> tuple[Any, ...]:
-    return (
-        summary.execution_id,
-        seq,
-        checksum,
-        summary.path,
-        summary.version,
-        summary.digest,
-        summary.status,
-        summary.requested_at,
-        summary.ended_at,
-        summary.parent_execution_id,
-        summary.idempotency_key,
-        encode_labels(summary.labels),
-        *_remarks(summary),
-    )
 
 
 def _remarks(summary: Summary) -> tuple[str | None, ...]:

@@ -16,7 +16,11 @@ INSERT INTO noetl_execution (
     execution_id, seq, checksum, path, version, digest, status, requested_at, ended_at,
     parent_execution_id, idempotency_key, labels, current_steps, error,
     failed_step, waits
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (
+    :execution_id, :seq, :checksum, :path, :version, :digest, :status, :requested_at, :ended_at,
+    :parent_execution_id, :idempotency_key, :labels, :current_steps, :error,
+    :failed_step, :waits
+)
 
 -- insert_label --
 INSERT INTO noetl_label (execution_id, name, value, requested_at) VALUES (?, ?, ?, ?)

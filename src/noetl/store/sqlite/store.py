@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -100,6 +101,8 @@ class SqliteStore(Store):
 
     @classmethod
     def _open_file(cls, path: Path, threads: bool) -> SqliteStore:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.stat().st_size:
             # Before anything is written to it or beside it.

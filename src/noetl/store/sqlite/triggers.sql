@@ -8,3 +8,12 @@ SELECT path, key, kind, revision, next_at, state
    AND (path, key) > (:path, :key)
  ORDER BY path, key
  LIMIT :limit
+
+-- last_times --
+-- The newest of some documents: one step along an index for each.
+SELECT last.path, last.time, last.outcome, last.origin, last.reason, last.execution_id,
+       last.decided_at
+  FROM (SELECT DISTINCT value AS path FROM json_each(:paths)) AS document
+  JOIN noetl_trigger_time AS last
+    ON last.path = document.path
+   AND last.time = (SELECT max(time) FROM noetl_trigger_time WHERE path = document.path)

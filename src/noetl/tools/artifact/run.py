@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from noetl.errors import NotFound, TooLarge
+from noetl.errors import TooLarge
 from noetl.model import refs
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, guarded
+from noetl.tools.failures import Failed
 from noetl.tools.files.formats import Unreadable, decoded
 from noetl.tools.limits import Gathering, to_thread
 from noetl.tools.plain_data import plain
@@ -28,11 +28,7 @@ TABLES = frozenset(["parquet", "arrow", "csv", "ndjson", "json"])
 
 
 async def run(config: Artifact, context: ToolContext) -> Outcome:
-    with guarded(None):
-        try:
-            return ok(await _read(config, context))
-        except NotFound as error:
-            raise Failed("not_found", str(error), code=error.code) from None
+    return ok(await _read(config, context))
 
 
 async def _read(config: Artifact, context: ToolContext) -> Any:

@@ -43,14 +43,20 @@ class Cluster(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     context: ToolContext
 
-    async def ask(self, method: str, path: str, **more: Any) -> Any:
-        answer = await ask(self.context, method, f"{self.url}{path}", **(self.options | more))
+    async def ask(self, method: str, path: str, *, but: int = 0, **more: Any) -> Any:
+        """The data of the answer; None if its status is `but`. Raises Failed for other errors."""
+        try:
+            answer = await ask(self.context, method, f"{self.url}{path}", **(self.options | more))
+        except Failed as problem:
+            if problem.error.status != but:
+                raise
+            return None
         return answer.data
 
     async def log(self, pod: dict[str, Any], **params: int) -> str:
-        """The output of the pod so far."""
+        """The output of the pod so far; a container that is starting has none yet."""
         path = f"{self.pods}/{pod['metadata']['name']}/log"
-        return str(await self.ask("GET", path, decode="text", params=params) or "")
+        return str(await self.ask("GET", path, but=400, decode="text", params=params) or "")
 
     @property
     def jobs(self) -> str:
@@ -85,7 +91,9 @@ async def run_job(config: Container, context: ToolContext) -> Outcome:
         raise Refused(f"the operator's rules do not allow it: {'; '.join(refused)}.")
     name = name_of(context)[:63].rstrip("-")
     try:
-        await _created(cluster, manifest(config, context, name))
+        # If there is one, an earlier worker created it and was lost: wait for the same Job.
+        job = manifest(config, context, name)
+        await cluster.ask("POST", cluster.jobs, but=409, json=job)
         printed = Growing(context.log)
         pod = await _ended_pod(cluster, name, printed)
         out = Output(printed, context.resources.rules.max_output_bytes)
@@ -227,18 +235,8 @@ def _user(written: str | int | None) -> dict[str, Any]:
         return {}
     user, _, group = str(written).partition(":")
     if not user.isdigit() or (group and not group.isdigit()):
-        told = "`user` of a Job is a number, or two with a colon between."
-        raise Failed("client_error", told)
+        raise Failed("client_error", "`user` of a Job is a number, or two with a colon between.")
     return {"runAsUser": int(user)} | ({"runAsGroup": int(group)} if group else {})
-
-
-async def _created(cluster: Cluster, job: dict[str, Any]) -> None:
-    try:
-        await cluster.ask("POST", cluster.jobs, json=job)
-    except Failed as problem:
-        # An earlier worker created it and was lost: wait for the same Job.
-        if problem.error.status != 409:
-            raise
 
 
 async def _ended_pod(cluster: Cluster, name: str, printed: Growing) -> dict[str, Any]:
@@ -252,19 +250,10 @@ async def _ended_pod(cluster: Cluster, name: str, printed: Growing) -> dict[str,
                 return dict(pod)
             _check_start(pod)
             if pod["status"].get("phase") == "Running":
-                await _watched(cluster, pod, printed)
+                # Shown while it runs, up to the limit of live output; read whole at the end.
+                printed(await cluster.log(pod, limitBytes=LIVE_BYTES))
         await asyncio.sleep(PAUSES[min(asked, len(PAUSES) - 1)])
         asked += 1
-
-
-async def _watched(cluster: Cluster, pod: dict[str, Any], printed: Growing) -> None:
-    """Show the output while it runs, up to the limit of live output."""
-    try:
-        printed(await cluster.log(pod, limitBytes=LIVE_BYTES))
-    except Failed as problem:
-        # A container that is starting has no log yet; the whole log is read at the end.
-        if problem.error.status != 400:
-            raise
 
 
 def _check_start(pod: dict[str, Any]) -> None:
@@ -282,14 +271,12 @@ def _exit_code(pod: dict[str, Any]) -> int:
         if ended is not None:
             return int(ended.get("exitCode", 1))
     why = pod["status"].get("message") or pod["status"].get("reason") or "it does not say why"
-    raise Failed("server_error", f"The pod failed: {why}.", retryable=True)
+    raise Failed("server_error", f"The pod failed: {why}.")
 
 
 async def _deleted(cluster: Cluster, name: str) -> None:
     try:
-        await cluster.ask(
-            "DELETE", f"{cluster.jobs}/{name}", params={"propagationPolicy": "Background"}
-        )
+        how = {"propagationPolicy": "Background"}
+        await cluster.ask("DELETE", f"{cluster.jobs}/{name}", but=404, params=how)
     except Failed as problem:
-        if problem.error.kind != "not_found":
-            cluster.context.log(f"The Job {name} could not be deleted: {problem}\n")
+        cluster.context.log(f"The Job {name} could not be deleted: {problem}\n")

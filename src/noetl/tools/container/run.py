@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
+
+import msgspec
 
 from noetl.model.outcome import Outcome
 from noetl.tools.base import ToolContext
@@ -60,6 +64,42 @@ def _found() -> str | None:
 # --- Docker and Podman -------------------------------------------------------------------------
 
 
+class Engine(msgspec.Struct, frozen=True):
+    """Docker or Podman, for one call; what it needs of files is in a directory of the call."""
+
+    program: str
+    variables: dict[str, str]
+    directory: str
+
+    async def run(
+        self, words: list[str], log: Callable[[str], None], limit: int, stdin: str | None = None
+    ) -> tuple[int, Output, Output]:
+        """The exit code of one of its commands, and what that printed."""
+        out, err = Output(log, limit), Output(log, limit)
+        words = [self.program, *words]
+        code = await run_command(words, stdin, self.variables, self.directory, out, err, None)
+        return code, out, err
+
+    async def remove(self, name: str) -> None:
+        """Stop and remove a container; one that is not there is no fault."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REMOVE_SECONDS):
+                await self.run(["rm", "--force", name], lambda text: None, 0)
+
+    async def log_in(self, config: Container, context: ToolContext) -> None:
+        """Log in to the image's registry, for this call only."""
+        fields = await fields_of(config.auth, context)
+        user = str(fields.get("username") or fields.get("user") or "")
+        password = str(fields.get("password") or fields.get("token") or "")
+        registry = fields.get("registry") or fields.get("server") or _registry(config.image or "")
+        self.variables["DOCKER_CONFIG"] = self.directory
+        self.variables["REGISTRY_AUTH_FILE"] = os.path.join(self.directory, "auth.json")
+        words = ["login", "--username", user, "--password-stdin", str(registry)]
+        code, _, _ = await self.run(words, context.log, 4096, password)
+        if code != 0:
+            raise Failed("auth", f"The registry {registry} refuses the credential.")
+
+
 async def _with_engine(engine: str, config: Container, context: ToolContext) -> Outcome:
     program = shutil.which(engine)
     if program is None:
@@ -68,22 +108,20 @@ async def _with_engine(engine: str, config: Container, context: ToolContext) -> 
     limit = context.resources.rules.max_output_bytes
     with task_directory() as directory:
         own = {"DOCKER_HOST": os.environ["DOCKER_HOST"]} if "DOCKER_HOST" in os.environ else {}
-        variables = environment(own)
-        await _log_in(program, config, context, variables, directory)
+        docker = Engine(program, environment(own), directory)
+        if config.auth is not None:
+            await docker.log_in(config, context)
         # Values are passed in a file, because every user can read the process list.
-        env_file = _env_file(config, directory)
-        words = [program, *arguments(config, context, name, env_file)]
+        words = arguments(config, context, name, _env_file(config, directory))
         try:
-            out, err = Output(context.log, limit), Output(context.log, limit)
-            code = await run_command(words, config.stdin, variables, directory, out, err, None)
+            code, out, err = await docker.run(words, context.log, limit, config.stdin)
             if code in OF_ENGINE and "already in use" in err.text():
                 # An earlier worker started it and was lost.
-                await _removed(program, name, variables, directory)
-                out, err = Output(context.log, limit), Output(context.log, limit)
-                code = await run_command(words, config.stdin, variables, directory, out, err, None)
+                await docker.remove(name)
+                code, out, err = await docker.run(words, context.log, limit, config.stdin)
         except BaseException:
             # The program that we stopped was only the client.
-            await asyncio.shield(_removed(program, name, variables, directory))
+            await asyncio.shield(docker.remove(name))
             raise
     if code in OF_ENGINE and _is_engines(err.text()):
         raise _never_ran(config, err.text())
@@ -145,15 +183,12 @@ def arguments(config: Container, context: ToolContext, name: str, env_file: str)
 
 def split(written: str | tuple[str, ...] | None) -> list[str]:
     """A text is split as a shell would; a list is taken as it is."""
-    import shlex
-
     if written is None:
         return []
     try:
         return shlex.split(written) if isinstance(written, str) else list(written)
     except ValueError as error:
-        told = f"The command cannot be split: {error}."
-        raise Failed("client_error", told) from None
+        raise Failed("client_error", f"The command cannot be split: {error}.") from None
 
 
 def _mount(source: str, target: str, read_only: bool, context: ToolContext) -> str:
@@ -177,42 +212,11 @@ def _memory(written: str | None) -> str | None:
     return f"{int(number) * 1024}g" if unit == "T" else f"{number}{unit.lower() or 'b'}"
 
 
-async def _log_in(
-    program: str,
-    config: Container,
-    context: ToolContext,
-    variables: dict[str, str],
-    directory: str,
-) -> None:
-    """Log in to the image's registry, for this call only."""
-    if config.auth is None:
-        return
-    fields = await fields_of(config.auth, context)
-    user = str(fields.get("username") or fields.get("user") or "")
-    password = str(fields.get("password") or fields.get("token") or "")
-    registry = str(fields.get("registry") or fields.get("server") or _registry(config.image or ""))
-    variables["DOCKER_CONFIG"] = directory
-    variables["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
-    words = [program, "login", "--username", user, "--password-stdin", registry]
-    out, err = Output(context.log, 4096), Output(context.log, 4096)
-    if await run_command(words, password, variables, directory, out, err, None) != 0:
-        told = f"The registry {registry} refuses the credential."
-        raise Failed("auth", told)
-
-
 def _registry(image: str) -> str:
     first, slash, _ = image.partition("/")
     return (
         first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
     )
-
-
-async def _removed(program: str, name: str, variables: dict[str, str], directory: str) -> None:
-    words = [program, "rm", "--force", name]
-    unheard = Output(lambda text: None, 0)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(REMOVE_SECONDS):
-            await run_command(words, None, variables, directory, unheard, unheard, None)
 
 
 def _is_engines(text: str) -> bool:

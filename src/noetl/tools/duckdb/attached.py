@@ -17,6 +17,7 @@ import psycopg
 from noetl.model.outcome import ErrorKind
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import fields_of
 from noetl.tools.duckdb import Attach
 from noetl.tools.failures import Failed, failed_with
 from noetl.tools.sql.duckdb import NO_DATABASE, literal
@@ -69,7 +70,7 @@ async def attached(name: str, written: Attach, context: ToolContext) -> Attached
         return Attached(written.kind, str(path), written.read_only)
     if written.auth is None:
         raise BadSql(f"attach: {written.kind} needs `auth`.")
-    login = await login_of(await context.credential(written.auth))
+    login = await login_of(await fields_of(written.auth, context))
     found = dict(login)
     password = found.pop("password", "")
     if written.kind == "mysql":

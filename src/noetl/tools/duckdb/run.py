@@ -29,6 +29,7 @@ from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
 from noetl.tools.sql.duckdb import (
     Instance,
+    check_log,
     check_statement,
     check_stored,
     confine,
@@ -46,34 +47,20 @@ from noetl.tools.sql.tasks import (
     Statement,
     local_input,
     out_of_reach,
-    planned,
     run_in_thread,
     table,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word, tokens
-from noetl.tools.sql.threads import Halt, alone, database_of, prepare
+from noetl.tools.sql.threads import alone, database_of, prepare
 from noetl.tools.tables.files import TableFile, described, parsed, source, write
 from noetl.tools.web.request import Request
 
-ROWS_PER_LOOK = 10_000
 WEB = "HTTPFileSystem,S3FileSystem,HuggingFaceFileSystem"
 """DuckDB's own ways to other hosts, which ignore the egress policy; once disabled they stay so."""
 
 
 async def run(config: DuckDb, context: ToolContext) -> Outcome:
-    async def opened(halt: Halt) -> Task:
-        return Task(
-            config=config,
-            plan=await planned(config, context, "duckdb"),
-            path=await database_of(config, context),
-            attached={n: await attached(n, one, context) for n, one in config.attach.items()},
-            views={n: await _view(n, one, config, context) for n, one in config.files.items()},
-            halt=halt,
-            rules=context.resources.rules,
-            files=context.files,
-        )
-
-    return await run_in_thread(config, context, opened)
+    return await run_in_thread(Task(config, context))
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -116,17 +103,21 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
     return await context.files.local(file)
 
 
-class Task(Database, kw_only=True):
+class Task(Database):
     """On a connection of its own."""
 
     dialect: ClassVar[Dialect] = "duckdb"
     variables_max: ClassVar[int] = 20_000
+    rows_per_look: ClassVar[int] = 10_000
     config: DuckDb
-    path: Path | None
-    attached: dict[str, Attached]
-    views: dict[str, FileView]
-    there: dict[str, Attached] = {}
-    """The databases attached so far."""
+
+    async def prepare(self) -> None:
+        config, context = self.config, self.context
+        self.path = await database_of(config, context)
+        self.attached = {n: await attached(n, one, context) for n, one in config.attach.items()}
+        self.views = {n: await _view(n, one, config, context) for n, one in config.files.items()}
+        self.there: dict[str, Attached] = {}
+        """The databases attached so far."""
 
     def run(self) -> Done:
         halt = self.halt
@@ -170,10 +161,6 @@ class Task(Database, kw_only=True):
             execute(f"SET memory_limit = {literal(config.memory_limit)}")
         if config.threads is not None:
             execute(f"SET threads = {config.threads}")
-        for name, value in config.settings.items():
-            if not re.fullmatch(r"\w+", name):
-                raise BadSql(f'settings: "{name}" is not the name of a setting.')
-            execute(f"SET {name} = {literal(value)}")
         own = [] if self.path is None else ["duckdb"]
         if extensions and shared.tasks > 1:
             check_stored(self.connection, own)
@@ -184,7 +171,15 @@ class Task(Database, kw_only=True):
         if shared.is_extended:
             check_stored(self.connection, [*own, *(one.kind for one in self.there.values())])
         self._attach(on_server=True)
-        self._confine()
+        confine(self.connection, self.rules.file_root, self.files.folder)
+        # Some name files, so what is outside is closed before.
+        for name, value in config.settings.items():
+            if not re.fullmatch(r"\w+", name):
+                raise BadSql(f'settings: "{name}" is not the name of a setting.')
+            check_log(name, "settings")
+            execute(f"SET {name} = {literal(value)}")
+        if self.rules.file_root is not None:
+            execute("SET lock_configuration = true")
         for name, view in self.views.items():
             place = source(self.connection, view.place, view.form, f"{name} (Arrow)")
             execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS FROM {place}")
@@ -194,11 +189,6 @@ class Task(Database, kw_only=True):
             if one.on_server == on_server:
                 attach(self.connection, name, one, self.halt)
                 self.there[name] = one
-
-    def _confine(self) -> None:
-        confine(self.connection, self.rules.file_root, self.files.folder)
-        if self.rules.file_root is not None:
-            self.connection.execute("SET lock_configuration = true")
 
     # --- What `perform` asks for ---
 
@@ -217,7 +207,7 @@ class Task(Database, kw_only=True):
             self.connection.execute(one.sql, one.values)
             described = self.connection.description or []
             found = Gathering(self.rules.max_response_bytes)
-            while portion := self.connection.fetchmany(ROWS_PER_LOOK):
+            while portion := self.connection.fetchmany(self.rows_per_look):
                 found.take(portion)
                 self.halt.check()
         rows = found.rows

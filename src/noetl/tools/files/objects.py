@@ -101,8 +101,7 @@ async def place_at(
     """The same, with the fields of a credential."""
     url = url or resources.rules.store_url
     if not url:
-        told = "Which store? Write `url`; this worker's operator names none."
-        raise Failed("client_error", told)
+        raise Failed("client_error", "Which store? Write `url`; this worker's operator names none.")
     scheme = urlsplit(url).scheme
     if scheme == "file":
         return _directory(url, resources, create)
@@ -201,19 +200,16 @@ def _named(error: Exception, what: str) -> Failed | None:
         case NotImplementedError() | known.NotSupportedError():
             return Failed("client_error", f"{what}: this store cannot do that.")
         case known.GenericError() if status == 429:
-            told = f"{what}: the store asks to wait."
-            return Failed("rate_limit", told, status=status, retryable=True)
+            return Failed("rate_limit", f"{what}: the store asks to wait.", status=status)
         case known.GenericError() if status:
             kind: ErrorKind = "server_error" if status >= 500 else "client_error"
-            told = f"{what}: the store answered {status}."
-            return Failed(kind, told, status=status, retryable=status >= 500)
+            return Failed(kind, f"{what}: the store answered {status}.", status=status)
         case known.BaseError():
             return Failed(
                 "connection", f"{what}: the store cannot be reached: {_first_line(error)}."
             )
         case OSError():
-            told = f"{what}: {error.strerror or type(error).__name__}."
-            return Failed("server_error", told, retryable=True)
+            return Failed("server_error", f"{what}: {error.strerror or type(error).__name__}.")
     return None
 
 

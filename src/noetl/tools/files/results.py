@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
+import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,6 +55,8 @@ class FileCache:
         self._limit = limit
         self._root: Path | None = None
         self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._changing = threading.Lock()
+        """Attempts read and keep the same files at the same time, in threads."""
 
     @property
     def root(self) -> Path:
@@ -59,21 +64,25 @@ class FileCache:
             self._root = Path(tempfile.mkdtemp(prefix="files-", dir=spawner().folder))
         return self._root
 
-    def find(self, checksum: str) -> Path | None:
-        if checksum not in self._sizes:
-            return None
-        self._sizes.move_to_end(checksum)
-        return self.root / checksum
+    def lend(self, checksum: str, name: Path) -> bool:
+        """Give that file another name, too. Returns whether it is here."""
+        with self._changing:
+            if checksum not in self._sizes:
+                return False
+            self._sizes.move_to_end(checksum)
+            link_or_copy(self.root / checksum, name)
+            return True
 
     def add(self, checksum: str, path: Path) -> None:
         """Keep a file under another name, too, without disturbing its readers."""
-        if checksum in self._sizes:
-            return
-        link_or_copy(path, self.root / checksum)
-        self._sizes[checksum] = path.stat().st_size
-        while len(self._sizes) > 1 and sum(self._sizes.values()) > self._limit:
-            oldest, _ = self._sizes.popitem(last=False)
-            (self.root / oldest).unlink()
+        with self._changing:
+            if checksum in self._sizes:
+                return
+            link_or_copy(path, self.root / checksum)
+            self._sizes[checksum] = path.stat().st_size
+            while len(self._sizes) > 1 and sum(self._sizes.values()) > self._limit:
+                oldest, _ = self._sizes.popitem(last=False)
+                (self.root / oldest).unlink()
 
     async def close(self) -> None:
         if self._root is not None:
@@ -164,13 +173,10 @@ class Files(msgspec.Struct):
         mine = self.folder / f"{about.checksum}.{about.format}"
         if mine.exists():
             return mine
-        found = self.cache.find(about.checksum)
-        if found is not None:
-            await to_thread(link_or_copy, found, mine)
-            return mine
-        self.allow(about.size)
-        await self._fetch(about, mine)
-        await to_thread(self.cache.add, about.checksum, mine)
+        if not await to_thread(self.cache.lend, about.checksum, mine):
+            self.allow(about.size)
+            await self._fetch(about, mine)
+            await to_thread(self.cache.add, about.checksum, mine)
         return mine
 
     async def with_paths(
@@ -250,6 +256,18 @@ def _part_key(key: str, number: int) -> str:
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def arriving(place: Path) -> Iterator[Path]:
+    """A path for a file that appears at its place when it is complete; writers do not mix."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def link_or_copy(path: Path, name: Path) -> None:

@@ -8,11 +8,12 @@ import msgspec
 
 from noetl.tools.base import Credential, ToolContext
 from noetl.tools.failures import Failed, Refused
-from noetl.tools.files.objects import SPELLINGS, explained, opened
+from noetl.tools.files.objects import is_object, local_file
 from noetl.tools.limits import to_thread
 from noetl.tools.web.service import ask
 
 BYTES_MAX = 10 * 1024 * 1024
+"""Of a script from a store; what stands on the worker is the operator's."""
 
 
 async def loaded(script: str, auth: Credential | None, context: ToolContext) -> str:
@@ -21,19 +22,16 @@ async def loaded(script: str, auth: Credential | None, context: ToolContext) -> 
     try:
         if scheme in ("http", "https"):
             return await _from_web(script, auth, context)
-        if scheme in SPELLINGS:
-            body = await _from_store(script, auth, context)
-        else:
-            path = context.resources.path(script)
-            body = await to_thread(path.read_bytes)
-        return body.decode()
+        path = await local_file(script, auth, context)
+        if is_object(script) and path.stat().st_size > BYTES_MAX:
+            raise Failed("client_error", f"The script is longer than {BYTES_MAX:,} bytes.")
+        return (await to_thread(path.read_bytes)).decode()
     except Refused as refusal:
         raise Failed("auth", f"script: {refusal}") from None
     except FileNotFoundError:
         raise Failed("not_found", f'The script "{script}" does not exist on this worker.') from None
     except (IsADirectoryError, PermissionError) as error:
-        told = f'The script "{script}" cannot be read: {error.strerror}.'
-        raise Failed("auth", told) from None
+        raise Failed("auth", f'The script "{script}" cannot be read: {error.strerror}.') from None
     except UnicodeDecodeError as error:
         raise Failed("parse", f'The script "{script}" is not UTF-8 text: {error}.') from None
 
@@ -45,15 +43,3 @@ async def _from_web(script: str, auth: Credential | None, context: ToolContext) 
     except msgspec.ValidationError as error:
         raise Failed("auth", f"script: the credential is not an HTTP one: {error}") from None
     return str(answer.data or "")
-
-
-async def _from_store(script: str, auth: Credential | None, context: ToolContext) -> bytes:
-    url, _, key = script.rpartition("/")
-    with explained("script"):
-        import obstore
-
-        place = await opened(url, auth, context)
-        found = await obstore.get_async(place.store, place.checked(key))
-        if int(found.meta["size"]) > BYTES_MAX:
-            raise Failed("client_error", f"The script is longer than {BYTES_MAX:,} bytes.")
-        return bytes(await found.bytes_async())

@@ -17,6 +17,7 @@ from noetl.tools.base import (
     about,
     run_of,
 )
+from noetl.tools.web.request import SERVICE_ERRORS
 
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=2)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -87,10 +88,7 @@ TOOL = Tool(
     summary="Asks a language model.",
     config=Llm,
     run=run_of("noetl.tools.llm.run"),
-    errors=(
-        *("schema", "rate_limit", "auth", "not_found", "client_error", "server_error"),
-        *("connection", "timeout", "parse"),
-    ),
+    errors=(*SERVICE_ERRORS, "schema"),
     aliases={"credential": "auth"},
     needs=(("model",), ("prompt", "messages")),
 )

@@ -37,7 +37,10 @@ async def run(config: Llm, context: ToolContext) -> Outcome:
 
 
 def _body(config: Llm) -> dict[str, Any]:
-    messages = [_plain_message(message) for message in config.messages or ()]
+    messages = [
+        {name: value for name, value in written.items() if value not in (None, [], ())}
+        for written in msgspec.to_builtins(config.messages or ())
+    ]
     if config.prompt is not None:
         messages.append({"role": "user", "content": config.prompt})
     if config.system is not None:
@@ -58,11 +61,6 @@ def _body(config: Llm) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None} | config.options
 
 
-def _plain_message(message: msgspec.Struct) -> dict[str, Any]:
-    written: dict[str, Any] = msgspec.to_builtins(message)
-    return {name: value for name, value in written.items() if value not in (None, [], ())}
-
-
 def _outcome(config: Llm, body: Any) -> Outcome:
     try:
         choice = body["choices"][0]
@@ -71,8 +69,7 @@ def _outcome(config: Llm, body: Any) -> Outcome:
         usage = plain(body.get("usage"))
         calls = plain(said.get("tool_calls") or [])
     except (KeyError, IndexError, TypeError, AttributeError, NotPlain):
-        told = f"The answer of {config.url} is not a chat completion."
-        raise Failed("parse", told) from None
+        raise Failed("parse", f"The answer of {config.url} is not a chat completion.") from None
     meta = Meta(usage=usage)
     data: Any = text
     if config.schema is not None and not calls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
+from noetl.tools.web.request import SERVICE_ERRORS
 
 
 class Mcp(ToolConfig, frozen=True, kw_only=True):
@@ -50,10 +51,7 @@ TOOL = Tool(
     summary="Calls a Model Context Protocol server.",
     config=Mcp,
     run=run_of("noetl.tools.mcp.run"),
-    errors=(
-        *("exception", "not_found", "client_error", "auth", "connection", "timeout"),
-        *("rate_limit", "server_error", "parse"),
-    ),
+    errors=(*SERVICE_ERRORS, "exception"),
     aliases={"credential": "auth"},
     needs=ENDS,
     only_one=ENDS,

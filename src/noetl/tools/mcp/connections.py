@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -69,12 +69,13 @@ def _refused(error: dict[str, Any]) -> Failed:
     # The protocol has no code of its own for an unknown tool or prompt.
     if kind == "client_error" and _UNKNOWN.search(said):
         kind = "not_found"
-    return Failed(kind, f"The server refused: {said}", code=code, retryable=kind == "server_error")
+    return Failed(kind, f"The server refused: {said}", code=code)
 
 
 # --- Over HTTP: each message is a request of its own -------------------------------------------
 
 SESSION = "mcp-session-id"
+GOODBYE_SECONDS = 0.5
 
 
 class HttpConnection(msgspec.Struct):
@@ -106,11 +107,11 @@ class HttpConnection(msgspec.Struct):
     async def close(self) -> None:
         if self.session is None:
             return
-        try:
-            await ask(self.context, "DELETE", self.url, headers=self._sent(), decode="text")
-        except Failed:
-            # A server need not support ending sessions; they expire.
-            return
+        # A server need not support ending sessions, which expire. The task does not wait for one
+        # that does not answer.
+        with suppress(Failed, TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await ask(self.context, "DELETE", self.url, headers=self._sent(), decode="text")
 
     async def _send(self, message: dict[str, Any]) -> Answer:
         return await ask(

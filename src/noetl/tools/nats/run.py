@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -21,7 +21,7 @@ from noetl.cancellation import heeded
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.credentials import fields_of, text_field
+from noetl.tools.credentials import fields_of, secret_key, text_field
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import Failed, check_header, require, within
 from noetl.tools.files.formats import form_of
@@ -112,8 +112,8 @@ async def _client(config: Nats, context: ToolContext) -> Client:
     fields = await fields_of(config.auth, context)
     servers = servers_of(config.url, fields)
     await check_egress(context.resources.rules.egress, *servers)
-    secret = hashlib.sha256(msgspec.json.encode([servers, fields])).hexdigest()
-    kept = context.resources.shared(("nats", secret), lambda: Connection(servers, fields))
+    key = ("nats", secret_key(servers, fields))
+    kept = context.resources.shared(key, lambda: Connection(servers, fields))
     return await kept.client()
 
 
@@ -122,9 +122,12 @@ def servers_of(url: str | tuple[str, ...] | None, fields: dict[str, Any]) -> lis
     written = url or fields.get("servers") or fields.get("url") or fields.get("nats_url")
     servers = [written] if isinstance(written, str) else [str(one) for one in written or ()]
     if not servers:
-        told = "Which server? Write `url`, or put it into the credential."
-        raise Failed("client_error", told)
+        raise Failed("client_error", "Which server? Write `url`, or put it into the credential.")
     return servers
+
+
+Bucket = Callable[..., Awaitable[Any]]
+"""Finds or makes a bucket."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -163,35 +166,41 @@ class Call(msgspec.Struct, frozen=True):
 
     def read(self, data: bytes) -> Any:
         match self.config.decode:
-            case "bytes":
-                return base64.b64encode(data).decode("ascii")
             case "text":
                 return data.decode()
             case "json":
                 return plain(read_json(data))
-        try:
+            case "bytes":
+                return base64.b64encode(data).decode("ascii")
+        with suppress(msgspec.DecodeError):
             return plain(read_json(data))
-        except msgspec.DecodeError:
-            return _text_or_base64(data)
-
-
-def _text_or_base64(data: bytes) -> Any:
-    try:
-        return plain(data.decode())
-    except (UnicodeDecodeError, NotPlain):
+        with suppress(UnicodeDecodeError, NotPlain):
+            return plain(data.decode())
         return base64.b64encode(data).decode("ascii")
 
 
-# --- Keys --------------------------------------------------------------------------------------
+# --- Buckets -----------------------------------------------------------------------------------
 
 
-async def _kv(call: Call) -> Any:
+async def _bucket(call: Call, found: Bucket, made: Bucket) -> Any:
     try:
-        return await call.stream.key_value(call.bucket)
-    except js.BucketNotFoundError:
+        return await found(call.bucket)
+    except js.NotFoundError:
         if not call.config.create:
-            raise _no_bucket(call) from None
-        return await call.stream.create_key_value(bucket=call.bucket)
+            told = f'There is no bucket "{call.bucket}". With `create: true` the task makes it.'
+            raise Failed("not_found", told) from None
+        return await made(bucket=call.bucket)
+
+
+def _kv(call: Call) -> Awaitable[Any]:
+    return _bucket(call, call.stream.key_value, call.stream.create_key_value)
+
+
+def _objects(call: Call) -> Awaitable[Any]:
+    return _bucket(call, call.stream.object_store, call.stream.create_object_store)
+
+
+# --- Keys --------------------------------------------------------------------------------------
 
 
 async def _kv_get(call: Call) -> Any:
@@ -233,10 +242,13 @@ async def _keys(call: Call) -> list[str]:
         deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE, headers_only=True
     )
     answers = await call.stream.pull_subscribe(f"{prefix}>", stream=stream, config=newest)
-    about = await answers.consumer_info()
     found: list[Any] = []
-    while left := (about.num_pending or 0) - len(found):
-        found += await answers.fetch(min(left, LISTED_AT_ONCE))
+    try:
+        about = await answers.consumer_info()
+        while left := (about.num_pending or 0) - len(found):
+            found += await answers.fetch(min(left, LISTED_AT_ONCE))
+    finally:
+        await answers.unsubscribe()
     await call.stream.delete_consumer(stream, about.name)
     return [
         one.subject.removeprefix(prefix)
@@ -284,15 +296,6 @@ async def _request(call: Call) -> Any:
 
 
 # --- Objects -----------------------------------------------------------------------------------
-
-
-async def _objects(call: Call) -> Any:
-    try:
-        return await call.stream.object_store(call.bucket)
-    except js.NotFoundError:
-        if not call.config.create:
-            raise _no_bucket(call) from None
-        return await call.stream.create_object_store(call.bucket)
 
 
 async def _object_get(call: Call) -> Any:
@@ -363,11 +366,6 @@ OPERATIONS: dict[str, Callable[[Call], Awaitable[Any]]] = {
 # --- Failures ----------------------------------------------------------------------------------
 
 
-def _no_bucket(call: Call) -> Failed:
-    told = f'There is no bucket "{call.bucket}". With `create: true` the task makes it.'
-    return Failed("not_found", told)
-
-
 def _named(error: Exception, config: Nats) -> Failed:
     """The failure in our words."""
     what = f"{config.op} {config.bucket or ''}{'/' if config.bucket else ''}"
@@ -384,8 +382,7 @@ def _named(error: Exception, config: Nats) -> Failed:
             told = f"{what}: the key has another revision than {config.revision} by now."
             return Failed("client_error", told, code="wrong_revision")
         case js.ServiceUnavailableError() | js.ServerError():
-            told = f"{what}: the server failed: {error.description}."
-            return Failed("server_error", told, retryable=True)
+            return Failed("server_error", f"{what}: the server failed: {error.description}.")
         case js.APIError():
             return Failed("client_error", f"{what}: {error.description}.")
         case errors.Error() if "authoriz" in str(error).lower():

@@ -7,18 +7,17 @@ Python's types would lose something: infinite dates, months of an interval.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from noetl.tools.sql.postgres import CONNECT_SECONDS, KEEPALIVES, NOT_LENT
+from noetl.tools.credentials import secret_key
+from noetl.tools.sql.postgres import CONNECT_SECONDS, settings
 
 IDLE_SECONDS = 60.0
 ALIVE_SECONDS = 10.0
@@ -64,16 +63,14 @@ class Connections:
     ) -> psycopg.AsyncConnection[Any]:
         """An idle connection, or a new one; `fresh`: a new one in any case."""
         await self._forget_old()
-        waiting = self._idle.get(_key(parameters), [])
+        waiting = self._idle.get(secret_key(parameters), [])
         while waiting and not fresh:
             _, connection = waiting.pop()
             if not connection.closed and not connection.broken:
                 return connection
-        limit = {"connect_timeout": str(max(2, int(seconds or CONNECT_SECONDS)))}
+        how = settings(parameters, seconds or CONNECT_SECONDS)
         connection = await psycopg.AsyncConnection.connect(
-            **{"application_name": "noetl", **KEEPALIVES, **NOT_LENT, **limit, **parameters},  # type: ignore[arg-type]
-            autocommit=True,
-            prepare_threshold=None,
+            **how, autocommit=True, prepare_threshold=None
         )
         for name in ("timestamptz", "timestamp", "date", "time", "timetz"):
             connection.adapters.register_loader(name, MomentLoader)
@@ -96,7 +93,7 @@ class Connections:
             await connection.close()
             raise
         # Looked up only now: the pool may have changed during the reset.
-        waiting = self._idle.setdefault(_key(parameters), [])
+        waiting = self._idle.setdefault(secret_key(parameters), [])
         if self._closed or len(waiting) >= IDLE_MAX:
             await connection.close()
             return
@@ -113,7 +110,3 @@ class Connections:
             self._idle[key] = [one for one in waiting if one not in old]
             for _, connection in old:
                 await connection.close()
-
-
-def _key(parameters: Mapping[str, str]) -> str:
-    return hashlib.sha256(msgspec.json.encode(sorted(parameters.items()))).hexdigest()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from noetl.tools.failures import Failed
+from noetl.tools.files.results import arriving
 from noetl.tools.limits import to_thread
 from noetl.tools.postgres import Copy
 from noetl.tools.sql.rows import quoted
@@ -54,18 +55,12 @@ async def copy_in(connection: Connection, table: str, how: Copy, path: Path) -> 
 async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> Statement:
     """Copy a table, or a query in parentheses, into a file, which is complete or absent."""
     cursor = connection.cursor()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     columns = "" if what.startswith("(") else _columns(how)
-    try:
-        with await to_thread(partial.open, "wb") as file:
-            command = f"COPY {what}{columns} TO STDOUT {_options(how)}"
-            async with cursor.copy(command.encode()) as copy:
-                async for data in copy:
-                    file.write(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with arriving(path) as partial, await to_thread(partial.open, "wb") as file:
+        command = f"COPY {what}{columns} TO STDOUT {_options(how)}"
+        async with cursor.copy(command.encode()) as copy:
+            async for data in copy:
+                file.write(data)
     return {**NOTHING, "row_count": cursor.rowcount}
 
 

@@ -9,20 +9,31 @@ from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
+from psycopg import postgres
 from psycopg.errors import Diagnostic, UndefinedTable
+from psycopg.types.json import Jsonb
 
 from noetl.model.outcome import Outcome, ok
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import guarded
+from noetl.tools.credentials import fields_of
+from noetl.tools.failures import Failed, within
 from noetl.tools.files.objects import is_object, store_and_key, stored
 from noetl.tools.limits import Gathering, part, shortest, to_thread
 from noetl.tools.postgres import Postgres
 from noetl.tools.postgres.connections import ALIVE_SECONDS, Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
-from noetl.tools.postgres.values import document, fitted, parameters
 from noetl.tools.sql.postgres import BadCredential, failure, login_of
-from noetl.tools.sql.rows import Write, batches, insert, no_table, quoted, quoted_table
+from noetl.tools.sql.rows import (
+    JsonText,
+    Write,
+    batches,
+    decoded_bytes,
+    insert,
+    no_table,
+    quoted,
+    quoted_table,
+)
 from noetl.tools.sql.tasks import (
     NOTHING,
     Done,
@@ -44,6 +55,8 @@ MANY_ROWS = 500
 ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
 WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
+BYTEA = postgres.types["bytea"].oid
+DOCUMENTS = frozenset([postgres.types["json"].oid, postgres.types["jsonb"].oid])
 MARKS = "noetl_effect"
 """The table that remembers which effects have happened."""
 WHERE_MARKS = """
@@ -58,21 +71,19 @@ class Stale(Exception):
 
 
 async def run(config: Postgres, context: ToolContext) -> Outcome:
-    total = shortest(context.timeout)
-    with guarded(total):
-        if config.auth is None:
-            raise BadCredential("auth: the task names no credential to connect with.")
-        login = await login_of(await context.credential(config.auth))
-        plan = await _planned(config, context)
-        connections = context.resources.shared("postgres", Connections)
-        try:
-            return await Task(config, context, plan, connections, login).run(total)
-        except psycopg.Error as error:
-            return Outcome(
-                status="error",
-                error=failure(error),
-                pg={"code": error.sqlstate, "sqlstate": error.sqlstate},
-            )
+    if config.auth is None:
+        raise BadCredential("auth: the task names no credential to connect with.")
+    login = await login_of(await fields_of(config.auth, context))
+    plan = await _planned(config, context)
+    connections = context.resources.shared("postgres", Connections)
+    try:
+        async with within(shortest(context.timeout), "The task was not done within"):
+            return await Task(config, context, plan, connections, login).run()
+    except psycopg.Error as error:
+        pg = {"code": error.sqlstate, "sqlstate": error.sqlstate}
+        return Outcome(status="error", error=failure(error), pg=pg)
+    except UnicodeEncodeError as error:
+        raise Failed("schema", f"A value cannot be stored: {error}.") from None
 
 
 async def _planned(config: Postgres, context: ToolContext) -> Plan:
@@ -113,12 +124,11 @@ class Task(msgspec.Struct):
 
     __repr__ = without_values
 
-    async def run(self, total: float | None) -> Outcome:
-        async with asyncio.timeout(total):
-            try:
-                return await self._on_connection(fresh=False)
-            except Stale:
-                return await self._on_connection(fresh=True)
+    async def run(self) -> Outcome:
+        try:
+            return await self._on_connection(fresh=False)
+        except Stale:
+            return await self._on_connection(fresh=True)
 
     async def _on_connection(self, *, fresh: bool) -> Outcome:
         limit = part(self.context.timeout, "connect")
@@ -192,7 +202,7 @@ class Task(msgspec.Struct):
             return Done([await self._copied()])
         parts: list[Statement] = []
         for number, one in enumerate(plan.statements):
-            values = parameters(one.values)
+            values = _parameters(one.values)
             ours = config.transaction and is_ours(number, plan, "postgres")
             if config.result_as != "rows" and number == len(plan.statements) - 1:
                 query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, values)
@@ -202,7 +212,7 @@ class Task(msgspec.Struct):
                 return Done([*parts, NOTHING], file)
             parts.append(NOTHING if ours else await self._statement(one.sql, values))
         if plan.write is not None:
-            parts.append(await self._written(plan.write, connection))
+            parts.append(await self._written(plan.write))
         return Done(parts)
 
     async def _statement(self, sql: str, values: Any) -> Statement:
@@ -238,7 +248,8 @@ class Task(msgspec.Struct):
 
     # --- Rows and files ---
 
-    async def _written(self, write: Write, connection: psycopg.AsyncConnection[Any]) -> Statement:
+    async def _written(self, write: Write) -> Statement:
+        connection = self.connection
         try:
             cursor = await connection.execute(f"SELECT * FROM {write.table} LIMIT 0".encode())  # noqa: S608
         except UndefinedTable as error:
@@ -256,7 +267,7 @@ class Task(msgspec.Struct):
         while (batch := await to_thread(next, portions, None)) is not None:
             types = [(name, known[name]) for name in batch.columns]
             rows = [
-                [fitted(value, *type_) for value, type_ in zip(row, types, strict=True)]
+                [_fitted(value, *type_) for value, type_ in zip(row, types, strict=True)]
                 for row in batch.rows
             ]
             if by_copy:
@@ -326,5 +337,57 @@ class Task(msgspec.Struct):
 
     async def _keep_result(self, found: Any) -> None:
         update = f"UPDATE {self.marks} SET result = %s WHERE action_id = %s"  # noqa: S608
-        values = [document(found), self.context.action_id]
+        values = [_document(found), self.context.action_id]
         await self.connection.execute(update.encode(), values)
+
+
+# --- Values ------------------------------------------------------------------------------------
+
+
+def _document(value: Any) -> Jsonb:
+    """A value as jsonb."""
+    return Jsonb(value, msgspec.json.encode)
+
+
+def _parameters(values: Any) -> Any:
+    """Values that statements bind; their types follow from the values alone."""
+    if isinstance(values, dict):
+        return {name: _by_itself(value) for name, value in values.items()}
+    return None if values is None else [_by_itself(value) for value in values]
+
+
+def _fitted(value: Any, column: str, type_: int) -> Any:
+    """The value for a column of that type. Raises Misfit."""
+    if value is None:
+        return None
+    if type_ in DOCUMENTS:
+        # A text made by `tojson` is the document itself; the server parses it.
+        return str(value) if isinstance(value, JsonText) else _document(value)
+    if type_ == BYTEA and isinstance(value, str):
+        return decoded_bytes(value, column)
+    found = postgres.types.get(type_)
+    if found is not None and found.array_oid == type_ and isinstance(value, list | tuple):
+        return [_part(part, column, found.oid) for part in value]
+    return _by_itself(value)
+
+
+def _by_itself(value: Any) -> Any:
+    """Mappings, and lists that contain containers, are documents; other lists are arrays."""
+    is_document = isinstance(value, dict) or (
+        isinstance(value, list | tuple) and any(isinstance(part, dict | list) for part in value)
+    )
+    return _document(value) if is_document else value
+
+
+def _part(value: Any, column: str, element: int) -> Any:
+    """An element as text: the driver takes no mixed lists, and the server knows the type."""
+    if value is None:
+        return None
+    if element in DOCUMENTS:
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_part(part, column, element) for part in value]
+    if element == BYTEA:
+        raw = decoded_bytes(value, column) if isinstance(value, str) else value
+        return f"\\x{bytes(raw).hex()}"
+    return str(value)

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+from itertools import groupby
 from types import ModuleType
 from typing import Any
 
@@ -250,10 +251,14 @@ def _raised(error: BaseException, call: Call, problem: str) -> Answer:
     if isinstance(error, SyntaxError) and error.filename == call.name:
         frames.append((error.lineno or 0, ""))
     shown = []
-    for line, function in frames[-20:]:
+    # Calls of a function by itself are told once, not a thousand times.
+    runs = [(frame, len(list(equal))) for frame, equal in groupby(frames)]
+    for (line, function), count in runs[-20:]:
         place = f", in {function}" if function and not function.startswith("__noetl") else ""
         text = source[line - 1].strip() if 0 < line <= len(source) else ""
         shown.append(f'  File "{call.name}", line {line}{place}\n    {text}')
+        if count > 1:
+            shown.append(f"  [the same line {count - 1} more time{'s' * (count > 2)}]")
     kind = type(error).__name__
     said = _carried(_said(error))
     summary = f"{kind}: {said}" if said else kind
@@ -271,6 +276,8 @@ def _raised(error: BaseException, call: Call, problem: str) -> Answer:
 def _said(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return str(error.msg)
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}. Install it in the environment of the worker"
     try:
         return str(error)
     except Exception as problem:  # noqa: BLE001 - an exception may be unable to say what it is
@@ -322,27 +329,16 @@ class _Surroundings:
         if not gc.isenabled():
             gc.enable()
         is_mute = any(stream.closed for stream in self.streams)
-        return (
-            is_mute
-            or not self._is_home_again()
-            or _has_company()
-            or _has_grown()
-            or not self._is_empty_again()
-        )
-
-    def _is_empty_again(self) -> bool:
-        try:
-            for place, before in self.private.items():
-                for name in before.symmetric_difference(os.listdir(place)):
-                    _remove(f"{place}/{name}")
-        except OSError:
-            return False
-        return True
+        return is_mute or not self._is_home_again() or _has_company() or _has_grown()
 
     def _is_home_again(self) -> bool:
+        """Back in its directory, and with its private ones as they were."""
         try:
             if os.getcwd() != self.directory:
                 os.chdir(self.directory)
+            for place, before in self.private.items():
+                for name in before.symmetric_difference(os.listdir(place)):
+                    _remove(f"{place}/{name}")
         except OSError:
             return False
         return True

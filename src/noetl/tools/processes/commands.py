@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +23,6 @@ from noetl.tools.processes.programs import INHERITED, Program, inherited
 from noetl.tools.processes.spawner import Bounds
 from noetl.tools.processes.tree import ending
 
-GRACE_SECONDS = 0.3
-"""Between asking a group to end and killing it."""
 CHUNK = 64 * 1024
 TAIL = 2000
 
@@ -98,10 +97,15 @@ async def run_command(
         await asyncio.gather(_heard(program.stdout, out), _heard(program.stderr, err))
         return await program.ended()
     except asyncio.CancelledError:
-        await program.stop(GRACE_SECONDS)
+        await program.stop()
         raise
     finally:
         await program.close()
+
+
+EMPTY = "the empty directory that it has without `cwd`"
+_NO_FILE = re.compile(r"^(?!.*[\s'\"=(]/).*(?:No such file\b|\./\S+: not found)", re.MULTILINE)
+"""A line that misses a file of the working directory: no path in it begins at the root."""
 
 
 @contextmanager
@@ -111,7 +115,9 @@ def started(program: str, directory: str, cwd: str | None) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError):
         what = f'program "{program}"' if os.path.isdir(directory) else f'cwd "{cwd}"'
-        raise Failed("not_found", f"The {what} does not exist on this worker.") from None
+        alone = cwd is None and "/" in program and not os.path.isabs(program)
+        where = f"in {EMPTY}" if alone else "on this worker"
+        raise Failed("not_found", f"The {what} does not exist {where}.") from None
     except PermissionError as error:
         raise Failed("auth", f'"{program}" may not be run here: {error.strerror}.') from None
     except ValueError as error:
@@ -131,8 +137,7 @@ def ended_well(form: str, code: int, out: Output, err: Output) -> Outcome:
     try:
         data = plain(_decoded(stdout, form))
     except (msgspec.DecodeError, NotPlain) as error:
-        told = f"The output is not what `decode: {form}` says: {error}."
-        raise Failed("parse", told) from None
+        raise Failed("parse", f"The output is not what `decode: {form}` says: {error}.") from None
     result = {"stdout": stdout, "stderr": err.text(), "exit_code": code, "data": data}
     if out.truncated or err.truncated:
         result["truncated"] = True
@@ -151,9 +156,17 @@ def _decoded(text: str, form: str) -> Any:
 
 
 def ended_badly(
-    subject: str, retry_codes: tuple[int, ...], code: int, out: Output, err: Output
+    subject: str,
+    retry_codes: tuple[int, ...],
+    code: int,
+    out: Output,
+    err: Output,
+    cwd: str | None = "",
 ) -> Outcome:
-    """The failure for an exit code; `subject` is its name in the message."""
+    """The failure for an exit code; `subject` is its name in the message. A file that is missed
+    where no `cwd` is named may lie in the worker's directory.
+    """
+    alone = f" in {EMPTY}" if cwd is None and _NO_FILE.search(err.text()) else ""
     last = (err.text().strip() or out.text().strip())[-TAIL:]
     said = f" It said: {last.splitlines()[-1]}" if last else ""
     # Like a shell: 128 + n for a command that signal n killed.
@@ -163,7 +176,7 @@ def ended_badly(
         error=TaskError(
             kind="exception",
             code=exit_code,
-            message=f"{subject} {ending(code)}.{said}",
+            message=f"{subject} {ending(code)}{alone}.{said}",
             retryable=exit_code in retry_codes,
             details={"stdout": out.text()[-TAIL:], "stderr": err.text()[-TAIL:]},
         ),

@@ -52,6 +52,8 @@ def inherited() -> dict[str, str]:
     return {name: os.environ[name] for name in INHERITED if name in os.environ}
 
 
+GRACE_SECONDS = 0.3
+"""Between asking a program to end and killing it."""
 STUBBORN_SECONDS = 5.0
 """If a supervisor does not respond for this long, we kill the processes we know of ourselves."""
 
@@ -327,8 +329,13 @@ class Program:
             await asyncio.shield(joining)
             await asyncio.shield(spawned.started)
         except BaseException:
-            # Once begun, a start is completed: half a start could not be stopped.
-            await (await joining).close()
+            # Once begun, a start is completed: half a start could not be stopped. The program may
+            # run before we hear that it does, so it is asked to end like one that has started.
+            program = await joining
+            try:
+                await program.stop()
+            finally:
+                await program.close()
             raise
         return joining.result()
 
@@ -344,10 +351,10 @@ class Program:
         """The exit code, once it and its descendants are gone."""
         return await asyncio.shield(self._spawned.exited)
 
-    async def stop(self, grace: float) -> None:
-        """Ask it to end, and kill what is left after the grace period."""
+    async def stop(self) -> None:
+        """Ask it to end, and give it time to; `close` kills what is left."""
         self._spawned.terminate()
-        await asyncio.wait([self._spawned.exited], timeout=grace)
+        await asyncio.wait([self._spawned.exited], timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
         """Kill what is left of it. When this returns, it is dead."""

@@ -17,10 +17,9 @@ import socket
 import stat
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -94,7 +93,6 @@ class Child:
         self.idle_since = 0.0
         self.spoiled = False
         self._unread = bytearray()
-        self._unsent = memoryview(b"")
         self._log: Callable[[str], None] = _nobody
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self.folder: Path | None = None
@@ -136,7 +134,10 @@ class Child:
         self._log = log
         self._waiting = self._loop.create_future()
         try:
-            self._send(SIZE.pack(len(message)) + message)
+            try:
+                await self._loop.sock_sendall(self._line, SIZE.pack(len(message)) + message)
+            except OSError:
+                self._end()
             answer = _decode_answer(await self._waiting)
         except msgspec.MsgspecError as error:
             raise Crashed(f"The Python process gave an answer we cannot read: {error}.") from error
@@ -148,31 +149,6 @@ class Child:
             self._waiting = None
         self.spoiled = answer.spoiled
         return answer
-
-    def _send(self, data: bytes) -> None:
-        try:
-            sent = self._line.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._end()
-            return
-        if sent < len(data):
-            self._unsent = memoryview(data)[sent:]
-            self._loop.add_writer(self._line, self._send_more)
-
-    def _send_more(self) -> None:
-        try:
-            sent = self._line.send(self._unsent)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._loop.remove_writer(self._line)
-            self._end()
-            return
-        self._unsent = self._unsent[sent:]
-        if not self._unsent:
-            self._loop.remove_writer(self._line)
 
     def _read_line(self) -> None:
         try:
@@ -193,11 +169,8 @@ class Child:
         elif len(self._unread) >= SIZE.size + size:
             message = bytes(memoryview(self._unread)[SIZE.size : SIZE.size + size])
             self._unread.clear()
-            self._answer(message)
-
-    def _answer(self, message: bytes) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(message)
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(message)
 
     def _read_output(self) -> None:
         """Read the output so far; bounded, so that a flood cannot block the loop."""
@@ -244,8 +217,6 @@ class Child:
             self._read_output()
             for fd in (self._line, self._output):
                 self._loop.remove_reader(fd)
-            if self._unsent:
-                self._loop.remove_writer(self._line)
             self._line.close()
             os.close(self._output)
             self._clear_away()
@@ -334,17 +305,12 @@ class SandboxPool:
 
     async def call(
         self,
-        code: str,
+        call: Call,
         *,
-        name: str,
-        inputs: Mapping[str, Any],
-        context: Mapping[str, Any],
         log: Callable[[str], None],
         owner: str = "",
         packages: str | None = None,
         timeout: float | None = None,
-        lines: str = "",
-        imports: tuple[str, ...] = (),
         network: bool = False,
         files: tuple[Path, ...] = (),
     ) -> Answer:
@@ -356,8 +322,10 @@ class SandboxPool:
         The timeout begins when the code does. Raises TimeoutError or Crashed; then, as when
         cancelled, its process is dead before this returns.
         """
-        their_lines = f"{OUTPUTS}/{LINES}" if lines and self._room is not None else lines
-        message = _encode(Call(code, name, inputs, context, their_lines, imports))
+        lines = call.lines
+        if lines and self._room is not None:
+            call = msgspec.structs.replace(call, lines=f"{OUTPUTS}/{LINES}")
+        message = _encode(call)
         if len(message) > self._message_max:
             raise OverflowError(
                 f"the code and its inputs are {len(message):,} bytes long, more than "

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
@@ -65,8 +66,9 @@ class Packages:
         return place
 
     async def _install(self, place: Path, libs: tuple[str, ...], context: ToolContext) -> None:
-        partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
-        partial.mkdir(parents=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(".partial", f"{place.name}.", place.parent))
+        partial.chmod(0o755)
         try:
             out, err = Output(context.log, 65536), Output(context.log, 65536)
             words = _installer(str(partial), libs)
@@ -109,8 +111,7 @@ def _not_installed(libs: tuple[str, ...], said: str) -> Failed:
     if any(words in lower for words in missing):
         told = f"libs: the package index has no {wanted} for this Python. The log says more."
         return Failed("not_found", told)
-    told = f"libs: {wanted} could not be installed. The log says why."
-    return Failed("connection", told)
+    return Failed("connection", f"libs: {wanted} could not be installed. The log says why.")
 
 
 # --- What is there -----------------------------------------------------------------------------

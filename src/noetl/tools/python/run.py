@@ -8,7 +8,7 @@ from noetl.model.outcome import Outcome, TaskError, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
-from noetl.tools.processes.child import Answer
+from noetl.tools.processes.child import Answer, Call
 from noetl.tools.processes.sandbox import Crashed
 from noetl.tools.python import Python, imports_of
 
@@ -35,27 +35,23 @@ async def run(config: Python, context: ToolContext) -> Outcome:
     try:
         network = context.resources.network(context.spec)
         inputs, files = await context.files.with_paths(context.inputs, sandbox.inputs_in)
+        # Most code does not use the context, and it may be large.
+        around = context.context if "context" in code else {}
+        imports = imports_of(config.libs) if isinstance(config.libs, dict) else ()
         answer = await sandbox.call(
-            code,
-            name=name,
-            inputs=inputs,
-            # Most code does not use it, and it may be large.
-            context=context.context if "context" in code else {},
+            Call(code, name, inputs, around, "" if lines is None else str(lines), imports),
             log=context.log,
             owner=context.playbook,
             packages=packages,
             timeout=limit,
-            lines="" if lines is None else str(lines),
-            imports=imports_of(config.libs) if isinstance(config.libs, dict) else (),
             network=network,
             files=files,
         )
     except TimeoutError:
-        told = f"The code ran longer than {limit:g} seconds; its process was killed."
+        told = f"The code ran longer than {limit:g} s; its process was killed."
         raise Failed("timeout", told) from None
     except Crashed as crash:
-        told = f"{crash} The task's log shows what it printed before."
-        raise Failed("exception", told) from None
+        raise Failed("exception", f"{crash} The task's log shows what it printed before.") from None
     except (OverflowError, TypeError, ValueError) as error:
         raise Failed("schema", f"The inputs cannot be handed to the code: {error}.") from None
     if answer.problem:

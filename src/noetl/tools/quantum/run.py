@@ -22,8 +22,9 @@ import msgspec
 from noetl.model.outcome import Outcome, failed, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, need, require
+from noetl.tools.files.results import arriving
 from noetl.tools.limits import shortest, to_thread
-from noetl.tools.processes.child import Answer
+from noetl.tools.processes.child import Call
 from noetl.tools.processes.sandbox import Crashed, SandboxPool
 from noetl.tools.quantum import NEEDS, Quantum
 
@@ -55,7 +56,7 @@ async def run(config: Quantum, context: ToolContext) -> Outcome:
             try:
                 job = await simulated(context.resources.sandbox, circuit, limit, context.log)
             except TimeoutError:
-                told = f"The simulation took longer than {limit:g} seconds; its process was killed."
+                told = f"The simulation took longer than {limit:g} s; its process was killed."
                 raise Failed("timeout", told) from None
         case "submit":
             job = await _jobs(context).submit(job_id, circuit)
@@ -110,21 +111,10 @@ async def simulated(
 ) -> Job:
     """Run a circuit in a child process. Raises TimeoutError."""
     try:
-        answer = await sandbox.call(
-            CODE,
-            name="<simulator>",
-            inputs=circuit,
-            context={},
-            log=log,
-            owner=OWNER,
-            timeout=timeout,
-        )
+        call = Call(CODE, "<simulator>", circuit, {})
+        answer = await sandbox.call(call, log=log, owner=OWNER, timeout=timeout)
     except Crashed as crash:
         return Job("ERROR", kind="server_error", message=f"The simulation failed. {crash}")
-    return _job(answer)
-
-
-def _job(answer: Answer) -> Job:
     if answer.problem:
         return Job("ERROR", kind="server_error", message=f"The simulation failed: {answer.message}")
     if "counts" in answer.value:
@@ -204,7 +194,6 @@ def _locked(place: Path) -> int | None:
 
 
 def _write(place: Path, value: Any) -> None:
-    """Written atomically: readers see all of it or nothing."""
-    partial = place.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(msgspec.json.encode(value))
-    partial.rename(place)
+    """Readers see all of it or nothing."""
+    with arriving(place) as partial:
+        partial.write_bytes(msgspec.json.encode(value))

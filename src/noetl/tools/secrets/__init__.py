@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from noetl.tools.base import Credential, Duration, Name, Tool, ToolConfig, about, run_of
+from noetl.tools.web.request import SERVICE_ERRORS
 
 
 class Secrets(ToolConfig, frozen=True, kw_only=True):
@@ -42,10 +43,7 @@ TOOL = Tool(
     config=Secrets,
     run=run_of("noetl.tools.secrets.run"),
     secret_result=True,
-    errors=(
-        *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
-        *("server_error", "parse"),
-    ),
+    errors=SERVICE_ERRORS,
     aliases={"secret_name": "secret", "credential": "auth"},
     needs=(("secret",),),
     credential=lambda config: (

@@ -236,8 +236,7 @@ async def aws(wanted: Wanted, context: ToolContext) -> dict[str, Any]:
         # AWS answers 400 where others answer 404 or 403; the type in the body tells them apart.
         said = str(problem.error.details)
         if "ResourceNotFoundException" in said:
-            told = f'There is no secret "{wanted.name}".'
-            raise Failed("not_found", told, status=400) from None
+            raise Failed("not_found", f'There is no secret "{wanted.name}".', status=400) from None
         if "AccessDenied" in said or "UnrecognizedClient" in said or "InvalidSignature" in said:
             told = "AWS Secrets Manager refuses the credential."
             raise Failed("auth", told, status=400) from None

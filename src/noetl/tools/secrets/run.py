@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.errors import NoetlError, NotFound
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.credentials import fields_of
@@ -16,13 +15,8 @@ from noetl.tools.secrets.managers import MANAGERS, Wanted
 
 async def run(config: Secrets, context: ToolContext) -> Outcome:
     limit = shortest(config.timeout, context.timeout)
-    try:
-        async with within(limit, "The secret was not read within"):
-            fields = await _looked_up(config, context)
-    except NotFound as error:
-        raise Failed("not_found", str(error)) from None
-    except NoetlError as error:
-        raise Failed("auth", str(error)) from None
+    async with within(limit, "The secret was not read within"):
+        fields = await _looked_up(config, context)
     if config.field is not None:
         if config.field not in fields:
             raise Failed("not_found", f'"{config.secret}" has no field "{config.field}".')

@@ -31,7 +31,9 @@ async def run(config: Shell, context: ToolContext) -> Outcome:
                         words, config.stdin, variables, directory, out, err, rules.bounds, room
                     )
                 if code not in config.ok_codes:
-                    return ended_badly("The command", config.retry_codes, code, out, err)
+                    return ended_badly(
+                        "The command", config.retry_codes, code, out, err, config.cwd
+                    )
     return ended_well(config.decode, code, out, err)
 
 

@@ -162,7 +162,7 @@ def _older_sql(task: Written) -> None:
 
 
 def _older_pool(task: Written) -> None:
-    """Older form, `pool: {timeout, …}` of 004 §5.2: how long to wait for a connection."""
+    """Older form, `pool: {timeout, …}`: how long to wait for a connection."""
     pool = task.below("pool", "`pool`")
     if pool is None:
         return

@@ -6,7 +6,7 @@ escape the worker's directory and the egress policy. A task therefore names what
 `attach`, where both are enforced; statements may not open anything. Nor may text that is built
 while a statement runs, because it cannot be checked.
 
-Views and macros that are stored in a file can do what statements cannot, but only where an
+Views and macros that are stored in a file can open what statements cannot, but only where an
 extension is loaded. DuckDB has one instance of a file for all tasks of this process, so an
 extension that one of them loads is there for all of them. Therefore a task looks at what is stored
 if any task that has the file open may load an extension (`sharing`); and one that may do so while
@@ -30,7 +30,7 @@ import msgspec
 from noetl.model.outcome import ErrorKind
 from noetl.tools.failures import Failed
 from noetl.tools.sql.rows import NO_KEY
-from noetl.tools.sql.text import BadSql
+from noetl.tools.sql.text import PLACE, BadSql
 from noetl.tools.sql.threads import Halt
 
 MEMORY = "256MB"
@@ -46,6 +46,9 @@ EXPLAINED = re.compile(r"\b(?:attach|load|install)\b", re.IGNORECASE)
 LOADS_UNNAMED = re.compile(r"known_extensions|reset|import", re.IGNORECASE)
 """In settings and statements: DuckDB may be told to load extensions where it finds their functions.
 The statements of an imported database are known only when it is imported."""
+LOGS = re.compile(r"\b(?:enable_(?:http_)?logging|log_query_path)\b", re.IGNORECASE)
+"""DuckDB logs the statements of all that have a file open, with the passwords in them. A log that
+cannot be written ends the whole process (seen with 1.5.5)."""
 ATTACH = "Name the database under `attach` of a `duckdb` task."
 EXTENSIONS = "Name it under `extensions` of a `duckdb` task."
 VIEWS = "SELECT database_name, view_name, sql FROM duckdb_views() WHERE NOT internal"
@@ -215,6 +218,16 @@ def _check_text(text: str, what: str) -> None:
         name = re.match(r"\w+", found.group())
         assert name is not None
         raise BadSql(f"{what} may not use {name.group()}, which runs a text as SQL. Write the SQL.")
+    check_log(text, what)
+
+
+def check_log(text: str, what: str) -> None:
+    """Raise BadSql for a text that would make DuckDB write a log."""
+    if found := LOGS.search(text):
+        raise BadSql(
+            f"{what} may not use {found.group()}: DuckDB's log holds the statements of every task"
+            " that has the file open."
+        )
 
 
 # --- Failures ----------------------------------------------------------------------------------
@@ -246,14 +259,16 @@ def failure(
     """
     # Internal errors come with pages of addresses.
     text = hide(str(error).partition("Stack Trace:")[0].strip())
+    place = PLACE.search(text)
+    details = {"sql": place[0].rstrip()} if place else None
+    text = PLACE.sub("", text).strip()
     # To DuckDB, a stopped query of PostgreSQL is a failure like any other.
     if isinstance(error, duckdb.InterruptException) or halt.late or halt.wanted:
         if halt.late:
-            said = "A statement took longer than `timeout` and was stopped."
-            return Failed("db_timeout", said)
+            return Failed("db_timeout", "A statement took longer than `timeout` and was stopped.")
         return InterruptedError("the task was stopped")
     if told is not None:
-        return Failed(told, text)
+        return Failed(told, text, details=details)
     if NO_DATABASE.search(text):
         return Failed("db_connection", text, retryable=False)
     if WITHOUT_KEY in text:
@@ -262,12 +277,12 @@ def failure(
         return Failed("client_error", text)
     for kind_of_error, kind in KINDS:
         if isinstance(error, kind_of_error):
-            return Failed(kind, text)
+            return Failed(kind, text, details=details)
     if isinstance(error, duckdb.IOException):
         return _io_failure(text)
     if "malformed" in text.lower() or "error when sniffing" in text.lower():
         return Failed("parse", text)
-    return Failed("client_error", text)
+    return Failed("client_error", text, details=details)
 
 
 NO_FILE = re.compile(r'No files found that match the pattern "([^"]*)"')

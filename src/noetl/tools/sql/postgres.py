@@ -17,6 +17,7 @@ from noetl.tools.credentials import text_field
 from noetl.tools.egress import check_database
 from noetl.tools.failures import RETRYABLE, Foreseen
 from noetl.tools.sql.rows import NO_KEY, quoted
+from noetl.tools.sql.text import PLACE
 from noetl.tools.sql.threads import Halt, in_background
 
 # --- Credentials -------------------------------------------------------------------------------
@@ -123,17 +124,16 @@ KEY_COLUMNS = """
 """
 
 
+def settings(login: Mapping[str, str], seconds: float = CONNECT_SECONDS) -> dict[str, Any]:
+    """How to connect with these parameters."""
+    usual = {"application_name": "noetl", "connect_timeout": str(max(2, int(seconds)))}
+    return {**usual, **KEEPALIVES, **NOT_LENT, **login}
+
+
 @contextmanager
 def connected(login: Mapping[str, str], halt: Halt) -> Iterator[psycopg.Connection[Any]]:
     """A connection with portable output of dates, times and numbers."""
-    settings: dict[str, Any] = {
-        "application_name": "noetl",
-        "connect_timeout": str(CONNECT_SECONDS),
-        **KEEPALIVES,
-        **NOT_LENT,
-        **login,
-    }
-    connection = psycopg.connect(**settings, autocommit=True)
+    connection = psycopg.connect(**settings(login), autocommit=True)
     with closing(connection), halt.stoppable(in_background(lambda: _stop(connection))):
         connection.execute(
             "SET datestyle = ISO; SET timezone = 'UTC'; SET client_encoding = 'UTF8'; "
@@ -190,10 +190,6 @@ _REFUSED = re.compile(
 _MISSING = re.compile(r"database .* does not exist", re.IGNORECASE)
 
 
-_PLACE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
-"""The place of an error in the statement: the line, and a caret below it."""
-
-
 def failure(error: psycopg.Error) -> TaskError:
     """The error of the server, in our words."""
     state = error.sqlstate
@@ -209,7 +205,7 @@ def failure(error: psycopg.Error) -> TaskError:
         code=state,
         message=" ".join([f"PostgreSQL: {message}" + "." * (message[-1:] != "?"), *extra]),
         retryable=kind in RETRYABLE and not final,
-        details={"sql": found[0].rstrip()} if (found := _PLACE.search(str(error))) else None,
+        details={"sql": found[0].rstrip()} if (found := PLACE.search(str(error))) else None,
     )
 
 

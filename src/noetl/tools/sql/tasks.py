@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -12,14 +12,12 @@ import msgspec
 
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, guarded
+from noetl.tools.failures import Failed
 from noetl.tools.files.formats import csv_rows, form_of
 from noetl.tools.files.objects import local_file
-from noetl.tools.files.results import Files
 from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import Gathering, shortest, to_thread
 from noetl.tools.plain_data import check, plain, read_json
-from noetl.tools.rules import Rules
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
     Batch,
@@ -224,9 +222,6 @@ def result(parts: Sequence[Statement]) -> dict[str, Any]:
 # --- Databases that run in threads -------------------------------------------------------------
 
 
-ROWS_PER_LOOK = 1000
-
-
 class Found(NamedTuple):
     """What a statement yields."""
 
@@ -238,20 +233,28 @@ class Found(NamedTuple):
     """How many rows it has changed, once all that it yields are fetched; None: as many."""
 
 
-class Database(msgspec.Struct, kw_only=True):
+class Database:
     """A whole task on one connection, in a thread of its own. Each kind says how."""
 
     dialect: ClassVar[Dialect]
     variables_max: ClassVar[int]
-    config: SqlConfig
+    rows_per_look: ClassVar[int] = 1000
     plan: Plan
-    halt: Halt
-    rules: Rules
-    files: Files
-    connection: Any = None
+    connection: Any
     """While it runs."""
 
+    def __init__(self, config: Any, context: ToolContext) -> None:
+        self.config = config
+        self.context = context
+        self.rules = context.resources.rules
+        self.files = context.files
+        self.halt = Halt(shortest(config.timeout))
+
     # --- Of each kind ---
+
+    async def prepare(self) -> None:
+        """Find out in the event loop what it needs beside its plan."""
+        raise NotImplementedError
 
     def run(self) -> Done:
         """Open the connection and `perform` the task on it."""
@@ -302,7 +305,7 @@ class Database(msgspec.Struct, kw_only=True):
             if found.columns is None:
                 return {**NOTHING, "row_count": max(0, found.changed() or 0)}
             gathered = Gathering(self.rules.max_response_bytes)
-            while portion := found.fetch(ROWS_PER_LOOK):
+            while portion := found.fetch(self.rows_per_look):
                 gathered.take(portion)
                 self.halt.check()
         return table(found.columns, gathered.rows, found.changed())
@@ -316,7 +319,7 @@ class Database(msgspec.Struct, kw_only=True):
             form = self.config.result_as
             if found.columns is None:
                 raise BadSql(f"`result_as: {form}` needs a query as the last statement.")
-            portions = iter(lambda: found.fetch(ROWS_PER_LOOK), [])
+            portions = iter(lambda: found.fetch(self.rows_per_look), [])
             return file_of(found.columns, portions, self.files.folder, form, self.halt)
 
 
@@ -327,15 +330,14 @@ class Done(NamedTuple):
     file: TableFile | None = None
 
 
-async def run_in_thread(
-    config: SqlConfig, context: ToolContext, open_task: Callable[[Halt], Awaitable[Database]]
-) -> Outcome:
+async def run_in_thread(task: Database) -> Outcome:
     """Run a task on a database inside the worker, in a thread that can be stopped."""
-    halt, total = Halt(shortest(config.timeout)), shortest(context.timeout)
-    with guarded(total):
-        database = await open_task(halt)
-        done = await in_thread(context.resources.threads, database.run, halt, total)
-        return ok(await outcome_of(done, context))
+    context = task.context
+    await task.prepare()
+    task.plan = await planned(task.config, context, task.dialect)
+    total = shortest(context.timeout)
+    done = await in_thread(context.resources.threads, task.run, task.halt, total)
+    return ok(await outcome_of(done, context))
 
 
 async def outcome_of(done: Done, context: ToolContext) -> dict[str, Any]:

@@ -16,6 +16,10 @@ from noetl.tools.failures import Foreseen
 Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
 """`sql`: any database of SQLAlchemy; placeholders are spelled as in SQLite."""
 
+PLACE = re.compile(r"^LINE \d+: .*\n *\^+", re.MULTILINE)
+"""The place of an error in a statement: the line, and carets below it. PostgreSQL and DuckDB tell
+it so."""
+
 _DOLLAR = re.compile(r"\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$")
 _WORD = re.compile(r"[A-Za-z_\u0080-\uffff][\w$\u0080-\uffff]*")
 _NUMBER = re.compile(r"\d[\w.]*")

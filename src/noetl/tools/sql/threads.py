@@ -13,7 +13,8 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed
+from noetl.tools.credentials import fields_of, needed
+from noetl.tools.failures import Failed, within
 from noetl.tools.limits import waiting
 from noetl.tools.sql.config import FileDatabase
 
@@ -97,7 +98,7 @@ async def in_thread(
     try:
         if not running.running() and not running.done():
             await _begun(running)
-        async with asyncio.timeout(seconds):
+        async with within(seconds, "The task was not done within"):
             while not future.done():
                 await asyncio.wait([future], timeout=TICK_SECONDS)
                 halt.look()
@@ -112,7 +113,10 @@ async def in_thread(
         with suppress(asyncio.CancelledError, Exception):
             await future
         raise
-    return future.result()
+    try:
+        return future.result()
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise Failed("schema", f"A value cannot be stored: {error}.") from None
 
 
 async def _begun(running: Future[Result]) -> None:
@@ -133,10 +137,9 @@ async def database_of(config: FileDatabase, context: ToolContext) -> Path | None
     """The file that the task or its credential names; None for a database in memory."""
     written = config.database
     if written is None and config.auth is not None:
-        fields = await context.credential(config.auth)
-        written = fields.get("database") or fields.get("path") or fields.get("dbname")
-        if written is None:
-            raise Failed("auth", "auth: the credential has no field `database`.")
+        fields = await fields_of(config.auth, context)
+        filled = {name: value for name, value in fields.items() if value}
+        written = needed(filled, "database", "path", "dbname")
     return None if written in (None, ":memory:") else context.resources.path(str(written))
 
 

@@ -25,17 +25,19 @@ class Sql(SqlConfig, frozen=True, kw_only=True):
     options: Annotated[dict[str, Any], about("Arguments for the database driver's `connect`.")] = {}
 
 
-SUMMARIES = {
-    "sql": "Runs SQL on any database with a SQLAlchemy URL.",
-    "mysql": "Runs SQL on MySQL or MariaDB.",
-    "snowflake": "Runs SQL on Snowflake.",
-    "clickhouse": "Runs SQL on ClickHouse.",
-    "bigquery": "Runs SQL on Google BigQuery.",
-    "mssql": "Runs SQL on Microsoft SQL Server.",
-    "oracle": "Runs SQL on Oracle Database.",
+DATABASES = {
+    "sql": (
+        "any database with a SQLAlchemy URL",
+        "url: mysql+pymysql://reader@db.example.com/shop",
+    ),
+    "mysql": ("MySQL or MariaDB", "auth: shop_db"),
+    "snowflake": ("Snowflake", "auth: snow"),
+    "clickhouse": ("ClickHouse", "auth: events_db"),
+    "bigquery": ("Google BigQuery", "auth: warehouse"),
+    "mssql": ("Microsoft SQL Server", "auth: erp_db"),
+    "oracle": ("Oracle Database", "auth: ledger_db"),
 }
-
-
+"""What each kind runs SQL on, and how its example says where that is."""
 EXAMPLE = """\
 - step: open_orders
   tool:
@@ -44,31 +46,19 @@ EXAMPLE = """\
     command: SELECT id, total FROM orders WHERE status = :status
     params: { status: open }
 """
-WHERE = {
-    "sql": "url: mysql+pymysql://reader@db.example.com/shop",
-    "mysql": "auth: shop_db",
-    "snowflake": "auth: snow",
-    "clickhouse": "auth: events_db",
-    "bigquery": "auth: warehouse",
-    "mssql": "auth: erp_db",
-    "oracle": "auth: ledger_db",
-}
-
-
 WAREHOUSES = frozenset({"snowflake", "clickhouse", "bigquery"})
 """A statement that changes rows returns none of them there, so none can claim rows."""
-
 
 TOOLS = tuple(
     sql_tool(
         kind,
-        summary,
+        f"Runs SQL on {name}.",
         Sql,
         run_of("noetl.tools.sqlalchemy.run", kind, extra=kind, libraries=("sqlalchemy",)),
         needs=(("url", "auth"),),
         claims=kind not in WAREHOUSES,
         extra=kind,
-        example=EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", WHERE[kind]),
+        example=EXAMPLE.replace("KIND", kind).replace("WHERE_IT_IS", where),
     )
-    for kind, summary in SUMMARIES.items()
+    for kind, (name, where) in DATABASES.items()
 )

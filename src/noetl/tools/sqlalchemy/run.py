@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from noetl.model.outcome import ErrorKind, Outcome
 from noetl.tools.base import ToolContext
+from noetl.tools.credentials import fields_of, secret_key
 from noetl.tools.egress import check_database
 from noetl.tools.failures import Failed, Refused, failed_with
 from noetl.tools.limits import to_thread
@@ -25,14 +25,13 @@ from noetl.tools.sql.postgres import NOT_LENT, OF_THE_WORKER
 from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.rows import Batch, Write, names_in, on_conflict
 from noetl.tools.sql.sqlite import failure as sqlite_failure
-from noetl.tools.sql.sqlite import no_other_files
+from noetl.tools.sql.sqlite import keep_to_itself
 from noetl.tools.sql.tasks import (
     NOTHING,
     Database,
     Done,
     Found,
     Statement,
-    planned,
     run_in_thread,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
@@ -88,18 +87,7 @@ KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
 
 
 async def run(kind: str, config: Sql, context: ToolContext) -> Outcome:
-    async def opened(halt: Halt) -> Task:
-        fields = await context.credential(config.auth) if config.auth is not None else {}
-        where = _confined(address(kind, config.url, fields), config, context.resources)
-        await check_database(*_hosts(where, config))
-        plan = await planned(config, context, "sql")
-        engines = context.resources.shared("sql", Engines)
-        confined = context.resources.rules.file_root is not None
-        engine = await to_thread(engines.engine, kind, where, config, confined)
-        rules, files = context.resources.rules, context.files
-        return Task(config=config, plan=plan, engine=engine, halt=halt, rules=rules, files=files)
-
-    return await run_in_thread(config, context, opened)
+    return await run_in_thread(Task(kind, config, context))
 
 
 def _hosts(where: Address, config: Sql) -> list[str]:
@@ -162,16 +150,14 @@ class Engines:
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
 
-    def engine(self, kind: str, where: Address, config: Sql, confined: bool) -> Engine:
+    def engine(self, kind: str, where: Address, config: Sql, root: str | None) -> Engine:
         shown = where.url.render_as_string(hide_password=False)
-        written = msgspec.json.encode([shown, where.options, config.options, config.isolation])
-        key = hashlib.sha256(written).hexdigest()
+        key = secret_key(shown, where.options, config.options, config.isolation)
         if key not in self._engines:
             engine = self._engines[key] = _engine(kind, where, config)
-            if confined and engine.dialect.name == "sqlite":
-                # SQL of the task is kept to its own file.
+            if engine.dialect.name == "sqlite":
                 sqlalchemy.event.listen(
-                    engine, "connect", lambda made, _: made.set_authorizer(no_other_files)
+                    engine, "connect", lambda made, _: keep_to_itself(made, root)
                 )
         return self._engines[key]
 
@@ -220,13 +206,24 @@ def _not_lent(where: Address, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in NOT_LENT.items() if name not in written}
 
 
-class Task(Database, kw_only=True):
+class Task(Database):
     """On a connection of the engine."""
 
     dialect: ClassVar[Dialect] = "sql"
     variables_max: ClassVar[int] = 1_000_000
     config: Sql
-    engine: Engine
+
+    def __init__(self, kind: str, config: Sql, context: ToolContext) -> None:
+        super().__init__(config, context)
+        self.kind = kind
+
+    async def prepare(self) -> None:
+        config, resources = self.config, self.context.resources
+        fields = await fields_of(config.auth, self.context)
+        where = _confined(address(self.kind, config.url, fields), config, resources)
+        await check_database(*_hosts(where, config))
+        engines, root = resources.shared("sql", Engines), self.rules.file_root
+        self.engine = await to_thread(engines.engine, self.kind, where, config, root)
 
     def run(self) -> Done:
         halt = self.halt
@@ -293,7 +290,6 @@ class Task(Database, kw_only=True):
         if write.returning is not False:
             raise BadSql("`returning` is not available here; ask with a query behind the write.")
         style = self.engine.dialect.name
-        count = 0
         with self.halt.statement():
             if write.mode == "upsert" and style not in KNOWS_CONFLICTS:
                 self._deleted(write, batch)
@@ -305,7 +301,7 @@ class Task(Database, kw_only=True):
             found = self.connection.exec_driver_sql(
                 spelled[0].sql, [tuple(one.values or ()) for one in spelled]
             )
-            count += found.rowcount if found.rowcount >= 0 else len(rows)
+            count = found.rowcount if found.rowcount >= 0 else len(rows)
         return {**NOTHING, "row_count": count}
 
     def _insert(self, write: Write, columns: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -18,18 +17,17 @@ from noetl.tools.base import ToolContext
 from noetl.tools.limits import size_in_bytes
 from noetl.tools.plain_data import plain
 from noetl.tools.sql.rows import Batch, Write, insert, names_in, no_table, quoted
-from noetl.tools.sql.sqlite import connection_to, failure, no_other_files
+from noetl.tools.sql.sqlite import connection_to, failure, keep_to_itself, known_instead
 from noetl.tools.sql.tasks import (
     NOTHING,
     Database,
     Done,
     Found,
     Statement,
-    planned,
     run_in_thread,
 )
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
-from noetl.tools.sql.threads import Halt, database_of, prepare
+from noetl.tools.sql.threads import database_of, prepare
 from noetl.tools.sqlite import Sqlite
 
 LOCK_TICK_SECONDS = 0.02
@@ -41,28 +39,20 @@ Value = TypeVar("Value")
 
 
 async def run(config: Sqlite, context: ToolContext) -> Outcome:
-    async def opened(halt: Halt) -> Task:
-        return Task(
-            config=config,
-            path=await database_of(config, context),
-            attached={name: context.resources.path(text) for name, text in config.attach.items()},
-            plan=await planned(config, context, "sqlite"),
-            halt=halt,
-            rules=context.resources.rules,
-            files=context.files,
-        )
-
-    return await run_in_thread(config, context, opened)
+    return await run_in_thread(Task(config, context))
 
 
-class Task(Database, kw_only=True):
+class Task(Database):
     """On a connection of its own; waits for other writers can be stopped."""
 
     dialect: ClassVar[Dialect] = "sqlite"
     variables_max: ClassVar[int] = 30_000
     config: Sqlite
-    path: Path | None
-    attached: dict[str, Path]
+
+    async def prepare(self) -> None:
+        path = self.context.resources.path
+        self.path = await database_of(self.config, self.context)
+        self.attached = {name: path(text) for name, text in self.config.attach.items()}
 
     @property
     def verbs(self) -> list[str]:
@@ -75,13 +65,20 @@ class Task(Database, kw_only=True):
             mode = "ro" if self.config.read_only else "rwc"
             connection = self.connection = connection_to(self.path, mode)
             with closing(connection), self.halt.stoppable(connection.interrupt):
-                self._prepare()
-                verbs = self.verbs
-                if verbs and self.plan.write is None and ALONE.issuperset(verbs):
-                    return Done([self.statement(one) for one in self.plan.statements])
-                return self.perform()
+                try:
+                    return self._performed()
+                except sqlite3.OperationalError as error:
+                    hint = known_instead(error, connection)
+                    raise failure(error, self.halt, hint) from error
         except sqlite3.Error as error:
             raise failure(error, self.halt) from error
+
+    def _performed(self) -> Done:
+        self._prepare()
+        verbs = self.verbs
+        if verbs and self.plan.write is None and ALONE.issuperset(verbs):
+            return Done([self.statement(one) for one in self.plan.statements])
+        return self.perform()
 
     def _prepare(self) -> None:
         execute = self.connection.execute
@@ -90,13 +87,12 @@ class Task(Database, kw_only=True):
             execute(f"PRAGMA cache_size = -{kibibytes}")
         for name, path in self.attached.items():
             execute(f"ATTACH ? AS {quoted(name)}", (str(path),))
+        keep_to_itself(self.connection, self.rules.file_root)
         for name, value in self.config.pragmas.items():
             if not re.fullmatch(r"\w+", name):
                 raise BadSql(f'pragmas: "{name}" is not the name of a pragma.')
             shown = int(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
             self._patiently(execute, f"PRAGMA {name} = {shown}")
-        if self.rules.file_root is not None:
-            self.connection.set_authorizer(no_other_files)
 
     # --- What `perform` asks for ---
 

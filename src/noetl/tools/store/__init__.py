@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from noetl.tools.base import Count, Credential, Duration, Name, Tool, ToolConfig, about, run_of
+from noetl.tools.web.request import SERVICE_ERRORS
 
 
 class Store(ToolConfig, frozen=True, kw_only=True):
@@ -64,10 +65,7 @@ TOOL = Tool(
     summary="Puts, gets, lists, deletes or presigns objects.",
     config=Store,
     run=run_of("noetl.tools.store.run", extra="store", libraries=("obstore",)),
-    errors=(
-        *("not_found", "auth", "client_error", "connection", "timeout", "rate_limit"),
-        *("server_error", "parse"),
-    ),
+    errors=SERVICE_ERRORS,
     extra="store",
     aliases={"operation": "op", "credential": "auth"},
     needs=(("op",),),

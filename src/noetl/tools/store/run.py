@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import obstore
 
-from noetl.errors import NoetlError
 from noetl.model.duration import seconds
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
@@ -35,7 +34,7 @@ FORMS = {
     "xml": "xml",
     "txt": "text",
 }
-"""Media types by file extension."""
+"""Formats by file extension."""
 SAYS_NOTHING = ("application/octet-stream", "binary/octet-stream")
 """Media types that stores assign to objects that were put without one."""
 
@@ -53,8 +52,6 @@ async def run(config: Store, context: ToolContext) -> Outcome:
                 return ok(await OPERATIONS[config.op](place, key, config, context))
     except (Unreadable, NotPlain) as error:
         raise Failed("parse", f"{what}: the content cannot be read: {error}.") from None
-    except NoetlError as error:
-        raise Failed("client_error", f"{what}: {error}") from None
 
 
 # --- put ---------------------------------------------------------------------------------------
@@ -83,8 +80,7 @@ async def _content(config: Store, context: ToolContext) -> Path | bytes:
     if config.file is not None:
         path = context.resources.path(config.file)
         if not path.is_file():
-            told = f'There is no file "{config.file}" on this worker.'
-            raise Failed("not_found", told)
+            raise Failed("not_found", f'There is no file "{config.file}" on this worker.')
         return path
     value = config.value
     file = context.files.find(value)

@@ -9,6 +9,7 @@ import msgspec
 from noetl.model.older_forms import Written, auth_by_name
 from noetl.tools.base import Count, Credential, Name, Options, Tool, ToolConfig, about, run_of
 from noetl.tools.sql.config import Params, WriteMode
+from noetl.tools.web.request import SERVICE_ERRORS
 
 Format = Literal["csv", "json", "ndjson", "parquet"]
 PageStart = Annotated[int, msgspec.Meta(ge=0)]
@@ -221,9 +222,8 @@ TOOL = Tool(
     config=Transfer,
     run=run_of("noetl.tools.transfer.run"),
     errors=(
-        *("connection", "db_connection", "auth", "not_found", "rate_limit"),
-        *("client_error", "server_error", "timeout", "db_constraint", "db_deadlock"),
-        *("db_timeout", "parse", "schema"),
+        *SERVICE_ERRORS,
+        *("schema", "db_connection", "db_constraint", "db_deadlock", "db_timeout"),
     ),
     needs=(("source",), ("target",)),
     needs_when={

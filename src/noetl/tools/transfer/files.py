@@ -199,10 +199,10 @@ class ToFile(msgspec.Struct, frozen=True):
     part: Part
     folder: Path
     halt: Halt
-    notes: Notes | None
+    notes: Notes
 
     def mark(self) -> Mark:
-        body = self.notes.read("done") if self.notes is not None else None
+        body = self.notes.read("done")
         if body is not None:
             done = _finished(body)
             # The file may have been written on the disk of another machine.
@@ -228,9 +228,8 @@ class ToFile(msgspec.Struct, frozen=True):
         stamp = _stamp(whole)
         assert stamp is not None
         self.publish(whole)
-        if self.notes is not None:
-            done = Finished(reached.records, reached.batches, stamp)
-            self.notes.keep("done", msgspec.json.encode(done))
+        done = Finished(reached.records, reached.batches, stamp)
+        self.notes.keep("done", msgspec.json.encode(done))
         self.part.remove()
 
     def _made(self) -> Path:

@@ -18,7 +18,8 @@ from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
-from noetl.tools.failures import Failed, failed_with, guarded, known_failure
+from noetl.tools.credentials import fields_of
+from noetl.tools.failures import Failed, failed_with, known_failure
 from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import fetched, is_object, store_and_key, stored
 from noetl.tools.limits import shortest
@@ -57,14 +58,13 @@ Awaited = TypeVar("Awaited")
 
 async def run(config: Transfer, context: ToolContext) -> Outcome:
     total, halt = shortest(context.timeout), Halt(None)
-    with guarded(total):
-        begin, end = _placed(config.source), _placed(config.target)
-        meant = msgspec.structs.replace(config, source=begin, target=end)
-        source = await _prepared(begin, context, "source")
-        target = await _prepared(end, context, "target")
-        loop = asyncio.get_running_loop()
-        copying = Copying(meant, context, source, target, halt, loop, context.files.folder)
-        return ok(await in_thread(context.resources.threads, copying.run, halt, total))
+    begin, end = _placed(config.source), _placed(config.target)
+    meant = msgspec.structs.replace(config, source=begin, target=end)
+    source = await _prepared(begin, context, "source")
+    target = await _prepared(end, context, "target")
+    loop = asyncio.get_running_loop()
+    copying = Copying(meant, context, source, target, halt, loop, context.files.folder)
+    return ok(await in_thread(context.resources.threads, copying.run, halt, total))
 
 
 def _placed(end: Any) -> Any:
@@ -96,11 +96,11 @@ async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Pr
         case FromPostgres() | ToPostgres():
             if end.auth is None:
                 raise BadCredential(f"{side}: postgres needs `auth`, a credential to connect with.")
-            return Prepared(login=await login_of(await context.credential(end.auth)))
+            return Prepared(login=await login_of(await fields_of(end.auth, context)))
         case FromDuckDb() | FromSqlite() | ToDuckDb() | ToSqlite():
             written = end.database
             if written is None and end.auth is not None:
-                fields = await context.credential(end.auth)
+                fields = await fields_of(end.auth, context)
                 written = fields.get("database") or fields.get("path")
             if written is None:
                 raise BadSql(f"{side}: write `database`, the path of the file.")
@@ -145,7 +145,8 @@ class Copying(msgspec.Struct):
             return self._run()
         except Exception as error:
             known = known_failure(error)
-            is_final = known is not None and known.error is not None and not known.error.retryable
+            problem = known.error if known is not None else None
+            is_final = problem and not problem.retryable and problem.kind != "unknown"
             if is_final and self.part is not None:
                 # An older attempt's lines; there should be none.
                 self.part.remove()
@@ -237,8 +238,8 @@ class Copying(msgspec.Struct):
                 return files.ToFile(*place, self.part, self.folder, self.halt, self._notes())
         raise AssertionError(self.config.target)
 
-    def _notes(self) -> targets.Notes | None:
-        return targets.Notes(self._note, self._noted) if self.config.resume else None
+    def _notes(self) -> targets.Notes:
+        return targets.Notes(self.context.files, self._awaited, self.config.resume)
 
     def _part_place(self, end: InFile | InStore) -> Path:
         """Where attempts of this call collect lines: beside the file, so that it can be moved
@@ -301,12 +302,6 @@ class Copying(msgspec.Struct):
             raise Failed("client_error", f"The web service's end is not right: {error}.") from None
         found: dict[str, Any] = self._awaited(run(config, context)).result
         return found
-
-    def _note(self, name: str, body: bytes) -> None:
-        self._awaited(self.context.files.note(name, body))
-
-    def _noted(self, name: str) -> bytes | None:
-        return self._awaited(self.context.files.noted(name))
 
     def _awaited(self, work: Coroutine[Any, Any, Awaited]) -> Awaited:
         """Run the work in the event loop and wait for it."""

@@ -20,7 +20,7 @@ from noetl.tools.failures import Failed
 from noetl.tools.sql.duckdb import bounded, check_statement, confine, literal
 from noetl.tools.sql.postgres import connected, ordered_by
 from noetl.tools.sql.rows import quoted_table
-from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to, no_other_files
+from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to, keep_to_itself
 from noetl.tools.sql.text import BadSql, Dialect, bound, statements
 from noetl.tools.sql.threads import Halt
 from noetl.tools.tables.files import source
@@ -180,8 +180,7 @@ def from_sqlite(end: FromSql, database: Path, wanted: Wanted) -> Batches:
     query, values = query_of(end, "sqlite")
     connection = connection_to(database, "ro", BUSY_SECONDS)
     with closing(connection), wanted.halt.stoppable(connection.interrupt):
-        if wanted.root is not None:
-            connection.set_authorizer(no_other_files)
+        keep_to_itself(connection, wanted.root)
         cursor = connection.execute(query, values or ())
         known = [column[0] for column in cursor.description or []]
         shown = wanted.columns(known)

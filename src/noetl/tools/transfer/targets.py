@@ -4,13 +4,14 @@ its key (tables are in `tables`, files in `files`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import duckdb
 import msgspec
 
+from noetl.tools.files.results import Files
 from noetl.tools.plain_data import plain
 from noetl.tools.tables.files import parsed, reading
 from noetl.tools.tables.types import Column
@@ -68,10 +69,19 @@ class Reader(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Notes that attempts leave for later ones, each name once."""
+    """Notes that attempts leave for later ones, each name once; none if nothing is resumed."""
 
-    keep: Callable[[str, bytes], None]
-    read: Callable[[str], bytes | None]
+    files: Files
+    awaited: Callable[[Coroutine[Any, Any, Any]], Any]
+    resume: bool
+
+    def keep(self, name: str, body: bytes) -> None:
+        if self.resume:
+            self.awaited(self.files.note(name, body))
+
+    def read(self, name: str) -> bytes | None:
+        found: bytes | None = self.awaited(self.files.noted(name)) if self.resume else None
+        return found
 
 
 class ToService(msgspec.Struct, frozen=True):
@@ -83,7 +93,7 @@ class ToService(msgspec.Struct, frozen=True):
     end: ToHttp
     send: Callable[[Mapping[str, Any], int], Any]
     reader: Reader
-    notes: Notes | None
+    notes: Notes
 
     def mark(self) -> Mark:
         """The progress of the last noted batch; there are no gaps, so they are read in order."""
@@ -115,9 +125,8 @@ class ToService(msgspec.Struct, frozen=True):
         self._note(DONE, reached)
 
     def _note(self, number: int, reached: Mark) -> None:
-        if self.notes is not None:
-            self.notes.keep(f"batch {number}", msgspec.json.encode(reached))
+        self.notes.keep(f"batch {number}", msgspec.json.encode(reached))
 
     def _noted(self, number: int) -> Mark | None:
-        body = self.notes.read(f"batch {number}") if self.notes is not None else None
+        body = self.notes.read(f"batch {number}")
         return None if body is None else _mark(body)

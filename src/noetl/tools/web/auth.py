@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import msgspec
 
 from noetl.model.secrets import without_values
 from noetl.tools.base import ToolContext
-from noetl.tools.credentials import keep_token, known_token
+from noetl.tools.credentials import fields_of, keep_token, known_token, secret_key
 from noetl.tools.failures import Failed
 from noetl.tools.plain_data import read_json
 from noetl.tools.web.request import AnyAuth
@@ -40,12 +39,12 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 async def proof_of(auth: str | AnyAuth, context: ToolContext, fetch: Fetch) -> Proof:
     """Raises Failed if fields are missing or no token is issued."""
     if isinstance(auth, str):
-        fields = await context.credential(auth)
+        fields = await fields_of(auth, context)
         return await _proof(_kind_of(fields), fields, fetch, context)
     # Without defaults: a field that the task leaves out is the credential's.
     written: dict[str, Any] = msgspec.to_builtins(auth)
     kind, name = written.pop("type"), written.pop("credential", None)
-    stored = await context.credential(name) if name is not None else {}
+    stored = await fields_of(name, context)
     return await _proof(kind, {**stored, **written}, fetch, context)
 
 
@@ -112,7 +111,7 @@ async def _oauth2(fields: Mapping[str, Any], fetch: Fetch, context: ToolContext)
         "audience": fields.get("audience"),
     }
     form = {name: str(value) for name, value in fields_of_form.items() if value}
-    key = hashlib.sha256(msgspec.json.encode([url, sorted(form.items())])).hexdigest()
+    key = secret_key(url, sorted(form.items()))
     token = await known_token(key, context)
     if token is not None:
         return Proof({"Authorization": f"Bearer {token}"}, token_key=key)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from noetl.model.outcome import ErrorKind
 from noetl.tools.base import (
     Credential,
     Duration,
@@ -16,6 +17,11 @@ from noetl.tools.base import (
     about,
 )
 
+SERVICE_ERRORS: tuple[ErrorKind, ...] = (
+    *("timeout", "connection", "rate_limit", "auth", "not_found", "client_error"),
+    *("server_error", "parse"),
+)
+"""Every error of a request to a service."""
 Scalar = str | int | float | bool | None
 Redirects = Annotated[int, msgspec.Meta(ge=0, le=50)]
 
