@@ -176,6 +176,8 @@ def test_a_failure_that_a_tool_of_the_program_raises_is_one_that_it_returns(tmp_
         (noetl.Outcome(status="error"), "it has no `error`"),
         (noetl.failed("parse", "Half \udc80"), "surrogates not allowed): Half \\udc80"),
         (noetl.failed("parse", "Endless.", details=ENDLESS), "recursion depth exceeded"),
+        (noetl.ok("fine", http={"headers": {"x": "Half \udc80"}}), "surrogates not allowed"),
+        (noetl.ok("fine", py={"made": object()}), "objects of type object"),
     ],
 )
 def test_an_outcome_that_no_log_can_hold_is_a_failure_that_says_why(returned, told, tmp_path):

@@ -367,6 +367,25 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(web):
     assert 20 < asked_to_wait(formatdate(time.time() + 30, usegmt=True)) <= 30
     assert asked_to_wait(formatdate(time.time() - 30, usegmt=True)) == 0
     assert asked_to_wait("soon") is None
+    assert asked_to_wait("²") is None
+
+
+def test_headers_that_are_latin_1_are_read():
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 caf\xe9\r\nX-Name: caf\xe9\r\nX-Other: caf\xc3\xa9\r\n")
+        writer.write(b"Content-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def work(bench):
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            return await bench.run("http", {"url": f"http://127.0.0.1:{port}/"})
+
+    outcome = on_bench(work)
+    assert outcome.error.message.endswith(" answered 500 café.")
+    assert outcome.http["headers"]["x-name"] == outcome.http["headers"]["x-other"] == "café"
 
 
 def test_t23_a_large_body_arrives_whole_and_a_larger_one_is_refused(web):
@@ -393,6 +412,16 @@ def test_a_redirect_is_followed_as_its_code_says(web, code, method, body):
     assert outcome.result["data"]["method"] == method
     assert outcome.result["data"]["body"] == body
     assert outcome.result["url"] == f"{web.url}/echo"
+
+
+@pytest.mark.parametrize("target", ["http://[::1", "http://a:99999/", "file:///etc/passwd"])
+def test_a_redirect_to_what_is_no_address_names_the_request(web, target):
+    outcome = ran("http", {"url": f"{web.url}/redirect", "params": {"to": target}})
+
+    kind, message = failure(outcome)
+    assert kind == "client_error"
+    assert message.startswith(f"GET {web.url}/redirect is redirected to ")
+    assert message.endswith(", not an http or https address.")
 
 
 def test_redirects_are_bounded_and_can_be_left_alone(web):

@@ -110,6 +110,14 @@ def test_what_a_command_misses_in_its_empty_directory_is_told_with_cwd(tmp_path)
     assert alone not in failure(ran("shell", {"cmd": "cat /no/such/file"}))[1]
 
 
+def test_long_errors_do_not_hold_up_the_worker():
+    """Once a command could keep it busy for days with one long line."""
+    watch = Stopwatch()
+    kind, _ = failure(ran("shell", {"cmd": "yes ./ | head -c 300000 | tr -d '\\n' >&2; exit 1"}))
+    assert kind == "exception"
+    assert watch.seconds() < 10
+
+
 def test_a_program_that_may_not_be_run_says_so(tmp_path):
     (tmp_path / "data").write_text("x")
 

@@ -96,6 +96,8 @@ class Caller:
                 if outcome.error is not None and outcome.error.retryable:
                     outcome = await self._attempt_again(call, tool, outcome)
                 outcome = _recordable(outcome, task.kind)
+            elif outcome.http or outcome.pg or outcome.py or outcome.sh:
+                outcome = _recordable(outcome, task.kind)
         except asyncio.CancelledError:
             running = asyncio.current_task()
             if running is None or running.cancelling():
@@ -337,16 +339,19 @@ class Call(msgspec.Struct):
 
 
 def _recordable(outcome: Outcome, kind: str) -> Outcome:
-    """The failure, unless a tool made up what no log can hold, such as an error kind."""
+    """The outcome, unless a tool made up what no log can hold, such as an error kind. Its result is
+    judged where it is recorded.
+    """
+    told = msgspec.structs.replace(outcome, result=None)
     try:
-        read = msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome)
+        read = msgspec.json.decode(msgspec.json.encode(told), type=Outcome)
         if read.is_ok or read.error is not None:
             return outcome
         why: object = "it has no `error`"
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as problem:
         why = problem
     said = f": {outcome.error.message}" if outcome.error is not None else ""
-    return failed("exception", _valid(f"kind {kind} returned no valid failure ({why}){said}"))
+    return failed("exception", _valid(f"kind {kind} returned no valid outcome ({why}){said}"))
 
 
 def _lacking(kind: str, tool: Tool | None) -> str:

@@ -166,7 +166,7 @@ def ended_badly(
     """The failure for an exit code; `subject` is its name in the message. A file that is missed
     where no `cwd` is named may lie in the worker's directory.
     """
-    alone = f" in {EMPTY}" if cwd is None and _NO_FILE.search(err.text()) else ""
+    alone = f" in {EMPTY}" if cwd is None and _NO_FILE.search(err.text()[-TAIL:]) else ""
     last = (err.text().strip() or out.text().strip())[-TAIL:]
     said = f" It said: {last.splitlines()[-1]}" if last else ""
     # Like a shell: 128 + n for a command that signal n killed.

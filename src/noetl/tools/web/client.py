@@ -311,7 +311,11 @@ class Exchange:
                         return await self._outcome(answer, url, started)
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method, with_body = ("HEAD" if method == "HEAD" else "GET"), False
-            url = _address(str(url.join(URL(target))), [])
+            try:
+                url = _address(str(url.join(URL(target))), [])
+            except ValueError:
+                said = f"{self.name} is redirected to {_shown(target)}"
+                raise Failed("client_error", f"{said}, not an http or https address.") from None
             if with_body and url.origin() != origin and self._is_body_secret():
                 raise Failed(
                     "client_error",
@@ -401,7 +405,9 @@ class Exchange:
     async def _outcome(
         self, answer: aiohttp.ClientResponse, url: URL, started: float
     ) -> Outcome | None:
-        headers = {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
+        headers = {
+            name.lower(): _text(", ".join(answer.headers.getall(name))) for name in answer.headers
+        }
         seen = {"status": answer.status, "headers": headers}
         name = f"{self.config.method} {_shown(str(url))}"
         most = self.context.resources.rules.max_response_bytes
@@ -527,18 +533,27 @@ def _error(name: str, answer: aiohttp.ClientResponse, body: bytes) -> TaskError:
         kind=kind,
         code=status,
         status=status,
-        message=f"{name} answered {status} {answer.reason or ''}".strip() + ".",
+        message=f"{name} answered {status} {_text(answer.reason or '')}".strip() + ".",
         retryable=kind in RETRYABLE,
         retry_after=_retry_after(answer.headers.get("Retry-After")),
         details={"body": text} if text else None,
     )
 
 
+def _text(written: str) -> str:
+    """What a header says: UTF-8, or else Latin-1, which older servers send."""
+    try:
+        written.encode()
+        return written
+    except UnicodeEncodeError:
+        return written.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
 def _retry_after(written: str | None) -> float | None:
     """Seconds to wait, from a number of them or from a date."""
     if written is None:
         return None
-    if written.strip().isdigit():
+    if written.strip().isdecimal():
         return float(written)
     try:
         return max(0.0, parsedate_to_datetime(written).timestamp() - time.time())
