@@ -207,6 +207,53 @@ def test_overlap_cancel_other_stops_what_runs(tmp_path: Path):
     run(story)
 
 
+UNDOING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: undoing, path: t/waiting}
+executor: {spec: {policy: {compensate_on: [cancel]}}}
+workload: {time: ""}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event, compensate: undo}
+    case: [{when: "{{ event.name == 'go' }}", then: {next: rest}}]
+  - step: rest
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'never' }}", then: {result: {value: 1}}}]
+  - step: undo
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'undone' }}", then: {result: {value: 1}}}]
+"""
+
+
+def test_overlap_cancel_other_waits_for_what_undoes_its_work(tmp_path: Path):
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, UNDOING)
+            await register(system, document(overlap="cancel_other", every="2s"))
+            [first] = await started(system, 1)
+            execution_id = str(first.execution_id)
+            await system.executions.signal(execution_id, "go")
+
+            async def rests() -> bool:
+                state = await system.orchestrator.state(execution_id)
+                row = await system.store.triggers.get("t/s")
+                return state.cancelling and (row.next_at or 0) > system.clock.now() + 9
+
+            await until(rests)
+            await system.schedules.settle(TriggerRow(path="t/s", kind="Schedule"))
+            state = await system.orchestrator.state(execution_id)
+            assert (state.status, [run.step for run in state.runs.values()]) == (
+                "RUNNING",
+                ["undo"],
+            )
+            await system.executions.signal(execution_id, "undone")
+            assert (await started(system, 2))[1].time > first.time
+            assert (await system.orchestrator.state(execution_id)).status == "CANCELLED"
+
+    run(story)
+
+
 def test_a_failure_pauses_and_people_resume(tmp_path: Path):
     async def story() -> None:
         async with embedded(tmp_path) as system:

@@ -230,6 +230,8 @@ def test_a_cancelled_execution_undoes_what_is_done_where_the_playbook_says_so() 
     assert played.status == "RUNNING"
     assert played["unbook"].args == {"step": "book", "result": {"id": 1}, "fee": 3}
     played.cancel()  # a replacement of it, or its parent, says so again
+    played.at += 1
+    played.cancel(actor=Actor(kind="schedule", name="t/nightly"))
     assert played.steps == ["unbook"]
     played.done("unbook")
 

@@ -244,17 +244,15 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         state = self.decoded(row)
         schedule = await self.spec(state.digest)
         zone = _zone(schedule)
-        ended = {}
-        for execution_id in state.running:
-            summary = await self._records.summary(execution_id)
-            status = "gone" if summary is None else summary.status
-            if status in (*TERMINAL, "gone"):
-                ended[execution_id] = status
+        ended = await self._ended(state.running)
         buffered = await self._rows.buffered(row.path, limit=2) if state.waiting else []
         turn = decide(schedule, zone, state, now=now, ended=ended, buffered=buffered)
         if turn.cancel:
             await self._cancel(schedule, turn.cancel)
-            return True
+            if len(await self._ended(turn.cancel)) == len(turn.cancel):
+                return True
+            # What undoes its work takes its time; its end is heard of, or found by looking.
+            turn = turn._replace(next_at=now + RECHECK_SECONDS)
         if turn.start is not None:
             await self._start(schedule, zone, row, turn)
             return True
@@ -268,6 +266,16 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
                     "a schedule is paused: %s", turn.state.reason, extra={"path": row.path}
                 )
         return not is_kept or (turn.next_at is not None and turn.next_at <= now)
+
+    async def _ended(self, executions: Iterable[ExecutionId]) -> dict[ExecutionId, str]:
+        """The status of each of these that runs no more."""
+        ended = {}
+        for execution_id in executions:
+            summary = await self._records.summary(execution_id)
+            status = "gone" if summary is None else summary.status
+            if status in (*TERMINAL, "gone"):
+                ended[execution_id] = status
+        return ended
 
     async def _cancel(self, schedule: Schedule, others: Iterable[ExecutionId]) -> None:
         reason = "the next time of its schedule is due"

@@ -492,7 +492,7 @@ def _cancel(turn: Turn, given: Cancelled) -> None:
     lost, or the same input, decided again because the answer of its commit was lost.
     """
     state = turn.state
-    is_person = given.actor is not None and given.actor.kind != "playbook"
+    is_person = given.actor is not None and given.actor.is_person
     is_repeat = state.cancelled_under(given.key) is not None or any(
         (act.at, act.actor) == (given.at, given.actor) for act in state.acts
     )

@@ -29,6 +29,11 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of a document.
     """
 
+    @property
+    def is_person(self) -> bool:
+        """A person, or a program in their name: nothing that NoETL does by itself."""
+        return self.kind in ("user", "token", "open", "local")
+
     def __str__(self) -> str:
         if self.kind == "open":
             return "anybody (the server is open)"
