@@ -6,17 +6,19 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 from noetl import wiring
 from noetl.api.routes.executions import WHY, WhichWhy
-from noetl.control.peers import LOOK_SECONDS
+from noetl.control.peers import LOOK_SECONDS, News
 from noetl.errors import LeaseLost
 from noetl.model.commands import Report
 from noetl.model.events import CommandLost, CommandPaused, decode
 from noetl.model.state import ExecutionState
 from tests.control.servers import (
+    HEAD,
     deaf,
     done,
     lapse,
@@ -142,6 +144,33 @@ def test_a_message_that_is_not_understood_is_passed_over(database_url: str):
 
             async with asyncio.timeout(PATIENCE):
                 await told.wait()
+
+    run(story)
+
+
+def test_only_a_new_document_wakes_what_waits_for_documents(database_url: str):
+    """Not one that is registered again, and not news of more executions than a message names."""
+
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            await listening(database_url, 2)
+            kept: list[None] = []
+            first.catalog.on_kept.append(lambda: kept.append(None))
+            registered = second.triggers.registered
+            for _ in range(2):
+                await first.catalog.register(HEAD + ONE_STEP)
+            assert len(kept) == 1
+            async with asyncio.timeout(PATIENCE):
+                await registered.wait()
+            registered, told = second.triggers.registered, asyncio.Event()
+            second.orchestrator.dispatch.wake = lambda pool: told.set()
+            async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as db:
+                news = News(sender="other", dropped=True, pools={"default"})
+                text = msgspec.json.encode(news).decode()
+                await db.execute("SELECT pg_notify('noetl', %s)", [text])
+            async with asyncio.timeout(PATIENCE):
+                await told.wait()
+            assert not registered.is_set()
 
     run(story)
 

@@ -39,7 +39,7 @@ class Catalog:
         self._clock = clock
         self.layouts = Layouts()
         self.on_kept: list[Callable[[], None]] = []
-        """Called when a document was stored: something may have waited for it."""
+        """Called when a version was stored: something may have waited for it."""
         self._entries: dict[tuple[str, int | None], CatalogEntry] = {}
 
     def check(self, text: str) -> Compiled:
@@ -126,8 +126,9 @@ class Catalog:
             created_at=now,
         )
         kept = await self._documents.register(entry, body, renewed)
-        for tell in self.on_kept:
-            tell()
+        if kept.catalog_id == entry.catalog_id:
+            for tell in self.on_kept:
+                tell()
         return kept
 
     async def document(self, path: str, version: int | None = None) -> CatalogResource:

@@ -281,7 +281,7 @@ class Peers:
                 if heard:  # once: it may take long
                     logger.warning("other servers cannot be heard just now: %s", error)
                 heard = False
-                await self.hear(News(dropped=True))
+                await self.hear(News(dropped=True, triggers=True, documents=True))
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def hear(self, news: News) -> None:
@@ -298,9 +298,9 @@ class Peers:
             orchestrator.dispatch.wake(queue)
         if news.timers:
             orchestrator.timer_changed.set()
-        if news.triggers or news.dropped:
+        if news.triggers:
             self._on_triggers()
-        if news.documents or news.dropped:
+        if news.documents:
             self._on_document()
         for order, told in news.orders.items():
             for worker_id, commands in told.items():
