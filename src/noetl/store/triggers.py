@@ -147,8 +147,9 @@ class Messages:
     async def rename(self, path: str, old: str, new: str, *, limit: int = 1000) -> int:
         """Give messages whose ids begin with `old` ids that begin with `new` instead; one that is
         known under its new id keeps the old. Returns how many got one."""
+        behind = old[:-1] + chr(ord(old[-1]) + 1)
         return await self._database.change(
-            "rename_messages", path=path, old=old, new=new, limit=limit
+            "rename_messages", path=path, old=old, behind=behind, new=new, limit=limit
         )
 
     async def forget(self, path: str, ids: Sequence[str]) -> None:

@@ -77,7 +77,7 @@ SELECT id FROM noetl.trigger_message WHERE path = :path AND id = ANY(:ids)
 UPDATE noetl.trigger_message SET id = :new || substr(id, length(:old) + 1)
  WHERE path = :path
    AND id IN (SELECT one.id FROM noetl.trigger_message AS one
-               WHERE one.path = :path AND substr(one.id, 1, length(:old)) = :old
+               WHERE one.path = :path AND one.id >= :old AND one.id < :behind
                  AND NOT EXISTS (
                      SELECT 1 FROM noetl.trigger_message AS other
                       WHERE other.path = :path
