@@ -11,13 +11,15 @@ import duckdb
 import msgspec
 import psycopg
 import pytest
-from aiohttp.web import Response
+from aiohttp.web import Response, json_response
 
 from noetl.model.ids import derive
 from noetl.tools.transfer import ToHttp
 from noetl.tools.transfer.targets import Mark, ToService
 from tests.tools.running import failure, on_bench, ran
 from tests.tools.services import answering
+
+CANARY = "canary-secret"
 
 ROWS = [
     {"id": n, "name": name, "price": n / 4, "ok": n % 2 == 0}
@@ -391,6 +393,51 @@ def test_pages_that_were_written_are_not_asked_for_again(tmp_path, web):
 
     assert outcome.result == {"records": 10, "batches": 4, "skipped": 6}
     assert [dict(seen["query"])["page"] for seen in web.seen] == ["3", "4"]
+
+
+def test_pages_that_may_be_short_are_counted_by_their_records(tmp_path):
+    """Some services leave out of a page what the caller may not see, and say that there is more."""
+    pages = [[0, 1], [2, 3, 4], [5], [6, 7]]
+    broken = [True]
+
+    async def answer(request):
+        page = int(request.query["page"])
+        if page == 4 and broken:
+            return Response(status=503)
+        found = [{"id": number} for number in pages[page - 1]]
+        return json_response({"items": found, "more": page < len(pages)})
+
+    target = {"kind": "sqlite", "database": str(tmp_path / "t.db"), "table": "t", "create": True}
+    with answering(("GET", "/pages", answer)) as url:
+        source = {"kind": "http", "url": f"{url}/pages", "records": "items"}
+        source["paging"] = {"size_param": "size", "size": 3, "more": "more"}
+        config = {"source": source, "target": target, "batch_size": 3}
+        assert failure(ran("transfer", config))[0] == "server_error"
+        broken.clear()
+        outcome = ran("transfer", config)
+
+    assert outcome.result == {"records": 8, "batches": 3, "skipped": 6}
+    count = {"database": str(tmp_path / "t.db"), "command": "SELECT id FROM t ORDER BY id"}
+    assert ran("sqlite", count).result["rows"] == [{"id": number} for number in range(8)]
+
+
+@pytest.mark.parametrize("proof", [{"auth": {"type": "bearer", "token": CANARY}}, {"json": CANARY}])
+def test_s06_secrets_do_not_follow_the_next_page_to_another_host(proof, tmp_path, web):
+    async def answer(request):
+        elsewhere = web.url.replace("127.0.0.1", "localhost")
+        return json_response({"items": [{"id": 1}], "next": f"{elsewhere}/echo"})
+
+    with answering(("*", "/pages", answer)) as url:
+        source = {"kind": "http", "url": f"{url}/pages", "records": "items"}
+        source |= {"paging": {"next": "next"}, "method": "POST" if "json" in proof else "GET"}
+        target = {"kind": "file", "path": str(tmp_path / "out.json")}
+        config = {"source": source | proof, "target": target}
+        outcome = ran("transfer", config, is_masked=lambda text: CANARY in text)
+
+    kind, message = failure(outcome)
+    assert (kind, CANARY in message) == ("client_error", False)
+    assert "http://localhost" in message
+    assert web.seen == []
 
 
 def test_without_resume_every_attempt_begins_at_the_start(tmp_path, web):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 import psycopg
+from yarl import URL
 
 from noetl.model.ids import derive
 from noetl.model.outcome import Outcome, ok
@@ -286,6 +287,19 @@ class Copying(msgspec.Struct):
     # --- Web services, called in the event loop ---
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
+        end = self.config.source
+        assert isinstance(end, FromHttp)
+        home, there = _origin(end.url), _origin(request["url"])
+        if there != home:
+            # An answer said where the next page is. As with a redirect, no secret goes elsewhere.
+            told = msgspec.json.encode([end.headers, end.json]).decode()
+            if end.auth is not None or self.context.is_masked(told):
+                raise Failed(
+                    "client_error",
+                    f"source: the next page is said to be at {there}, to which the secrets for"
+                    f" {home} are not sent. Page by a cursor or by number, or write that address"
+                    " as `url`.",
+                )
         return self._answer(request, self.context)["data"]
 
     def _send(self, request: Mapping[str, Any], number: int) -> None:
@@ -311,3 +325,11 @@ class Copying(msgspec.Struct):
                 return future.result()
             except CancelledError:
                 raise InterruptedError("the task was stopped") from None
+
+
+def _origin(url: str) -> str:
+    """Scheme, host and port; an address that cannot be read as it is."""
+    try:
+        return str(URL(url).origin())
+    except ValueError:
+        return url

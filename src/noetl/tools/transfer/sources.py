@@ -194,9 +194,11 @@ def from_sqlite(end: FromSql, database: Path, wanted: Wanted) -> Batches:
 
 def from_http(end: FromHttp, ask: Ask, wanted: Wanted) -> Batches:
     first, left = 0, wanted.skip
-    if end.paging is not None and end.paging.size_param is not None and end.paging.next is None:
-        # Pages of a known size can be skipped without reading them.
-        first, left = divmod(wanted.skip, end.paging.size)
+    paging = end.paging
+    if paging is not None and paging.size_param is not None and not (paging.next or paging.more):
+        # Pages of a known size can be skipped without reading them. With `more` a page may be
+        # short, and others follow.
+        first, left = divmod(wanted.skip, paging.size)
     yield from of_records(_read(end, ask, first), wanted.mapping, wanted.size, left)
 
 
