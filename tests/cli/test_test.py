@@ -310,7 +310,7 @@ def test_a_failed_test_says_what_was_expected_found_and_happened(tests_of):
     assert "    ctx.tries\n      expected  1\n      found     nothing" in done.out
     assert "    never start -> give_up\n" in done.out
     assert "    elapsed\n      expected  0 s\n      found     10800 s" in done.out
-    assert "1 h 00 min  start: fetch is tried again" in done.out
+    assert "1 h 00 min  start: fetch is tried again in 1 h 00 min (try 3)" in done.out
     assert "1 test, 1 failed" in done.err
 
 

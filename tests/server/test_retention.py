@@ -109,6 +109,8 @@ def test_the_command_holds_prunes_and_deletes(tmp_path):
     assert "Release it first" in noetl(tmp_path, "executions", "delete", "last", "--yes", code=1)
     noetl(tmp_path, "executions", "release", "last")
     assert "1 execution removed" in noetl(tmp_path, "executions", "delete", "last", "--yes")
+    said = noetl(tmp_path, "executions", "prune", "--keep", "1ms")
+    assert said == "no executions removed\n"
     assert "no executions match" in noetl(tmp_path, "executions", "list")
 
 

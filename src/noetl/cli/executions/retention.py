@@ -80,8 +80,8 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
         print_json(pruned)
         return
     would = "would be removed" if dry_run else "removed"
-    events = f"{pruned.events:,} events"
-    print_line(f"{counted(pruned.executions, 'execution')} {would}, with {events}")
+    events = f", with {counted(pruned.events, 'event')}" if pruned.executions else ""
+    print_line(f"{counted(pruned.executions, 'execution')} {would}{events}")
     for path, count in pruned.by_path.items():
         print_line(f"  {count:>7,}  {path}")
     for reason, count in pruned.kept.items():

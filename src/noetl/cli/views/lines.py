@@ -171,7 +171,7 @@ def step_time(step: dict[str, Any]) -> str:
 
 
 def _retry(fact: Any) -> str:
-    wait = f" in {fact.delay:.3g} s" if fact.delay else ""
+    wait = f" in {pause(fact.delay)}" if fact.delay else ""
     if fact.attempt == 1:
         return f"{fact.step}: {fact.task} asks for page {fact.page + 1}{wait}"
     return f"{fact.step}: {fact.task} is tried again{wait} (try {fact.attempt})"
@@ -303,6 +303,11 @@ def clock_time(at: float | None, *, precise: bool = False) -> str:
     text = moment.strftime("%H:%M:%S") + (f".{moment.microsecond // 1000:03d}" if precise else "")
     is_today = moment.date() == datetime.now().astimezone().date()
     return text if is_today else f"{moment:%Y-%m-%d} {text}"
+
+
+def pause(seconds: float) -> str:
+    """How long something waits: as written, unless it is long."""
+    return f"{seconds:.3g} s" if seconds < 60 else length(seconds)
 
 
 def length(seconds: float | None) -> str:

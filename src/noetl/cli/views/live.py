@@ -21,6 +21,7 @@ from noetl.cli.views.lines import (
     clock_time,
     how_to_tell,
     length,
+    pause,
     printed_lines,
     step_time,
 )
@@ -120,7 +121,7 @@ class _View:
         async for page in self._api.pages(EVENTS, retries, execution_id=execution_id):
             for event in page.events:
                 delay = event.payload.get("delay")
-                wait = f", after {delay:.3g} s" if delay else ""
+                wait = f", after {pause(delay)}" if delay else ""
                 tries = self._retries.setdefault(execution_id, {})
                 is_page = event.attempt == 1  # not a repetition, but the call after this one
                 what = f"page {event.payload['page'] + 1}" if is_page else f"try {event.attempt}"
