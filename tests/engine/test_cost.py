@@ -7,6 +7,7 @@ least of several tries taken in turns: a machine that is busy with something els
 from __future__ import annotations
 
 import gc
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from functools import partial
 import pytest
 
 from noetl.engine.evolve import evolve
+from noetl.engine.explanation import Witness, near
 from noetl.model.state import ExecutionState
 from tests.effort import IS_LONG
 from tests.engine.playing import Play, todo
@@ -137,6 +139,27 @@ workflow:
 
 def test_a_step_of_a_long_chain_costs_no_more_than_one_of_a_short_chain() -> None:
     assert_flat(chained, 50)
+
+
+def test_to_look_back_at_a_step_of_a_long_chain_costs_no_more_per_event() -> None:
+    """The server does it between two requests: for ten seconds nobody else was answered."""
+
+    def per_event(played: Play, step: str) -> float:
+        began = time.process_time()
+        witness = Witness(step=step, near=near(played.program, step))
+        for number, event in enumerate(played.history, 1):
+            witness.see(number, event)
+        pickle.dumps(witness)  # for the process that asks the guards again
+        return (time.process_time() - began) / len(played.history)
+
+    short, long = chained(100), chained(2000)
+    few, many = [], []
+    for _ in range(TRIES):
+        few += [per_event(short, "s90") for _ in range(SMALL_TRIES)]
+        many.append(per_event(long, "s1900"))
+        if min(many) <= RATIO_MAX * min(few):
+            return
+    pytest.fail(f"µs per event grew from {min(few) * 1e6} to {min(many) * 1e6}")
 
 
 def turning(rounds: int) -> Play:

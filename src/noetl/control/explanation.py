@@ -9,7 +9,7 @@ import msgspec
 from noetl.control.history import facts
 from noetl.control.live import fetched
 from noetl.control.records import row_of
-from noetl.engine.explanation import Witness, explained
+from noetl.engine.explanation import Witness, explained, near
 from noetl.engine.program import Program
 from noetl.errors import NotFound
 from noetl.model import net as nets
@@ -54,7 +54,7 @@ async def inquiry(
     program = await programs.by_digest(summary.digest)
     if step not in program.steps:
         raise NotFound(no_such_step(step, program.steps, summary.path))
-    witness = Witness(step=step)
+    witness = Witness(step=step, near=near(program, step))
     async for number, fact in facts(log, execution_id, upto=seq):
         witness.see(number, fact)
     kinds = {task.kind for step in program.net.steps for task in step.tasks}

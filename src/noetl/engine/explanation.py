@@ -74,21 +74,24 @@ class Witness(msgspec.Struct, kw_only=True):
     """What is kept of a log while it is folded, to answer for one step."""
 
     step: str
+    near: frozenset[str]
+    """The steps whose ends may decide about it, as `near` finds them."""
     state: ExecutionState = msgspec.field(default_factory=ExecutionState)
     seq: int = 0
     ends: dict[str, Ended] = {}
-    """The last end of each step."""
+    """The last end of each of those steps."""
     entered: Entered | None = None
     """The last time that a run of the step began or was denied."""
     _of_run: dict[StepRunId, Ended] = {}
     _placed: dict[TokenId, tuple[int, TokenCreated]] = {}
     _taken: dict[StepRunId, list[tuple[int, Token]]] = {}
+    _kept_max: int = 1000
 
     def see(self, seq: int, fact: Event) -> None:
         """Fold the next fact."""
         self.seq = seq
         match fact:
-            case StepDone() | StepFailed():
+            case StepDone() | StepFailed() if fact.step in self.near:
                 run = self.state.runs[fact.step_run_id]
                 evolve(self.state, fact)
                 ended = Ended(seq=seq, fact=fact, run=run, state=seen_of(self.state))
@@ -124,13 +127,27 @@ class Witness(msgspec.Struct, kw_only=True):
 
     def _forget(self) -> None:
         """Keep the ends whose tokens may still arrive at the step, and no others."""
-        if len(self._of_run) > 1000:
+        if len(self._of_run) > self._kept_max:
             needed = {fact.source for _, fact in self._placed.values()}
             recent = {one.fact.step_run_id for one in self.ends.values()}
             self._of_run = {k: v for k, v in self._of_run.items() if k in needed | recent}
             alive = self.state.tokens.keys()
             self._placed = {k: v for k, v in self._placed.items() if k in alive}
             self._taken.clear()
+            self._kept_max = max(self._kept_max, 2 * len(self._of_run))
+
+
+def near(program: Program, step: str) -> frozenset[str]:
+    """The steps from which a token may come to it, at most `DEPTH_MAX` steps away."""
+    found = last = frozenset({step})
+    for _ in range(DEPTH_MAX):
+        last = frozenset(
+            name
+            for name, source in program.steps.items()
+            if name not in found and any(way is None or way in last for _, way in source.ways)
+        )
+        found |= last
+    return found
 
 
 def seen_of(state: ExecutionState) -> ExecutionState:
