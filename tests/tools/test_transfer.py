@@ -440,6 +440,50 @@ def test_s06_secrets_do_not_follow_the_next_page_to_another_host(proof, tmp_path
     assert web.seen == []
 
 
+CARRIAGES = [{"a": "x\ry", "b": "c\r\nd"}, {"a": "\r", "b": ""}, {"a": "\\.", "b": None}]
+
+
+@pytest.mark.parametrize("target", ["sqlite", "duckdb", "json", "parquet"])
+def test_texts_with_carriage_returns_arrive(target, tmp_path):
+    """DuckDB took one in the first line for the end of lines, and refused the rest."""
+    (tmp_path / "in.json").write_text(json.dumps(CARRIAGES))
+    place = str(tmp_path / f"out.{target}")
+    end: dict[str, object] = {"kind": "file", "path": place}
+    if target in ("sqlite", "duckdb"):
+        end = {"kind": target, "database": place, "table": "t", "create": True}
+    source = {"kind": "file", "path": str(tmp_path / "in.json")}
+
+    outcome = ran("transfer", {"source": source, "target": end})
+
+    assert outcome.is_ok, outcome
+    if end["kind"] == "file":
+        found = ran("duckdb", {"command": f"SELECT * FROM '{place}'"})
+    else:
+        found = ran(target, {"database": place, "command": "SELECT * FROM t"})
+    assert found.result["rows"] == CARRIAGES
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+def test_numbers_that_json_cannot_carry_are_text_in_it(form, tmp_path):
+    source = {"kind": "duckdb", "database": str(tmp_path / "s.duckdb"), "table": "t"}
+    values = "(1.0::DOUBLE), ('nan'), ('-inf'), (NULL)"
+    made = f"CREATE TABLE t AS FROM (VALUES {values}) AS t(x)"
+    assert ran("duckdb", {"database": source["database"], "command": made}).is_ok
+    path = tmp_path / f"out.{form}"
+
+    assert ran("transfer", {"source": source, "target": {"kind": "file", "path": str(path)}}).is_ok
+
+    text = path.read_text()
+    lines = [text] if form == "json" else text.splitlines()
+    found = [msgspec.json.decode(line) for line in lines]
+    assert (found[0] if form == "json" else found) == [
+        {"x": 1.0},
+        {"x": "nan"},
+        {"x": "-inf"},
+        {"x": None},
+    ]
+
+
 def test_without_resume_every_attempt_begins_at_the_start(tmp_path, web):
     web.records[:] = ROWS
     target = {"kind": "sqlite", "database": str(tmp_path / "t.db"), "table": "t", "create": True}

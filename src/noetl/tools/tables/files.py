@@ -52,21 +52,31 @@ class Lines(NamedTuple):
     """Bytes of the longest line."""
 
 
-def reading(lines: Lines) -> str:
-    """A query over the lines, with every column in its own type."""
+def reading(lines: Lines, form: str = "") -> str:
+    """A query over the lines, with every column in its own type; for JSON, what that cannot carry
+    is text.
+    """
     listed = ", ".join(
         f"{literal(name)}: {literal('VARCHAR' if type_ == 'BLOB' else to_duckdb(type_))}"
         for name, type_ in lines.columns
     )
-    shown = ", ".join(
-        f"unhex(substr({quoted(name)}, 3)) AS {quoted(name)}" if type_ == "BLOB" else quoted(name)
-        for name, type_ in lines.columns
-    )
+    shown = ", ".join(_shown(column, form) for column in lines.columns)
+    # DuckDB would take a carriage return inside the quotes of the first line for the end of lines.
     return (
         f"SELECT {shown} FROM read_csv({literal(str(lines.path))}, columns = {{{listed}}}, "  # noqa: S608
         "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', "
-        f"allow_quoted_nulls = false, max_line_size = {max(WIDE, lines.widest + 1)})"
+        "new_line = '\\n', allow_quoted_nulls = false, "
+        f"max_line_size = {max(WIDE, lines.widest + 1)})"
     )
+
+
+def _shown(column: Column, form: str) -> str:
+    name = quoted(column.name)
+    if column.type == "BLOB":
+        return f"unhex(substr({name}, 3)) AS {name}"
+    if column.type in ("FLOAT", "DOUBLE") and form in ("json", "ndjson"):
+        return f"if(isfinite({name}), to_json({name}), to_json({name}::VARCHAR)) AS {name}"
+    return name
 
 
 @contextmanager

@@ -243,7 +243,7 @@ class ToFile(msgspec.Struct, frozen=True):
             self._empty(path)
         else:
             with bounded(self.folder, self.halt) as connection:
-                query = reading(self.part.lines())
+                query = reading(self.part.lines(), self.form)
                 header, delimiter = end.header, end.delimiter
                 write(connection, query, path, self.form, header=header, delimiter=delimiter)
         with path.open("rb") as file:
