@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import resource
+import sys
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import pytest
 
 from noetl.tools.postgres.connections import Connections
 from noetl.tools.rules import Rules
+from noetl.tools.tables.files import converted
 from tests.faults.silence import proxy_to
 from tests.stopwatch import PATIENCE
 from tests.tools.running import failure, on_bench, ran
@@ -160,6 +163,25 @@ def test_types_survive_the_way_in(postgres, bulk):
     assert written["row_count"] == 1
     [row] = good(postgres, {"commands": ["SET LOCAL TimeZone = 'UTC'", "SELECT * FROM w"]})["rows"]
     assert row == ROW
+
+
+@pytest.mark.parametrize("bulk", ["insert", "copy"])
+def test_numbers_are_the_same_however_many_rows_are_written(postgres, bulk):
+    """From 500 rows on they are copied, where a whole 2.0 was refused and true was `t`."""
+    good(postgres, {"command": "CREATE TABLE alike (n int, t text, a text[])"})
+    rows = [
+        {"n": 2.0, "t": True, "a": [True, {"b": 1}]},
+        {"n": -3, "t": 2.0, "a": [2.5, None]},
+        {"n": None, "t": 2.5, "a": []},
+    ]
+
+    good(postgres, {"table": "alike", "rows": rows, "bulk": bulk})
+
+    assert good(postgres, {"command": "SELECT * FROM alike"})["rows"] == [
+        {"n": 2, "t": "true", "a": ["true", '{"b":1}']},
+        {"n": -3, "t": "2", "a": ["2.5", None]},
+        {"n": None, "t": "2.5", "a": []},
+    ]
 
 
 AGAIN = {
@@ -340,6 +362,35 @@ def test_t07_a_cancelled_statement_is_gone_from_the_server(postgres):
         return (await bench.run("postgres", {"auth": postgres, "command": command})).result
 
     assert on_bench(work)["rows"] == []
+
+
+def is_converting():
+    """Whether a thread makes a table file."""
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame is not None:
+            if frame.f_code is converted.__code__:
+                return True
+            frames.append(frame.f_back)
+    return False
+
+
+def test_t07_a_cancelled_task_makes_no_table_any_more(postgres):
+    rows = "SELECT n, md5(n::text) AS text FROM generate_series(1, 2000000) AS n"
+    config = {"auth": postgres, "command": rows, "result_as": "parquet"}
+
+    async def work(bench):
+        task = asyncio.create_task(bench.run("postgres", config))
+        async with asyncio.timeout(PATIENCE):
+            while not is_converting():
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        return is_converting()
+
+    assert on_bench(work) is False
 
 
 # --- Connections -------------------------------------------------------------------------------

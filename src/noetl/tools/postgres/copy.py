@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.results import arriving
 from noetl.tools.limits import to_thread
@@ -15,7 +17,7 @@ from noetl.tools.postgres import Copy
 from noetl.tools.sql.rows import quoted
 from noetl.tools.sql.tasks import NOTHING, Statement
 from noetl.tools.sql.text import BadSql
-from noetl.tools.sql.threads import Halt
+from noetl.tools.sql.threads import Halt, in_thread
 from noetl.tools.tables.types import NESTED_TYPES, Column, columns_of_postgres, postgres_expression
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ async def copy_out(connection: Connection, what: str, how: Copy, path: Path) -> 
 
 
 async def copy_to_table_file(
-    connection: Connection, query: str, folder: Path, form: str
+    connection: Connection, query: str, form: str, context: ToolContext
 ) -> TableFile:
     """Copy the rows of a query into a file of that format."""
     from noetl.tools.tables.files import Lines, converted
@@ -77,15 +79,16 @@ async def copy_to_table_file(
     )
     shown = ", ".join(postgres_expression(name, type_) for name, type_ in columns)
     command = f"COPY (SELECT {shown} FROM ({query}) AS wanted) TO STDOUT (FORMAT csv)"  # noqa: S608
+    folder = context.files.folder
     path, widest = folder / "rows.csv", 0
     with await to_thread(path.open, "wb") as file:
         async with connection.cursor().copy(command.encode()) as copy:
             async for data in copy:
                 widest = max(widest, len(data))
                 file.write(data)
-    halt = Halt(None)
-    lines = Lines(path, columns, widest)
-    return await to_thread(converted, lines, folder / f"table.{form}", form, halt)
+    halt, lines = Halt(None), Lines(path, columns, widest)
+    table = partial(converted, lines, folder / f"table.{form}", form, halt)
+    return await in_thread(context.resources.threads, table, halt, None)
 
 
 async def columns_of_query(connection: Connection, query: str) -> tuple[Column, ...]:

@@ -20,6 +20,7 @@ from noetl.tools.credentials import fields_of
 from noetl.tools.failures import Failed, within
 from noetl.tools.files.objects import is_object, store_and_key, stored
 from noetl.tools.limits import Gathering, part, shortest, to_thread
+from noetl.tools.plain_data import as_text
 from noetl.tools.postgres import Postgres
 from noetl.tools.postgres.connections import ALIVE_SECONDS, Connections
 from noetl.tools.postgres.copy import copy_in, copy_out, copy_rows, copy_to_table_file
@@ -56,6 +57,8 @@ ROWS_PER_LOOK = 1000
 READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
 WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
 BYTEA = postgres.types["bytea"].oid
+TEXTS = frozenset(postgres.types[name].oid for name in ("text", "varchar", "bpchar"))
+NUMBERS = frozenset(postgres.types[name].oid for name in ("int2", "int4", "int8"))
 DOCUMENTS = frozenset([postgres.types["json"].oid, postgres.types["jsonb"].oid])
 MARKS = "noetl_effect"
 """The table that remembers which effects have happened."""
@@ -206,9 +209,7 @@ class Task(msgspec.Struct):
             ours = config.transaction and is_ours(number, plan, "postgres")
             if config.result_as != "rows" and number == len(plan.statements) - 1:
                 query = psycopg.AsyncClientCursor(connection).mogrify(one.sql, values)
-                file = await copy_to_table_file(
-                    connection, query, self.context.files.folder, config.result_as
-                )
+                file = await copy_to_table_file(connection, query, config.result_as, self.context)
                 return Done([*parts, NOTHING], file)
             parts.append(NOTHING if ours else await self._statement(one.sql, values))
         if plan.write is not None:
@@ -368,7 +369,18 @@ def _fitted(value: Any, column: str, type_: int) -> Any:
     found = postgres.types.get(type_)
     if found is not None and found.array_oid == type_ and isinstance(value, list | tuple):
         return [_part(part, column, found.oid) for part in value]
+    if isinstance(value, bool | float) and type_ in TEXTS | NUMBERS:
+        return _alike(value, type_ in TEXTS)
     return _by_itself(value)
+
+
+def _alike(value: bool | float, as_text: bool) -> Any:
+    """The value that COPY and INSERT take alike; which of them writes is a question of how many
+    rows there are.
+    """
+    if isinstance(value, float) and value.is_integer() and not (as_text and abs(value) >= 1e15):
+        value = int(value)
+    return str(value).lower() if as_text else value
 
 
 def _by_itself(value: Any) -> Any:
@@ -383,11 +395,11 @@ def _part(value: Any, column: str, element: int) -> Any:
     """An element as text: the driver takes no mixed lists, and the server knows the type."""
     if value is None:
         return None
-    if element in DOCUMENTS:
+    if element in DOCUMENTS or isinstance(value, dict):
         return msgspec.json.encode(value).decode()
     if isinstance(value, list | tuple):
         return [_part(part, column, element) for part in value]
     if element == BYTEA:
         raw = decoded_bytes(value, column) if isinstance(value, str) else value
         return f"\\x{bytes(raw).hex()}"
-    return str(value)
+    return as_text(value)
