@@ -12,7 +12,7 @@ import pytest
 from noetl.store.access import Access, StoredUser
 from noetl.store.database import Database, Transaction, columns_of
 from noetl.store.postgres import PostgresStore
-from noetl.store.postgres.database import PostgresDatabase, conninfo_of
+from noetl.store.postgres.database import QUERIES, SECONDS, PostgresDatabase, conninfo_of
 from noetl.store.sqlite.connections import MEMORY, connect
 from noetl.store.sqlite.database import Inline, Lane, SqliteDatabase, Writer
 from noetl.store.sqlite.schema import migrate
@@ -94,3 +94,7 @@ async def test_on_sqlite_a_job_waits_for_nothing_but_its_statements():
 
     assert await Access(database).users() == []
     await database.close()
+
+
+def test_only_statements_that_there_are_may_take_longer():
+    assert SECONDS.keys() <= QUERIES.keys()

@@ -68,7 +68,7 @@ TABLE_SECONDS = 600.0
 SECONDS = dict.fromkeys(
     (
         *("put_result", "result", "result_is_whole", "result_piece"),
-        *("load", "tree", "spans", "add_partitions"),
+        *("load", "trees", "spans", "add_partitions"),
     ),
     BODY_SECONDS,
 ) | {name: TABLE_SECONDS for name in QUERIES if name.startswith("check_")}
