@@ -396,7 +396,7 @@ def _kind(name: str) -> tuple[str, str]:
 
 
 def event(execution_id: ExecutionId, row: EventRow) -> EventDocument:
-    """The envelope of an event (LANGUAGE §10)."""
+    """The envelope of an event."""
     # As it was written: to make a fact of it first would take three times as long.
     payload = _decode(row.body)
     for name in ("type", "at", "step", "step_run_id", "seal", "recorded_at"):

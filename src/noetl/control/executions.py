@@ -149,11 +149,11 @@ class Executions:
         if wrong := label_rules.problems(labels or {}):
             raise BadRequest(" ".join(wrong))
         asked = _Asked(path, None if is_newest else digest, payload, parent, labels or {})
-        begun_before = partial(self._started_before, key, asked)
+        begun_before = partial(self._begun_before, key, asked)
         if trigger is None:
             if (known := await begun_before()) is not None:
                 return known
-        elif (taken := await self._under(key)) is not None:
+        elif key is not None and (taken := await self._store.records.by_key(key)) is not None:
             raise Conflict(f"execution {taken.execution_id} was started under the same key.")
         now = self._clock.now()
         execution_id = self._new_id(now)
@@ -205,10 +205,6 @@ class Executions:
             return known
         return new
 
-    async def _under(self, key: str | None) -> Summary | None:
-        """The execution that was started under a key."""
-        return None if key is None else await self._store.records.by_key(key)
-
     def _new_id(self, now: float) -> ExecutionId:
         """An id that this server looks after: what is started here stays here, with its timers."""
         drawn = new_id(now)
@@ -218,19 +214,24 @@ class Executions:
             drawn = new_id(now)
         return drawn
 
-    async def _started_before(self, key: str | None, asked: _Asked) -> ExecutionId | None:
-        """The execution that was started under the key, if it is what is asked for now."""
-        known = await self._under(key)
+    async def _begun_before(self, key: str | None, asked: _Asked | str) -> ExecutionId | None:
+        """The execution that was started under the key, if it is what is asked for now: a start, or
+        the digest of a rerun or a fork.
+        """
+        known = None if key is None else await self._store.records.by_key(key)
         if known is None:
             return None
         from noetl.control import forks
 
-        if (await forks.request_of(self._store.log, known.execution_id)).asked:
-            raise _reused(known, "for another request")
-        state = await self._orchestrator.last_known(known.execution_id)
-        program = await self._orchestrator.programs.by_digest(known.digest)
-        digest = None if asked.digest is None else known.digest
-        before = _Asked(known.path, digest, state.payload, known.parent_execution_id, state.labels)
+        request = await forks.request_of(self._store.log, known.execution_id)
+        if isinstance(asked, str) or request.asked:
+            if request.asked != asked:
+                raise _reused(known, "for another request")
+            return known.execution_id
+        program = await self._orchestrator.programs.by_digest(request.digest)
+        digest = None if asked.digest is None else request.digest
+        parent = known.parent_execution_id
+        before = _Asked(request.path, digest, request.payload, parent, request.labels)
         asked = asked._replace(labels=label_rules.combined(program.labels, asked.labels))
         if before != asked:
             pairs = zip(_WORDS, before, asked, strict=True)
@@ -551,18 +552,6 @@ class Executions:
 
         store, programs = self._store, self._orchestrator.programs
         return await forks.planned(store.log, store.bodies, programs, execution_id, wish)
-
-    async def _begun_before(self, key: str | None, asked: str) -> ExecutionId | None:
-        """The execution that a rerun or a fork under this key has started, if it asked the same."""
-        from noetl.control import forks
-
-        known = await self._under(key)
-        if known is None:
-            return None
-        request = await forks.request_of(self._store.log, known.execution_id)
-        if request.asked != asked:
-            raise _reused(known, "for another request")
-        return known.execution_id
 
 
 def _refuse_finished(execution_id: ExecutionId, state: ExecutionState) -> None:

@@ -41,7 +41,7 @@ CREATE TABLE noetl.audit (
     details      text COLLATE "C" NOT NULL
 );
 
--- Secrets that were handed out, sealed again, each for a time (document 000 §5.2).
+-- Secrets that were handed out, sealed again, each for a time.
 CREATE TABLE noetl.auth_cache (
     cache_key           text COLLATE "C" NOT NULL PRIMARY KEY,
     credential_name     text COLLATE "C" NOT NULL,

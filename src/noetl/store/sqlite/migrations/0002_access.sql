@@ -41,7 +41,7 @@ CREATE TABLE noetl_audit (
     details      TEXT    NOT NULL
 ) STRICT;
 
--- Secrets that were handed out, sealed again, each for a time (document 000 §5.2).
+-- Secrets that were handed out, sealed again, each for a time.
 CREATE TABLE noetl_auth_cache (
     cache_key           TEXT    NOT NULL PRIMARY KEY,
     credential_name     TEXT    NOT NULL,
