@@ -102,5 +102,6 @@ def print_list(
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 file`, `2 files`, `no files`."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    """`1 file`, `2,000 files`, `no files`."""
+    shown = f"{number:,}" if number else "no"
+    return f"{shown} {noun}{'' if number == 1 else 's'}"
