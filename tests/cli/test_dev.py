@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -90,6 +91,10 @@ def test_dev_tells_what_is_wrong_with_a_file_and_goes_on(dev: Dev):
     dev.until('playbooks/greet.yaml:4:39: there is no tool kind "noopp"')
     dev.write("greet.yaml", PLAYBOOK.replace("hi", "hello"))
     dev.until("tried/greet version 2")
+    os.mkfifo(dev.folder / "playbooks" / "pipe.yaml")  # Nobody writes to it.
+    dev.write("twin.yaml", PLAYBOOK.replace("hi", "howdy"))
+    said = dev.until("tried/greet version 3")
+    assert "playbooks/greet.yaml and playbooks/twin.yaml declare the same path" in said
     dev.end()
 
 

@@ -43,6 +43,17 @@ def test_a_directory_is_searched_deeply_in_order_and_without_what_is_none_of_our
     assert names(tmp_path) == ["a.yaml", "one.yaml", "two.yml"]
 
 
+def test_a_pipe_in_a_directory_is_left_alone_and_a_link_to_nothing_is_told(tmp_path):
+    (tmp_path / "a.yaml").write_text(PLAYBOOK)
+    os.mkfifo(tmp_path / "b.yaml")  # It would be waited for: nobody writes to it.
+    (tmp_path / "c.yaml").symlink_to("nowhere")
+
+    [good, dangling] = sources([str(tmp_path)])
+
+    assert (good.name, dangling.name) == (str(tmp_path / "a.yaml"), str(tmp_path / "c.yaml"))
+    assert isinstance(dangling, Unreadable)
+
+
 def test_a_directory_without_playbooks_is_not_silently_fine(tmp_path):
     [nothing] = sources([str(tmp_path)])
 

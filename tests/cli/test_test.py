@@ -405,6 +405,9 @@ def test_a_text_chooses_tests_and_a_directory_is_searched(noetl, tmp_path):
     assert [test["name"] for test in json.loads(done.out)["tests"]] == ["First"]
     none = noetl("test", ".", "-k", "third")
     assert none.code == 2
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "theirs.test.yaml").write_text("of another program: it is hidden")
+    assert noetl("test", ".", "-k", "first", "--json").out == done.out
     assert 'no test has "third" in its name' in none.err
 
 

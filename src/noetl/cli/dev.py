@@ -84,7 +84,8 @@ async def _register_changed(api: Api, names: Sequence[str], known: Known) -> Non
     every = await asyncio.to_thread(list, sources(names))
     found = {one.name: one for one in every if not (isinstance(one, Source) and is_test(one))}
     try:
-        await register(api, [one for name, one in found.items() if one != known.get(name)])
+        if found != known:
+            await register(api, found.values(), set(known.values()))
     except NoetlError as error:
         say(f"{error} Save a file to try again.")
         return

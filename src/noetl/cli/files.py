@@ -99,30 +99,39 @@ def _unless_seen(path: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
 
 def _in_directory(directory: Path, seen: set[Path]) -> Iterator[Source | Unreadable]:
     found = False
-    unreadable: list[OSError] = []
-    for path in _yaml_files(directory, unreadable):
-        content = _bytes_of(path)
+    for path in yaml_files(directory):
+        content = path if isinstance(path, Unreadable) else _bytes_of(path)
         if isinstance(content, Unreadable):
+            found = True
             yield content
-        elif is_document(content):
+        elif isinstance(path, Path) and is_document(content):
             found = True
             yield from _unless_seen(path, seen)
-    for error in unreadable:
-        yield Unreadable(click.format_filename(error.filename), _reason(error))
-    if not found and not unreadable:
+    if not found:
         yield Unreadable(
             click.format_filename(directory),
             "no playbook in this directory: no .yaml or .yml file says `apiVersion: noetl.io/…`",
         )
 
 
-def _yaml_files(directory: Path, unreadable: list[OSError]) -> Iterator[Path]:
-    """In order, without what is hidden."""
+def yaml_files(directory: Path) -> Iterator[Path | Unreadable]:
+    """In order, without what is hidden; then the folders that cannot be read. A pipe is left out:
+    to open it would wait for its writer.
+    """
+    unreadable: list[OSError] = []
     for folder, folders, files in os.walk(directory, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if name.endswith((".yaml", ".yml")) and not name.startswith("."):
-                yield Path(folder, name)
+            path = Path(folder, name)
+            if name.endswith((".yaml", ".yml")) and not name.startswith(".") and _is_plain(path):
+                yield path
+    for error in unreadable:
+        yield Unreadable(click.format_filename(error.filename), _reason(error))
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is a file, also one that cannot be reached, and no pipe, socket or device."""
+    return path.is_file() or not path.exists()
 
 
 def stamps(names: Sequence[str]) -> dict[Path, tuple[int, int]]:
@@ -131,10 +140,11 @@ def stamps(names: Sequence[str]) -> dict[Path, tuple[int, int]]:
     """
     found = {}
     for name in names:
-        for path in _yaml_files(Path(name), []) if os.path.isdir(name) else [Path(name)]:
+        for path in yaml_files(Path(name)) if os.path.isdir(name) else [Path(name)]:
             with suppress(OSError):  # It went meanwhile.
-                about = path.stat()
-                found[path] = (about.st_mtime_ns, about.st_size)
+                if isinstance(path, Path):
+                    about = path.stat()
+                    found[path] = (about.st_mtime_ns, about.st_size)
     return found
 
 

@@ -62,12 +62,16 @@ async def command(settings: Settings, files: tuple[str, ...], as_json: bool) -> 
     return OK if len(kept) == len(every) else WRONG
 
 
-async def register(api: Api, every: Collection[Source | Unreadable]) -> list[dict[str, Any]]:
-    """Register these files, schemas before the playbooks that name them and those before the
-    triggers that start them, and say so. Returns those that were right.
+async def register(
+    api: Api,
+    every: Collection[Source | Unreadable],
+    known: Collection[Source | Unreadable] = (),
+) -> list[dict[str, Any]]:
+    """Register those of these files that are not known, schemas before the playbooks that name them
+    and those before the triggers that start them, and say so. Returns those that were right.
     """
     _warn_of_shared_paths(every)
-    ordered = sorted(every, key=_place)
+    ordered = sorted((one for one in every if one not in known), key=_place)
     return [one for found in ordered if (one := await _registered(api, found)) is not None]
 
 

@@ -18,6 +18,7 @@ from noetl.cli.output import as_text, counted, print_json, print_line, printable
 from noetl.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
+    from noetl.cli.files import Source, Unreadable
     from noetl.cli.views.source_lines import SourceLines
     from noetl.settings import Settings
     from noetl.trials.files import PlaybookTrials
@@ -212,19 +213,19 @@ def _write(target: Path, text: str) -> None:
 
 def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, PlaybookTrials] | None:
     """The tests by file. Prints why and returns None if something is wrong with any of them."""
-    from noetl.cli.files import Unreadable, print_problems, source
+    from noetl.cli.files import Unreadable, print_problems
     from noetl.cli.run import Neighbours
     from noetl.trials.files import PlaybookTrials, load
 
     compile_text = configured.compiler(settings)
     found: dict[str, PlaybookTrials] = {}
     is_right = True
-    for name in _files(names):
-        text = source(name)
+    for text in _texts(names):
         if isinstance(text, Unreadable):
             say(str(text))
             is_right = False
             continue
+        name = text.name if text.path is None else str(text.path)
         one = load(name, text.text, compile_text, Neighbours)
         if isinstance(one, PlaybookTrials):
             found[name] = one
@@ -246,19 +247,21 @@ def _is_playbook(text: str) -> bool:
     return "workflow" in keys and "tests" not in keys
 
 
-def _files(names: tuple[str, ...]) -> Iterator[str]:
-    from noetl.cli.files import TEST_ENDINGS
+def _texts(names: tuple[str, ...]) -> Iterator[Source | Unreadable]:
+    from noetl.cli.files import TEST_ENDINGS, Unreadable, source, yaml_files
 
     for name in names:
         if not Path(name).is_dir():
-            yield name
+            yield source(name)
             continue
         inside = [
-            str(path) for path in Path(name).rglob("*.y*ml") if path.name.endswith(TEST_ENDINGS)
+            one if isinstance(one, Unreadable) else source(str(one))
+            for one in yaml_files(Path(name))
+            if isinstance(one, Unreadable) or one.name.endswith(TEST_ENDINGS)
         ]
         if not inside:
             say(f"{printable(name)}: no file in this directory ends in .test.yaml.")
-        yield from sorted(inside)
+        yield from inside
 
 
 # --- Running them ------------------------------------------------------------------------------
