@@ -19,8 +19,11 @@ OUTCOMES: tuple[Values, ...] = (
     {"breaks": True},
     {"hangs": 1},
 )
+LARGE = {"flag": True, "text": "{{ 'x' | center(70000) }}"}
+"""It is kept beside the log, and templates that read it fetch it."""
 VALUES = (
     1,
+    LARGE,
     [1, 2],
     {"flag": True},
     {"flag": False},
@@ -28,7 +31,13 @@ VALUES = (
     "{{ workload.n + 1 }}",
     "{{ _prev | default(7) }}",
 )
-GUARDS = ("error", "event.name == 'step.failed'", "ctx.c | default(0)")
+GUARDS = (
+    "error",
+    "event.name == 'step.failed'",
+    "ctx.c | default(0)",
+    "event.data.flag | default(0)",
+)
+FLAGGED = {"type": "object", "required": ["flag"]}
 
 
 class Maker:
@@ -55,7 +64,9 @@ class Maker:
     def _playbook(self, path: str, depth: int) -> Values:
         count = self._dice.randint(1, 3 if depth else 5)
         names = [*(f"s{index}" for index in range(count)), "end"][: count + self._one(0, 1)]
-        entries = {"entry": self._entry(path, depth)} if self._is(0.3) else {}
+        entries = {"entry": self._entry(path, depth, [])} if self._is(0.3) else {}
+        if entries and self._is(0.5):
+            entries["outer"] = self._entry(path, depth, ["entry"])
         undo = ["undo", *entries] if self._is(0.25) and not self._steady else []
         steps = [
             self._step(names, index, path, depth, list(entries), undo)
@@ -70,7 +81,11 @@ class Maker:
             steps.append({"step": "handler", "tool": self._effect()})
             spec["on_failure"] = "handler"
         if self._is(0.1) and not self._steady:
-            policy["quotas"] = self._one({"max_calls": 9}, {"max_bytes": 300}, {"max_seconds": 9})
+            policy["quotas"] = self._quotas()
+        if self._is(0.05):
+            spec["result"] = {"schema": FLAGGED}
+        if self._is(0.05):
+            spec["no_next_is_error"] = True
         return {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
@@ -81,10 +96,13 @@ class Maker:
             **({"workbook": entries} if entries else {}),
         }
 
-    def _entry(self, path: str, depth: int) -> Values:
+    def _entry(self, path: str, depth: int, inner: list[str]) -> Values:
         loop = {"in": [1, 2], "iterator": "y"}
-        tasks = self._pipeline(path, depth, [])
+        tasks = self._pipeline(path, depth, inner)
         return {"tool": tasks, **({"loop": loop} if self._is(0.4) else {})}
+
+    def _quotas(self) -> Values:
+        return self._one({"max_calls": 9}, {"max_bytes": 300}, {"max_seconds": 9})
 
     # --- Tasks ---
 
@@ -101,7 +119,26 @@ class Maker:
 
     def _pipeline(self, path: str, depth: int, entries: list[str]) -> list[Values]:
         names = [f"t{index}" for index in range(self._one(1, 1, 2, 3))]
-        return [self._task(names, index, path, depth, entries) for index in range(len(names))]
+        tasks = [self._task(names, index, path, depth, entries) for index in range(len(names))]
+        if self._is(0.15):
+            tasks.insert(self._one(0, len(tasks)), self._sugar())
+        return tasks
+
+    def _sugar(self) -> Values:
+        """Tasks in a branch, or in a circle."""
+        name = self._name()
+        tasks = [{"name": f"{name}_{index}", **self._plain()} for index in range(self._one(1, 2))]
+        counter = f"iter.{name}"
+        tasks[0]["set"] = {counter: f"{{{{ ({counter} | default(0)) + 1 }}}}"}
+        turns = {"max": self._one(2, 5), "do": tasks}
+        branch = {"when": f"{{{{ {self._one(*GUARDS[2:])} }}}}", "do": tasks}
+        otherwise = {"else": [{"name": f"{name}_else", **self._plain()}]}
+        return self._one(
+            {"choose": [branch, otherwise]},
+            {"choose": [branch]},
+            {"while": {"when": f"{{{{ ({counter} | default(0)) < 2 }}}}", **turns}},
+            {"until": {"when": f"{{{{ {counter} >= 2 }}}}", **turns}},
+        )
 
     def _task(
         self, names: list[str], index: int, path: str, depth: int, entries: list[str]
@@ -112,8 +149,10 @@ class Maker:
             self.children.append(json.dumps(self._playbook(task["path"], depth + 1), indent=1))
             if self._is(0.2) and not self._steady:
                 task["spec"] = {"timeout": self._one(2, 10)}
+            if self._is(0.2):
+                task["return_step"] = "s0"
         elif kind < 0.2 and entries:
-            task = {"kind": "workbook", "task": entries[0]}
+            task = {"kind": "workbook", "task": self._one(*entries)}
         else:
             task = self._plain()
         task["name"] = names[index]
@@ -134,6 +173,10 @@ class Maker:
             policy[hook] = [{"name": f"{names[index]}_hook", **self._plain()}]
         if self._is(0.15):
             task["set"] = self._one({"ctx.c": "{{ result }}"}, {"iter.k": 1}, {"ctx.d": 1})
+        if self._is(0.05):
+            task["output"] = {"schema": FLAGGED}
+        elif self._is(0.05):
+            task["output"] = {"select": ["flag"]}
         return task
 
     def _delay(self) -> float:
@@ -156,7 +199,8 @@ class Maker:
 
     def _retry(self) -> Any:
         pages = {"next_call": {"value": "{{ _retry.index }}"}, "max_attempts": 5}
-        kept = {"collect": {"path": "data", "into": "pages", "strategy": "append"}}
+        into = self._one("pages", "ctx.pages")
+        kept = {"collect": {"path": "data", "into": into, "strategy": "append"}}
         stored = {"sink": {"tool": self._plain()}} if self._is(0.4) else {}
         tries = {"max_attempts": 3, "initial_delay": self._delay()}
         return self._one(
@@ -193,6 +237,7 @@ class Maker:
                 made["case"] = self._rules(names[index + 1 :], looped="loop" in made)
                 spec["case_mode"] = self._one("exclusive", "inclusive")
                 spec["next_policy"] = self._one("end_step", "break_chain", "defer")
+                spec["branch_order"] = self._one("source", "priority")
             if self._is(0.1):
                 made["sink"] = {"tool": self._plain()}
             if undo and self._is(0.6):
@@ -200,23 +245,41 @@ class Maker:
             if self._is(0.1):
                 spec["on_error"] = self._one("ignore", "retry")
             if self._is(0.15) and not self._steady:
-                spec["timeout"] = self._one(2, 6, 40)
+                spec["timeout"] = self._one(2, 6, 40, "{{ workload.n * 2 }}")
+            if self._is(0.1) and not self._steady:
+                life = {"deadline_s": self._one(10, 60, 300)}
+                spec.setdefault("policy", {})["lifecycle"] = life
+            if self._is(0.1) and not self._steady:
+                spec.setdefault("policy", {})["quotas"] = self._quotas()
+            if self._is(0.15):
+                made["args"] = self._one({"a": 1}, {"a": "{{ ctx.c | default(3) }}"})
+                if "loop" in made and self._is(0.5):
+                    made["args"] = {"a": "{{ [x, iter.index] }}"}
             if self._is(0.1):
                 made["vars"] = {"kept": "{{ result }}"}
         if index and not self._steady and self._is(0.3):
-            spec["join"] = self._one("each", "any", "all")
+            spec["join"] = self._one("each", "any", "all", {"n": 2})
         if self._is(0.1):
             spec.setdefault("policy", {})["failure"] = {"mode": "best_effort"}
         if self._is(0.1):
-            rules = [{"when": "{{ ctx.c | default(0) }}", "then": {"allow": True}}]
-            spec.setdefault("policy", {})["admit"] = {"rules": rules}
+            rules: list[Values] = [{"when": "{{ ctx.c | default(0) }}", "then": {"allow": True}}]
+            admit: Values = {"rules": rules}
+            if self._is(0.5):
+                rules.append({"else": {"then": {"allow": True, "set": {"a": "{{ workload.n }}"}}}})
+                admit["mode"] = "inclusive"
+            spec.setdefault("policy", {})["admit"] = admit
         if self._is(0.15):
             own = f"{{{{ {names[index]} | default(1) }}}}"
             made["set"] = self._one({"ctx.c": own}, {"vars.q": 1})
         return made
 
     def _loop(self) -> Values:
-        items = self._one([], [1], [1, 2, 3], {"from": 0, "to": 7}, "{{ range(12) | list }}")
+        items = self._one(
+            *([], [1], [1, 2, 3], {"from": 0, "to": 7}, "{{ range(12) | list }}"),
+            *({"p": 1, "q": 2}, "{{ s0.results | default([4, 5]) }}"),
+        )
+        if self._is(0.03):
+            items = {"from": 0, "to": 210}
         mode = self._one("parallel", "sequential")
         policy: Values = {"reduce": {"c": self._one("append", "count", "last"), "d": "last"}}
         spec: Values = {"mode": mode, "policy": policy}
@@ -228,6 +291,8 @@ class Maker:
                 spec["batch_size"] = 2
         if self._is(0.5) or (self._steady and mode == "parallel"):
             spec["on_error"] = "continue"
+        if self._is(0.15):
+            policy["exec"] = "local"
         return {"in": items, "iterator": "x", "spec": spec}
 
     def _rules(self, later: list[str], *, looped: bool) -> list[Values]:
@@ -243,7 +308,12 @@ class Maker:
             )
             is_call = "call." in event
             actions = [self._action(later, is_call=is_call) for _ in range(self._one(1, 2))]
-            found.append({"when": f"{{{{ {event} }}}}", "then": actions})
+            rule: Values = {"when": f"{{{{ {event} }}}}", "then": actions}
+            if self._is(0.2):
+                rule["priority"] = self._one(1, 2)
+            if self._is(0.15):
+                rule["retry"] = {"max_attempts": 2, "initial_delay": self._delay()}
+            found.append(rule)
         if self._is(0.2):
             found.append({"else": {"then": self._action(later, is_call=True)}})
         return found
@@ -252,7 +322,7 @@ class Maker:
         of: list[Values] = [
             {"set": {"ctx.seen": "{{ event.name }}", "own": 1}},
             {"result": {"value": {"flag": True}}},
-            {"collect": {"from": "result", "into": "acc", "mode": "append"}},
+            {"collect": {"from": "result", "into": self._one("acc", "ctx.acc"), "mode": "append"}},
             {self._name(): {"tool": self._plain(), "retry": {"max_attempts": 2}}},
             {"sink": {"tool": self._plain()}},
             self._one({"fail": "by rule"}, {"skip": True}),
@@ -261,7 +331,10 @@ class Maker:
         if is_call:
             of.append({"retry": {"max_attempts": 2, "initial_delay": self._delay()}})
         if later:
-            of += [{"next": [{"step": self._one(*later), "args": {"a": 2}}]}] * 2
+            to = self._one(*later)
+            of.append({"next": [{"step": to, "args": {"a": 2}}]})
+            late = {"spec": {"delay": self._one(1, 30)}} if self._is(0.3) else {}
+            of.append({"next": {"to": [f"{{{{ '{to}' }}}}"], "priority": 1, **late}})
         return self._dice.choice(of)
 
     def _waits(self, made: Values, later: list[str]) -> None:
@@ -295,8 +368,12 @@ class Maker:
                 conditions.append(f"({counter} | default(0)) < 2")
             if conditions:
                 arc["when"] = "{{ " + " and ".join(conditions) + " }}"
-            if self._is(0.2):
-                arc["spec"] = {"delay": self._one(1, 10, 60)}
+            if self._is(0.3):
+                key = {"key": self._one("{{ workload.n }}", "{{ ctx.c | default(0) }}")}
+                arc["spec"] = self._one(
+                    *({"delay": delay} for delay in (1, 10, 60)),
+                    *({"dedupe": key}, {"priority": 5}),
+                )
             arcs.insert(self._one(0, len(arcs)), arc)
         mode = "exclusive" if self._steady else self._one("exclusive", "inclusive")
         return {"spec": {"mode": mode}, "arcs": arcs}

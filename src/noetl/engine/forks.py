@@ -13,6 +13,7 @@ its ctx. Turns before that one are kept whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -26,7 +27,9 @@ from noetl.model.events import (
     CaseEvaluated,
     CaseProcessed,
     CaseUnmatched,
+    ChainRestarted,
     ChildFinished,
+    CommandClosed,
     CtxPatched,
     Event,
     ExecutionForked,
@@ -34,10 +37,13 @@ from noetl.model.events import (
     IterationFailed,
     MessageReceived,
     PolicyUnmatched,
+    PollIteration,
     Progress,
     ReportedFact,
     RetryProcessed,
+    RetryStarted,
     SinkProcessed,
+    SinkStarted,
     StepDone,
     StepFailed,
     StepPatched,
@@ -67,8 +73,12 @@ from noetl.model.state import (
 
 AHEAD_MAX = 200
 """How many events after the chosen one are read to learn how a call that was made ended its run."""
-AFTERWARDS = (CtxPatched, VarsSet, PolicyUnmatched, RetryProcessed, StepPatched)
+WRITES = (CtxPatched, VarsSet, StepPatched)
+CALLED = (TaskDone, SinkProcessed)
+AFTERWARDS = (*WRITES, PolicyUnmatched, PollIteration, RetryStarted, RetryProcessed)
 """What workers say of a call that has ended."""
+POSITIONS = (*CALLED, ChainRestarted, StepWaiting, StepDone, StepFailed)
+"""They say how far a run without a loop has come, and what it wrote on the way counts with them."""
 
 
 # --- Up to which event -------------------------------------------------------------------------
@@ -90,8 +100,8 @@ class Past:
         self._open: list[tuple[int, Event]] = []
         """What was decided since then."""
         self._last: Event | None = None
-        self._writes: dict[tuple[StepRunId | None, int | None], list[tuple[int, CtxPatched]]] = {}
-        """What iterations and calls that have not ended wrote to ctx."""
+        self._writes: dict[tuple[StepRunId | None, int | None], list[Event]] = {}
+        """What iterations and calls that have not ended wrote."""
         self._calling: set[StepRunId | None] = set()
         """Runs without a loop that make a call."""
         self._timers: set[str] = set()
@@ -105,22 +115,7 @@ class Past:
             self._open.append((seq, fact))
             return
         self._fold_open()
-        if isinstance(fact, CtxPatched) and (
-            fact.iteration is not None or fact.step_run_id in self._calling
-        ):
-            # An iteration or call that does not end before the event is made again, with its
-            # writes.
-            self._writes.setdefault((fact.step_run_id, fact.iteration), []).append((seq, fact))
-            return
-        if isinstance(fact, IterationDone | IterationFailed):
-            self._fold_writes(fact.step_run_id, fact.iteration)
-        elif getattr(fact, "iteration", None) is None:
-            self._fold_writes(getattr(fact, "step_run_id", None), None)
-        self._fold(seq, fact)
-        if isinstance(fact, TaskStarted) and fact.iteration is None:
-            self._calling.add(fact.step_run_id)
-        elif isinstance(fact, TaskDone | SinkProcessed):
-            self._calling.discard(fact.step_run_id)
+        self._fold_said(seq, fact)
         self.has_begun = self.has_begun or _is_first(fact) or isinstance(fact, ExecutionForked)
 
     def is_to_take(self, fact: Event) -> bool:
@@ -150,9 +145,27 @@ class Past:
             _forget(self.state, *self.again)
         self.seq, self.at, self._last = seq, _decided_at(fact), fact
 
-    def _fold_writes(self, run: StepRunId | None, iteration: int | None) -> None:
-        for _, write in self._writes.pop((run, iteration), ()):
-            evolve(self.state, msgspec.structs.replace(write, report=0))
+    def _fold_said(self, seq: int, fact: Event) -> None:
+        """Fold what was said. Writes wait for the end of the iteration or call that they belong to:
+        one that does not end before the event is made again, with its writes.
+        """
+        run: StepRunId | None = getattr(fact, "step_run_id", None)
+        iteration: int | None = getattr(fact, "iteration", None)
+        if isinstance(fact, WRITES) and (iteration is not None or run in self._calling):
+            self._writes.setdefault((run, iteration), []).append(fact)
+            return
+        # Calls of hooks and workbook entries are parts of the call that the run is at.
+        moves = isinstance(fact, POSITIONS) and getattr(fact, "progress", fact) is not None
+        if moves or isinstance(fact, IterationDone | IterationFailed):
+            for write in self._writes.pop((run, iteration), ()):
+                evolve(self.state, msgspec.structs.replace(write, report=0))
+        self._fold(seq, fact)
+        if iteration is not None:
+            return
+        if isinstance(fact, TaskStarted | SinkStarted):
+            self._calling.add(run)
+        elif moves and not isinstance(fact, StepWaiting):
+            self._calling.discard(run)
 
     def _fold_open(self) -> None:
         for seq, fact in self._open:
@@ -184,24 +197,32 @@ class Past:
         self._open.clear()
 
     def _end_run(self, run: StepRunId, ahead: list[tuple[int, Event]]) -> None:
-        for place, (_, fact) in enumerate(ahead):
+        """Keep what a worker said of the last call of this run in one breath with it: what the call
+        wrote and, if nothing else was called, the end of the run or what it waits for.
+        """
+        closed = (one.at for _, one in self._open if _closes(one, run))
+        turn_at, until = next(closed, None), 0
+        for place, (_, fact) in enumerate(ahead, 1):
             if isinstance(fact, StepDone | StepFailed | StepSkipped) and fact.step_run_id == run:
-                self._fold_open()
-                for one in ahead[: place + 1]:
-                    self._fold(*one)
-                return
-            if self._is_said(fact) and not self._is_afterwards(fact, run):
+                turn_at, until = fact.at, place
                 break
-        if isinstance(self._last, TaskDone | SinkProcessed):
-            # The call is not made again, so what it wrote is kept with it.
-            for seq, fact in ahead:
-                if not (self._is_afterwards(fact, run) and self._is_said(fact)):
-                    return
-                self._fold(seq, fact)
+            is_own = self._is_told(fact, run, (*AFTERWARDS, StepWaiting))
+            if isinstance(fact, TimerFired) or (self._is_said(fact) and not is_own):
+                break
+            if _closes(fact, run):
+                turn_at = fact.at
+            if fact.at == turn_at:
+                until = place
+        if turn_at is not None:
+            self._fold_open()
+        elif run not in self._calling and self._is_told(self._last, run, (*AFTERWARDS, *CALLED)):
+            until = len([*takewhile(lambda one: self._is_told(one[1], run, AFTERWARDS), ahead)])
+        for one in ahead[:until]:
+            self._fold_said(*one)
 
-    def _is_afterwards(self, fact: Event, run: StepRunId) -> bool:
-        """Whether a worker says it of a call of this run that has ended."""
-        return isinstance(fact, AFTERWARDS) and fact.step_run_id == run
+    def _is_told(self, fact: Any, run: StepRunId, kinds: tuple[type[Any], ...]) -> bool:
+        """Whether a worker said it of this run, and it is one of these kinds."""
+        return isinstance(fact, kinds) and fact.step_run_id == run and self._is_said(fact)
 
     def _is_said(self, fact: Event) -> bool:
         """Whether a call or the world said it: what else there is follows from such facts."""
@@ -236,6 +257,11 @@ class Past:
             isinstance(one, CaseEvaluated | CaseProcessed) and one.step_run_id == run.step_run_id
             for _, one in self._open
         )
+
+
+def _closes(fact: Event, run: StepRunId) -> bool:
+    """Whether a command of this run was closed. The same turn decided what came of it."""
+    return isinstance(fact, CommandClosed) and fact.step_run_id == run
 
 
 def _is_first(fact: Event) -> bool:
@@ -358,7 +384,9 @@ def _resting(run: Run, named: Any, timers: dict[str, TimerState], later: float) 
         reported={},
         children={},
         # A run that waits for a child calls it again: that child belongs to the other execution.
-        waiting=run.waiting and (None in wakes or (run.listens is not None and not run.children)),
+        # Nor does a run that listens, while the rules for what it has heard are followed.
+        waiting=run.waiting
+        and (None in wakes or (run.listens is not None and not run.children and not run.following)),
         timers={named(one): None for one in run.timers if named(one) in timers},
         compensates=run.compensates and named(run.compensates),
         progress=_progress(run.progress, named, later),
