@@ -6,8 +6,10 @@ import pytest
 
 from noetl.api.routes.access import NewUser
 from noetl.api.routes.auth import Login
+from noetl.api.routes.credentials import NewCredential
 from noetl.cli.options import Contexts, NamedServer
-from noetl.model.answers import ApiTokenCreated, CachedToken
+from noetl.model.answers import ApiTokenCreated, CachedToken, CredentialDocument
+from noetl.model.secrets import AccessToken
 from noetl.tools.duckdb.attached import Attached
 from noetl.tools.http import Http
 from noetl.tools.shell import Shell
@@ -31,6 +33,19 @@ WORD = "hunter2"
         Contexts(servers={"prod": NamedServer(url="http://x", token=WORD)}),
         ApiTokenCreated(name="ci", roles=("viewer",), token=WORD),
         CachedToken(token=WORD, expires_in=1.0),
+        AccessToken(text=WORD, expires_at=1.0),
+        NewCredential(name="shop", data={"token": WORD}),
+        CredentialDocument(
+            id="1",
+            name="shop",
+            type="generic",
+            description="",
+            tags=[],
+            playbooks=[],
+            created_at=None,
+            updated_at=None,
+            data={"token": WORD},
+        ),
     ],
     ids=lambda holder: type(holder).__name__,
 )

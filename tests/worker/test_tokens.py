@@ -8,7 +8,7 @@ import time
 from aiohttp import web
 
 from noetl.api.worker_control import HttpControl
-from noetl.model.access_tokens import AccessToken
+from noetl.model.secrets import AccessToken
 from noetl.secrets.masking import Mask
 from noetl.templates import Views
 from noetl.tools.registry import tool_of

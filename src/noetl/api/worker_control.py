@@ -23,7 +23,6 @@ from noetl.api.connection import ANSWER_SECONDS, Servers, error_of
 from noetl.engine.program import Program
 from noetl.errors import NoetlError, NotFound, StoreError, TooMany, Unreachable
 from noetl.model import net as nets
-from noetl.model.access_tokens import AccessToken
 from noetl.model.answers import (
     CachedToken,
     LeasedCommand,
@@ -34,6 +33,7 @@ from noetl.model.answers import (
 )
 from noetl.model.commands import Answer, Lease, Orders, Presence, Report
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.secrets import AccessToken
 from noetl.templates import Views
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from noetl.control.live import body_of
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.tokens import Tokens
 from noetl.engine.program import Program
-from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.secrets import AccessToken
 from noetl.store.bodies import Bodies
 from noetl.store.credentials import Credentials
 

@@ -10,7 +10,7 @@ import logging
 from noetl.control.clock import Clock
 from noetl.control.keys import Keys
 from noetl.errors import NoetlError
-from noetl.model.access_tokens import AccessToken
+from noetl.model.secrets import AccessToken
 from noetl.store.access import Access
 from noetl.store.credentials import CachedSecret, Credentials
 

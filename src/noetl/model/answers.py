@@ -552,6 +552,8 @@ class CredentialDocument(Document, frozen=True, kw_only=True):
     updated_at: str | None
     data: dict[str, Any] | UnsetType = UNSET
 
+    __repr__ = without_values
+
 
 class CredentialList(Document, frozen=True, kw_only=True):
     """Stored credentials, without any secret."""

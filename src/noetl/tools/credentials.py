@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from noetl.errors import NotAllowed, NotFound, WrongKey
-from noetl.model.access_tokens import AccessToken
+from noetl.model.secrets import AccessToken
 from noetl.tools.failures import Failed
 
 if TYPE_CHECKING:

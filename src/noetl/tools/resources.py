@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from noetl.model.access_tokens import AccessToken
+from noetl.model.secrets import AccessToken
 from noetl.tools.failures import Refused
 from noetl.tools.files.results import FileCache, Files, Get, Put, Screen
 from noetl.tools.processes.namespaces import Room

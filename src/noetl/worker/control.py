@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from noetl.engine.program import Program
-from noetl.model.access_tokens import AccessToken
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.secrets import AccessToken
 
 
 class Control(Protocol):

@@ -17,10 +17,10 @@ import msgspec
 
 from noetl.engine.pipeline.frame import Frame
 from noetl.errors import EvaluationFailed, NoetlError
-from noetl.model.access_tokens import AccessToken
 from noetl.model.duration import seconds
 from noetl.model.ids import ExecutionId
 from noetl.model.net import KeychainEntry
+from noetl.model.secrets import AccessToken
 from noetl.secrets.keychain import Sources, resolve
 from noetl.secrets.masking import Mask
 from noetl.templates import Compiled, Scope, Tainted, compile_value, reveal

@@ -13,6 +13,7 @@ from noetl.control.documents import credential_id
 from noetl.control.grants import no_credential, require_credential
 from noetl.errors import BadRequest
 from noetl.model.answers import CredentialDocument, CredentialList, Deleted, KeysRotated
+from noetl.model.secrets import without_values
 from noetl.secrets.masking import without_secrets
 from noetl.store.credentials import StoredCredential
 
@@ -32,6 +33,8 @@ class NewCredential(Body, frozen=True, kw_only=True):
     """Paths of the playbooks that may use it, as patterns such as `shop/*`; by default
     unchanged.
     """
+
+    __repr__ = without_values
 
 
 class OfType(Query, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from noetl.api.route import Caller, Header, Query, Route, Services
 from noetl.errors import BadRequest, NotFound
-from noetl.model.access_tokens import AccessToken
 from noetl.model.answers import CachedToken, TokenKept
+from noetl.model.secrets import AccessToken
 
 WORKER = Header("X-NoETL-Worker", "The worker's name for itself.")
 
