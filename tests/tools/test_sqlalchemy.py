@@ -87,16 +87,63 @@ def test_values_by_position(db):
     assert result["rows"] == [{"a": "x%", "b": None}]
 
 
+def test_a_percent_sign_is_one_without_values_too(db):
+    statements = {"command": "INSERT INTO t VALUES (1, '5%', 5 % 3); SELECT name, n FROM t"}
+
+    result = db.good({**statements, "commands": ["SELECT 7 % 4 AS m FROM t WHERE name LIKE '5%'"]})
+
+    assert result["command_1"]["rows"] == [{"name": "5%", "n": 2}]
+    assert result["rows"] == [{"m": 3}]
+
+
 @pytest.mark.parametrize(
-    ("mode", "names"), [("upsert", ["new", "new"]), ("ignore", ["old", "new"])]
+    ("mode", "names", "count"), [("upsert", ["new", "new"], 2), ("ignore", ["old", "new"], 1)]
 )
-def test_rows_are_written(db, mode, names):
+def test_rows_are_written(db, mode, names, count):
     db.good({"table": "t", "rows": [{"id": 1, "name": "old"}]})
     rows = [{"id": 1, "name": "new"}, {"id": 2, "name": "new"}]
 
-    db.good({"table": "t", "rows": rows, "mode": mode, "key": "id"})
+    written = db.good({"table": "t", "rows": rows, "mode": mode, "key": "id"})
 
     assert [row["name"] for row in db.rows()] == names
+    assert written["row_count"] == count
+
+
+@pytest.mark.parametrize(
+    ("before", "asked"),
+    [
+        ({"schema": "other", "command": "SELECT 1"}, "SELECT DATABASE() AS found"),
+        ({"command": "USE other"}, "SELECT DATABASE() AS found"),
+        ({"command": "SET sql_mode = ''; SELECT 1"}, "SELECT @@sql_mode <> '' AS found"),
+        ({"command": "SET sql_mode = ''; SELEC 1"}, "SELECT @@sql_mode <> '' AS found"),
+        ({"command": "SELECT @found := 1"}, "SELECT @found IS NULL AS found"),
+        ({"command": "SELECT GET_LOCK('l', 1)"}, "SELECT IS_FREE_LOCK('l') AS found"),
+    ],
+)
+def test_a_task_finds_nothing_of_the_one_that_had_its_connection(before, asked, mariadb_socket):
+    with pymysql.connect(unix_socket=mariadb_socket, user="root") as connection:
+        for name in ("trial", "other"):
+            connection.cursor().execute(f"CREATE DATABASE IF NOT EXISTS {name}")
+    login = {"auth": {"host": "localhost", "user": "root", "dbname": "trial"}}
+    login |= {"options": {"unix_socket": mariadb_socket}}
+
+    async def work(bench):
+        await bench.run("mysql", {**login, **before})
+        return await bench.run("mysql", {**login, "command": asked})
+
+    assert on_bench(work).result["rows"][0]["found"] in ("trial", 1)
+
+
+def test_plain_statements_share_a_connection(mariadb_socket):
+    login = {"auth": {"host": "localhost", "user": "root"}}
+    ask = {**login, "options": {"unix_socket": mariadb_socket}}
+    ask["command"] = "SELECT CONNECTION_ID() AS id"
+
+    async def work(bench):
+        return [(await bench.run("mysql", ask)).result["rows"] for _ in range(2)]
+
+    first, second = on_bench(work)
+    assert first == second
 
 
 def test_bytes_that_were_read_can_be_written_again(db):

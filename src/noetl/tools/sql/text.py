@@ -69,7 +69,7 @@ def _placeholder(sql: str, at: int, dialect: Dialect) -> Token | None:
         is_numbered = sql[at + 1 : at + 2].isdigit()
         return None if is_numbered else Token("place", "?")
     before = sql[at - 1 : at]
-    if char in ":$@" and before != ":" and (found := _NAMED.match(sql, at)):
+    if char in ":$@" and before not in (":", "@") and (found := _NAMED.match(sql, at)):
         if dialect == "duckdb" and (char == "@" or _DOLLAR.match(sql, at)):
             return None
         if dialect == "duckdb" and char == ":" and (before.isalnum() or before in "_]})\"'"):
@@ -343,9 +343,13 @@ def _by_name(statement: str, params: Mapping[str, Any], dialect: Dialect) -> Bou
 
 
 def _is_meant(token: Token, params: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether this is a placeholder: in DuckDB a colon may also be a slice."""
+    """Whether this is a placeholder: in DuckDB a colon may also be a slice, and some databases have
+    variables that begin with @.
+    """
     if token.name in params:
         return True
+    if token.text.startswith("@") and dialect == "sql":
+        return False
     if token.text.startswith(":"):
         return dialect in ("sqlite", "sql")
     return bool(params) or not token.text.startswith("%")

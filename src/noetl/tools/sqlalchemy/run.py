@@ -34,7 +34,7 @@ from noetl.tools.sql.tasks import (
     Statement,
     run_in_thread,
 )
-from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling
+from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling, first_word
 from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
 from noetl.tools.sqlalchemy.addresses import DRIVERS, Address, address
@@ -76,6 +76,10 @@ CODES: dict[int, ErrorKind] = {
 }
 """Error numbers of MySQL and MariaDB."""
 FINAL = frozenset([1049])
+PLAIN = frozenset(["SELECT", "WITH", "VALUES", "INSERT", "REPLACE", "UPDATE", "DELETE", "MERGE"])
+"""First words of statements that leave nothing in a session, unless they call what `LASTS`."""
+LASTS = re.compile(r"@|\b(?:get_lock|set_config|\w*advisory_lock\w*)\b", re.IGNORECASE)
+"""Variables, settings and locks of a session."""
 KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
     (exc.IntegrityError, "db_constraint"),
     (exc.DataError, "schema"),
@@ -229,16 +233,27 @@ class Task(Database):
         halt = self.halt
         try:
             with self.engine.connect() as connection, halt.stoppable(_stopping(connection)):
-                self.connection = (
-                    connection
-                    if self.config.transaction
-                    else connection.execution_options(isolation_level="AUTOCOMMIT")
-                )
-                return self.perform()
+                # A statement without values is sent as it is: drivers take a % for a placeholder.
+                how = {} if self.config.transaction else {"isolation_level": "AUTOCOMMIT"}
+                self.connection = connection.execution_options(no_parameters=True, **how)
+                try:
+                    return self.perform()
+                finally:
+                    if not self._leaves_nothing():
+                        connection.invalidate()
         except exc.DBAPIError as error:
             raise failure(error, halt) from None
         except exc.SQLAlchemyError as error:
             raise Failed("client_error", f"{error}") from None
+
+    def _leaves_nothing(self) -> bool:
+        """Whether the next task may have the connection. Otherwise it would have the schema of this
+        one, its settings and locks, or a stop that comes late.
+        """
+        if self.halt.late or self.halt.wanted or self.config.schema is not None:
+            return False
+        texts = [one.sql for one in self.plan.statements]
+        return all(first_word(text, "sql") in PLAIN and not LASTS.search(text) for text in texts)
 
     # --- What `perform` asks for ---
 
@@ -301,7 +316,8 @@ class Task(Database):
             found = self.connection.exec_driver_sql(
                 spelled[0].sql, [tuple(one.values or ()) for one in spelled]
             )
-            count = found.rowcount if found.rowcount >= 0 else len(rows)
+            # MySQL counts a row twice that was there.
+            count = min(found.rowcount, len(rows)) if found.rowcount >= 0 else len(rows)
         return {**NOTHING, "row_count": count}
 
     def _insert(self, write: Write, columns: Sequence[str]) -> str:
