@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import secrets
+import socket
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from http.client import HTTPResponse, IncompleteRead
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +20,19 @@ from noetl.api.router import RightMissing, Router
 from noetl.api.table import TABLE
 from tests.server.conftest import Guarded
 from tests.server.processes import Process, serving
+from tests.server.stage import SMALL
+from tests.stopwatch import PATIENCE
+
+WAITING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waits, path: tests/waits}
+workflow:
+  - step: start
+    spec: {eval_mode: on_event}
+    case: [{when: "{{ event.name == 'go' }}", then: {next: end}}]
+  - {step: end, tool: {kind: noop}}
+"""
 
 
 class Declared(NamedTuple):
@@ -208,6 +224,51 @@ def test_a_token_is_shown_once_kept_as_a_digest_and_worth_nothing_when_revoked(g
         assert made["token"] not in str(db.execute("SELECT * FROM noetl_token").fetchall())
     assert server.ask("DELETE", "/api/access/tokens/ci", token=admin).status == 200
     assert server.ask("GET", "/api/executions", token=made["token"]).status == 401
+
+
+def test_an_answer_is_not_ended_as_if_it_were_whole_when_the_token_is_revoked(guarded: Guarded):
+    server, admin = guarded.server, guarded.tokens["admin"]
+    made = server.post("/api/access/tokens", {"name": "reader", "roles": ["viewer"]}, token=admin)
+    content = {"content": WAITING}
+    server.post("/api/catalog/register", content, token=admin)
+    execution_id = server.post("/api/execute", {"path": "tests/waits"}, token=admin)["execution_id"]
+    for _ in range(200):
+        signal = {"name": "kept", "data": secrets.token_urlsafe(48_000)}
+        server.post(f"/api/executions/{execution_id}/events", signal, token=admin)
+
+    with (
+        closing(Asking(server.port, made["token"])) as export,
+        closing(Asking(server.port, made["token"])) as news,
+    ):
+        whole = export.begin(f"/api/executions/{execution_id}/export")
+        ending = news.begin("/api/stream?topics=inbox")
+        assert server.ask("DELETE", "/api/access/tokens/reader", token=admin).status == 200
+        with suppress(IncompleteRead):
+            ending.read()  # Both end together.
+        with pytest.raises(IncompleteRead):
+            whole.read()
+
+
+class Asking:
+    """A connection on which nothing is read that was not asked for."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._line = socket.socket()
+        self._line.settimeout(PATIENCE)
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        self._line.connect(("127.0.0.1", port))
+        self._token = token
+
+    def begin(self, path: str) -> HTTPResponse:
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}"
+        self._line.sendall(f"{head}\r\n\r\n".encode())
+        answer = HTTPResponse(self._line)
+        answer.begin()
+        assert answer.status == 200
+        return answer
+
+    def close(self) -> None:
+        self._line.close()
 
 
 def test_a_token_that_has_expired_is_worth_nothing(guarded: Guarded):

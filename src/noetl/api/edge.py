@@ -418,15 +418,18 @@ class Edge:
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            is_whole = sending.done()
             sending.cancel()
             gone.cancel()
             error, _ = await asyncio.gather(sending, gone, return_exceptions=True)
         if isinstance(error, Exception):
             extra = {"request_id": caller.request_id}
             logger.error("an answer broke off", exc_info=error, extra=extra)
-            request.break_off()
-        else:
+        if is_whole and error is None:
             request.end()
+        else:
+            # A caller whose access has ended must not take the part for the whole.
+            request.break_off()
 
     def _record(
         self,
