@@ -4,6 +4,7 @@ the same way through the playbook. Secrets are not recorded, so they are not in 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -138,6 +139,8 @@ def quoted(value: Any) -> Any:
     if isinstance(value, list):
         return [quoted(one) for one in value]
     if isinstance(value, str) and any(mark in value for mark in TEMPLATE):
+        if "endraw" in value:
+            return "{{ " + json.dumps(value, ensure_ascii=False) + " }}"
         return "{% raw %}" + value + "{% endraw %}"
     return value
 
