@@ -218,6 +218,34 @@ def test_what_waited_for_its_playbook_is_told_as_it_happened(tmp_path: Path):
     run(story)
 
 
+def test_what_waits_in_order_is_told_at_a_cost_that_grows_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Not with its square: a rule that could tell nothing for a while has many notices."""
+
+    async def story() -> None:
+        looks = 0
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, RULE % ("failed, recovered", "0s"))
+            for _ in range(30):
+                await asyncio.gather(failed(system), completed(system))
+            get = system.store.triggers.get
+
+            async def counted(*which: str) -> Any:
+                nonlocal looks
+                looks += 1
+                return await get(*which)
+
+            monkeypatch.setattr(system.store.triggers, "get", counted)
+            await register(system, TELL)
+            while await waiting_notices(system):
+                await asyncio.sleep(0.05)
+            assert looks < 60 * 15
+
+    run(story)
+
+
 async def waiting_notices(system: Services) -> list[str]:
     rows = await system.store.triggers.of_kind("Notice")
     return [row.key for row in rows if row.key.startswith(("failed/", "recovered/"))]

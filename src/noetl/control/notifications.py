@@ -78,7 +78,8 @@ logger = logging.getLogger(__name__)
 NOTICE = "Notice"
 """The kind of their rows."""
 FAILING, WINDOW = "failing", "window"
-OPPOSITE: dict[NoticeKind, NoticeKind] = {"failed": "recovered", "recovered": "failed"}
+IN_ORDER: tuple[NoticeKind, ...] = ("failed", "recovered")
+"""Whether these are told depends on what was told of the path before."""
 HEARD_SECONDS = 2 * LOOK_SECONDS
 """Seconds after its registration by which every server knows a rule, or has stopped."""
 TOLD_OF = ExecutionRequested | ExecutionProcessed | StepWaiting
@@ -147,6 +148,8 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         self.rules: list[Notification] = []
         """Those that apply, as far as this process knows."""
         self._stale = asyncio.Event()
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        """By path of a rule: its failures and recoveries are being told in order."""
 
     # --- What is told of ---
 
@@ -307,8 +310,42 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         if state.status != "active" or not await self._still_holds(notice):
             await self._rows.change(gone)
             return
-        if "recovered" in rule.on and notice.on in OPPOSITE:
-            await self._settle_opposites_before(rule, notice)
+        if "recovered" not in rule.on or notice.on not in IN_ORDER:
+            await self._settle_one(rule, notice, current)
+            return
+        if rule.path not in self._settling:
+            settling = asyncio.create_task(self._settle_in_order(rule))
+            self._settling[rule.path] = settling
+            settling.add_done_callback(lambda _: self._settling.pop(rule.path))
+        await self._settling[rule.path]
+
+    async def _settle_in_order(self, rule: Notification) -> None:
+        """Settle failures and recoveries as they happened: they are due together, but a path must
+        be known to fail before it can work again, and to work again before it can fail anew."""
+        found: list[TriggerRow] = []
+        for on in IN_ORDER:
+            after = (rule.path, f"{on}/")
+            while page := await self._rows.of_kind(NOTICE, prefix=rule.path, after=after):
+                ours = [one for one in page if one.path == rule.path and _is_of(one, on)]
+                found += ours
+                if len(ours) < len(page):
+                    break
+                after = (rule.path, page[-1].key)
+        by_path: dict[str, list[tuple[Notice, TriggerRow]]] = {}
+        notices = [(_decode_notice(row.state), row) for row in found]
+        for notice, row in sorted(notices, key=lambda one: _order(one[0])):
+            by_path.setdefault(notice.path, []).append((notice, row))
+
+        async def settle(told: list[tuple[Notice, TriggerRow]]) -> None:
+            for notice, row in told:
+                await self._settle_one(rule, notice, row)
+
+        for problem in await asyncio.gather(*map(settle, by_path.values()), return_exceptions=True):
+            if problem is not None:
+                raise problem
+
+    async def _settle_one(self, rule: Notification, notice: Notice, row: TriggerRow) -> None:
+        gone = TriggerChange(row=row, gone=True)
         guard, rows = await self._guard(rule, notice)
         if notice.on not in rule.on or guard is None:
             # It is remembered that the path fails, and no more.
@@ -317,24 +354,9 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             return
         if guard.row is None:
             guard = msgspec.structs.replace(gone, rows=rows)
-        await self._tell(rule, notice, current, msgspec.structs.replace(guard, rows=rows))
+        await self._tell(rule, notice, row, msgspec.structs.replace(guard, rows=rows))
         # If the row is still there, its guard holds back the next look at it.
         await self._rows.change(gone)
-
-    async def _settle_opposites_before(self, rule: Notification, notice: Notice) -> None:
-        """Rows that are due together are settled in any order, but a path must be known to fail
-        before it can work again, and to work again before it can fail anew. To settle a row twice
-        changes nothing."""
-        kind = f"{OPPOSITE[notice.on]}/"
-        before = []
-        for row in await self._rows.of_kind(NOTICE, prefix=rule.path, after=(rule.path, kind)):
-            if row.path != rule.path or not row.key.startswith(kind):
-                break
-            other = _decode_notice(row.state)
-            if other.path == notice.path and _order(other) < _order(notice):
-                before.append((_order(other), row))
-        for _, row in sorted(before, key=lambda one: one[0]):
-            await self._settle_notice(row)
 
     async def _still_holds(self, notice: Notice) -> bool:
         if notice.on not in ("late", "waiting") or notice.execution_id is None:
@@ -352,7 +374,7 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """
         rows: tuple[TriggerRow, ...] = ()
         is_news = False
-        if "recovered" in rule.on and notice.on in OPPOSITE:
+        if "recovered" in rule.on and notice.on in IN_ORDER:
             failing = f"{FAILING}/{_digest(notice.path)}"
             known = await self._rows.get(rule.path, failing)
             if notice.on == "recovered":
@@ -512,6 +534,10 @@ def _start_key(row: TriggerRow) -> str:
 
 def _window_key(notice: Notice) -> str:
     return f"{WINDOW}/{_digest(notice.on, notice.schedule, notice.path, notice.kind)}"
+
+
+def _is_of(row: TriggerRow, on: NoticeKind) -> bool:
+    return row.key.startswith(f"{on}/")
 
 
 def _order(notice: Notice) -> tuple[float, bool]:
