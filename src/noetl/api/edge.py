@@ -35,7 +35,7 @@ from noetl.api.errors import WrongMethod, problem_of
 from noetl.api.plain_reports import Answering, PlainReports
 from noetl.api.protocol import Body, Headers, lines_of
 from noetl.api.rights import NOBODY, VISITOR, Principal, local
-from noetl.api.route import JSON, AnyRoute, Caller, Reply
+from noetl.api.route import JSON, NEWS, AnyRoute, Caller, Reply
 from noetl.api.router import Match, Router
 from noetl.api.routes.commands import REPORT, Next
 from noetl.api.services import Services
@@ -260,7 +260,8 @@ class Edge:
             request.answer(response.status, lines, response.body)
         elif caller is not None:
             request.begin(response.status, lines, response.size)
-            await self._stream(request, response.body, caller)
+            may_stop = found is not None and found.route.media == NEWS
+            await self._stream(request, response.body, caller, may_stop=may_stop)
 
     # --- The caller ---
 
@@ -405,8 +406,12 @@ class Edge:
         name = answering.who.name
         self._record(head, found, found.path, name, request_id, 200, answering.begun)
 
-    async def _stream(self, request: Request, frames: AsyncIterator[bytes], caller: Caller) -> None:
-        """Send chunks until the body ends or the caller has gone."""
+    async def _stream(
+        self, request: Request, frames: AsyncIterator[bytes], caller: Caller, *, may_stop: bool
+    ) -> None:
+        """Send chunks until the body ends or the caller has gone. A caller whose access has ended
+        must not take the part for the whole, unless the body `may_stop` anywhere.
+        """
 
         async def pump() -> None:
             async with _closing(frames):
@@ -418,17 +423,16 @@ class Edge:
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            is_whole = sending.done()
+            is_whole = may_stop or sending.done()
             sending.cancel()
             gone.cancel()
             error, _ = await asyncio.gather(sending, gone, return_exceptions=True)
         if isinstance(error, Exception):
             extra = {"request_id": caller.request_id}
             logger.error("an answer broke off", exc_info=error, extra=extra)
-        if is_whole and error is None:
+        if is_whole and not isinstance(error, Exception):
             request.end()
         else:
-            # A caller whose access has ended must not take the part for the whole.
             request.break_off()
 
     def _record(

@@ -62,6 +62,8 @@ QUERIES_REMEMBERED = 64
 JSON = "application/json"
 FILE = "application/octet-stream"
 """A file of bytes. Client generators read no other type of these, nor `application/yaml`."""
+NEWS = "text/event-stream"
+"""Messages as they come; whoever misses some asks again for what followed the last."""
 YAML = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
 LET_THROUGH = "resource_kind"
 """Some clients send it beside `resource_type`; it adds nothing."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from noetl.api.route import Body, Caller, Header, Query, Reply, Route, Services
+from noetl.api.route import NEWS, Body, Caller, Header, Query, Reply, Route, Services
 from noetl.api.routes.catalog import Number
 from noetl.api.routes.executions import Limit, key_of
 from noetl.api.topics import position_of
@@ -225,7 +225,7 @@ STREAM = Route(
     stream,
     query=WhichTopics,
     headers=(LAST_POSITION,),
-    media="text/event-stream",
+    media=NEWS,
 )
 OVERVIEW = Route("overview.show", "GET", "/api/overview", "read", overview)
 INBOX = Route("inbox.list", "GET", "/api/inbox", "read", inbox, query=WhichForms)

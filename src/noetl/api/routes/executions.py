@@ -10,6 +10,7 @@ from noetl.api.long_polls import seconds, while_wanted
 from noetl.api.route import (
     FILE,
     IDEMPOTENCY_KEY,
+    NEWS,
     Body,
     Caller,
     Header,
@@ -519,7 +520,7 @@ STREAM = Route(
     stream,
     query=After,
     headers=(LAST_EVENT_ID,),
-    media="text/event-stream",
+    media=NEWS,
     statuses=(204,),
 )
 WHY = Route("executions.why", "GET", f"{ONE}/why", "read", why, query=WhichWhy)
