@@ -313,6 +313,27 @@ def test_failed_iterations_are_found_one_after_the_other(busy: tuple[Server, str
     assert server.ask("GET", nothing).status == 404
 
 
+def test_iterations_that_ended_with_their_loop_do_not_run(busy: tuple[Server, str]):
+    """They ran for ever in the loop of an execution that had failed long ago."""
+    server, _ = busy
+    text = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: broken, path: looking/broken}
+workflow:
+  - step: start
+    loop: {in: [60, 0], iterator: seconds, spec: {mode: parallel}}
+    tool: {kind: shell, command: "sleep {{ iter.seconds }}; exit 3"}
+"""
+    execution_id = server.start(text)
+    assert server.ended(execution_id)["status"] == "FAILED"
+    [run] = server.get(f"/api/executions/{execution_id}/timeline")["runs"]
+    assert (run["loop"]["failed"], run["loop"]["running"]) == (1, 0)
+    route = f"/api/executions/{execution_id}/loops/{run['step_run_id']}/iterations"
+    assert [one["status"] for one in server.get(route)["iterations"]] == ["cancelled", "failed"]
+    assert [one["iteration"] for one in server.get(route, status="cancelled")["iterations"]] == [0]
+
+
 def test_a_call_shows_what_it_was_given_its_tries_and_what_it_printed(busy: tuple[Server, str]):
     server, execution_id = busy
     begun = next(one for one in server.events(execution_id) if one["name"] == "task.started")

@@ -138,6 +138,36 @@ def test_a_form_is_answered_and_the_page_follows(tab: Tab, stage: Stage):
     tab.says("anybody (the server is open)")
 
 
+CHOICES = """
+workflow:
+  - step: start
+    spec:
+      form:
+        - { name: at, type: datetime, default: "2026-03-01T12:30:15Z" }
+        - { name: how, type: choice, options: [{ value: 1, label: by post }, { value: 2, label: by hand }] }
+        - { name: who, type: choice, options: { ann: Ann of the shop, bob: Bob } }
+"""
+
+
+def test_choices_have_their_labels_and_moments_their_default(tab: Tab, stage: Stage):
+    """Labelled choices stood there as JSON, and no answer was accepted; others were a line to write."""
+    register(stage.server, "ops/choices", CHOICES)
+    waiting = start(stage.server, "ops/choices")
+    page = tab.go(f"/executions/{waiting}")
+    page.get_by_role("button", name="Answer", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("how").select_option(label="by hand")
+    dialog.get_by_label("who").select_option(label="Ann of the shop")
+    dialog.get_by_role("button", name="Answer").click()
+    stage.server.ended(waiting)
+    answered = stage.server.get(f"/api/executions/{waiting}/state")["steps"][0]["result"]
+    assert answered == {"at": "2026-03-01T12:30:15Z", "how": 2, "who": "ann"}
+    # At an event before the answer the form waits, but nobody can answer it any more.
+    page = tab.go(f"/executions/{waiting}?step=start&tab=step&at=7")
+    tab.says("asks “at”")
+    expect(page.get_by_role("button", name="Answer", exact=True)).to_have_count(0)
+
+
 def test_a_running_execution_is_cancelled_and_started_again(tab: Tab, stage: Stage):
     running = start(stage.server, "ops/slow")
     page = tab.go(f"/executions/{running}")
@@ -294,6 +324,33 @@ def test_output_is_read_on_and_searched(tab: Tab, stage: Stage):
     page.get_by_label("Search the output").fill("row 50[01]$")
     page.keyboard.press("Enter")
     expect(page.locator(".log-line")).to_have_count(2)
+
+
+def test_arcs_that_tokens_went_over_are_read_to_the_end(tab: Tab, stage: Stage):
+    """Of a long execution the arcs after the first thousand tokens looked as if nobody went there."""
+    asked: list[str] = []
+
+    def one_at_a_time(route: Any) -> None:
+        after = int(re.findall("after=([0-9]+)", route.request.url)[0])
+        found = stage.server.get(events, type="token.created", after=after, limit=1)
+        asked.append(f"{after} {found['more']}")
+        route.fulfill(json=found)
+
+    events = f"/api/executions/{stage.ids['done']}/events"
+    tab.page.route(f"**{events}?type=token.created*", one_at_a_time)
+    tab.go(f"/executions/{stage.ids['done']}?tab=data")
+    until(tab.page, lambda: asked and asked[-1].endswith("False"))
+    assert len(asked) == len({*asked}) > 3
+
+
+def test_output_is_that_of_a_step_or_of_all(tab: Tab, stage: Stage):
+    """With a step chosen there was no way to see what the others said."""
+    page = tab.go(f"/executions/{stage.ids['failed']}?tab=output&step=load")
+    tab.says("INSERT INTO orders")
+    others = page.get_by_text("region south: 25 orders")
+    expect(others).to_have_count(0)
+    page.get_by_label("only load").uncheck()
+    expect(others).to_be_visible()
 
 
 LOUD = """
@@ -539,6 +596,24 @@ def test_of_two_selected_executions_the_older_is_compared_with_the_newer(tab: Ta
         box.check()
     page.get_by_role("button", name="compare").click()
     page.wait_for_url(f"**/compare?a={newest_first[1]}&b={newest_first[0]}")
+
+
+def test_two_selected_executions_are_compared_also_when_one_has_left_the_list(
+    tab: Tab, stage: Stage
+):
+    """What was asked for was the comparison with `undefined`."""
+    register(stage.server, "ops/leaving", SLOW)
+    older, newer = (start(stage.server, "ops/leaving") for _ in "12")
+    page = tab.go("/executions?q=path:ops/leaving+status:running")
+    boxes = page.locator(".rows-shown").get_by_role("checkbox")
+    expect(boxes).to_have_count(2)
+    for box in boxes.all():
+        box.check()
+    stage.server.post(f"/api/executions/{older}/cancel")
+    expect(boxes).to_have_count(1)
+    page.get_by_role("button", name="compare").click()
+    page.wait_for_url(f"**/compare?a={older}&b={newer}")
+    stage.server.post(f"/api/executions/{newer}/cancel")
 
 
 def test_what_a_step_waits_for_has_the_time_as_people_chose_it(tab: Tab, stage: Stage):

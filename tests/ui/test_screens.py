@@ -63,6 +63,9 @@ def test_a_mistyped_address_says_so_and_leads_home(tab: Tab):
     tab.says("There is no such page")
     page.get_by_role("main").get_by_role("link", name="Home").click()
     tab.says("What needs you")
+    tab.load("/executions/100%zz")  # nothing was shown at all
+    tab.says("there is no execution 100%zz")
+    page.get_by_role("link", name="All executions").click()
 
 
 def test_the_palette_leads_anywhere(tab: Tab):

@@ -7,6 +7,7 @@ printed, and asserted only in `make test-long`.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -173,6 +174,17 @@ def test_a_large_graph_is_laid_out_and_painted_in_time(tab: Tab, capsys):
 
     assert min(took) <= 0.1
     assert painted <= 300
+
+
+def test_of_many_results_only_those_that_are_opened_are_drawn(tab: Tab, huge: Huge):
+    """2 000 steps were 23 000 elements, and each look at a running execution drew them again."""
+    graph = start(huge.server, "big/graph")
+    huge.server.ended(graph)
+    page = tab.go(f"/executions/{graph}?tab=data")
+    page.get_by_role("button", name=re.compile(r"\d more$")).wait_for()
+    assert page.locator("#pane *").count() < 500
+    page.locator("summary").first.click()
+    page.get_by_role("group", name="result of start").wait_for()
 
 
 def test_a_long_loop_is_one_node_and_its_failures_are_found_at_once(tab: Tab, huge: Huge, capsys):

@@ -17,7 +17,16 @@ function read(): Place {
 export const place = signal<Place>(read());
 
 /** The parts of the path, decoded. */
-export const words = computed(() => place.value.path.split("/").filter(Boolean).map(decodeURIComponent));
+export const words = computed(() => place.value.path.split("/").filter(Boolean).map(decoded));
+
+/** What somebody mistyped stays as it is, and is not found. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 export function href(path: string): string {
   return BASE + path.replace(/^\//, "");

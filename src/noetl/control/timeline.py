@@ -48,8 +48,8 @@ STRIPS_MAX = 50_000
 ERRORS_MAX = 500
 """Different errors of a loop that are told apart; the rest count as one."""
 OTHER_ERRORS = "other errors"
-NOT_BEGUN, RUNNING, DONE, FAILED = range(4)
-STATUSES: tuple[IterationStatus | None, ...] = (None, "running", "done", "failed")
+NOT_BEGUN, RUNNING, DONE, FAILED, CANCELLED = range(5)
+STATUSES: tuple[IterationStatus | None, ...] = (None, "running", "done", "failed", "cancelled")
 
 
 class Loop:
@@ -92,6 +92,10 @@ class Loop:
         self._ended[number], self._seqs[number] = at, seq
         if error is not None:
             self._fail(number, error)
+
+    def cancel_the_others(self) -> None:
+        """The run has ended, and with it the iterations that had begun and not ended."""
+        self.statuses = self.statuses.replace(bytes([RUNNING]), bytes([CANCELLED]))
 
     def _fail(self, number: int, message: str) -> None:
         if message not in self._errors:
@@ -230,6 +234,8 @@ class Run:
     def end(self, status: str, at: float, error: str | None = None) -> None:
         self.turn(None, at)
         self.status, self.ended_at, self.error = status, at, error
+        if self.loop is not None:
+            self.loop.cancel_the_others()
 
     @property
     def spans(self) -> list[tuple[SpanKind, float, float | None]]:

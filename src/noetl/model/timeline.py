@@ -8,7 +8,7 @@ from noetl.model.answers import Document, ExecutionDocument, FailureDocument
 
 SpanKind = Literal["queue", "run", "backoff", "child", "person", "event"]
 Waits = Literal["worker", "child", "form", "event", "timer"] | None
-IterationStatus = Literal["running", "done", "failed"]
+IterationStatus = Literal["running", "done", "failed", "cancelled"]
 
 
 # --- A moment ----------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class IterationDocument(Document, frozen=True, kw_only=True):
     duration_seconds: float | None
     error: str | None
     seq: int
-    """The event that ended it; for a running one the event that began it."""
+    """The event that ended it; for one that runs or was cancelled the event that began it."""
 
 
 class IterationErrorDocument(Document, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 type Revive = (key: string, value: unknown, context?: { source: string }) => unknown;
 const parse = JSON.parse as (text: string, revive?: Revive) => unknown;
-const raw = (JSON as unknown as { rawJSON: (text: string) => unknown }).rawJSON;
+const raw = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
 
 export function readJson(text: string): unknown {
   // To look at each value takes its time; few answers have numbers as long as that.
@@ -13,9 +13,9 @@ export function readJson(text: string): unknown {
 
 export function readNumber(text: string): number | bigint {
   const near = Number(text);
-  return /^-?\d+$/.test(text) && !Number.isSafeInteger(near) ? BigInt(text) : near;
+  return raw && /^-?\d+$/.test(text) && !Number.isSafeInteger(near) ? BigInt(text) : near;
 }
 
 export function writeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? raw(String(one)) : one), indent);
+  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? raw!(String(one)) : one), indent);
 }

@@ -958,7 +958,7 @@ export interface InputDocument {
 
 export interface IterationDocument {
   iteration: number;
-  status: "done" | "failed" | "running";
+  status: "cancelled" | "done" | "failed" | "running";
   started_at: string | null;
   ended_at: string | null;
   duration_seconds: number | null;
@@ -2586,7 +2586,7 @@ export interface Calls {
   "GET /api/executions/{execution_id}/events": { path: { execution_id: string }; query: { after?: number; limit?: number; type?: string[]; step?: string | null; wait?: number }; body: undefined; answer: EventPage };
   "GET /api/executions/{execution_id}/export": { path: { execution_id: string }; query: {}; body: undefined; answer: unknown };
   "GET /api/executions/{execution_id}/logs": { path: { execution_id: string }; query: { step?: string | null; grep?: string | null; after?: number; limit?: number; wait?: number }; body: undefined; answer: Logs };
-  "GET /api/executions/{execution_id}/loops/{step_run_id}/iterations": { path: { execution_id: string; step_run_id: string }; query: { status?: "done" | "failed" | "running" | null; after?: number; limit?: number }; body: undefined; answer: IterationPage };
+  "GET /api/executions/{execution_id}/loops/{step_run_id}/iterations": { path: { execution_id: string; step_run_id: string }; query: { status?: "cancelled" | "done" | "failed" | "running" | null; after?: number; limit?: number }; body: undefined; answer: IterationPage };
   "GET /api/executions/{execution_id}/state": { path: { execution_id: string }; query: { seq?: number | null }; body: undefined; answer: MomentDocument };
   "GET /api/executions/{execution_id}/status": { path: { execution_id: string }; query: {}; body: undefined; answer: ExecutionStatus };
   "GET /api/executions/{execution_id}/stream": { path: { execution_id: string }; query: { after?: number }; body: undefined; answer: unknown };

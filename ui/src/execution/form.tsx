@@ -5,6 +5,7 @@ import type { QuestionDocument } from "../api/types";
 import { Ask } from "../parts/dialog";
 import { tell } from "../parts/notes";
 import { typedJson } from "../parts/typed";
+import { exact } from "../time";
 
 export interface Question {
   name: string;
@@ -23,8 +24,28 @@ function text(value: unknown): string {
   return value === undefined || value === null ? "" : typeof value === "string" ? value : writeJson(value);
 }
 
+interface Choice {
+  value: unknown;
+  label: string;
+}
+
+/** What there is to choose: values, values with labels, or labels by their value. */
+function choicesOf({ type, options }: Question): Choice[] | null {
+  if (typeof options !== "object" || options === null || ["list", "object", "json"].includes(type)) return null;
+  if (!Array.isArray(options)) return Object.entries(options).map(([value, label]) => ({ value, label: text(label) }));
+  return options.map((one) => (typeof one === "object" && one !== null && "value" in one ? { value: one.value, label: text(one.label ?? one.value) } : { value: one, label: text(one) }));
+}
+
+/** A moment as a field of a browser has it: in the browser's time. Without a zone it is UTC. */
+function local(moment: unknown): string {
+  const written = text(moment);
+  const date = new Date(/T.*(Z|[+-]\d\d:?\d\d)$/.test(written) ? written : `${written}Z`);
+  return Number.isNaN(date.getTime()) ? "" : exact(date, false).slice(0, 19).replace(" ", "T");
+}
+
 /** What cannot be guessed from the field. */
 const HINTS: Record<string, string> = {
+  datetime: "in the time of this browser",
   list: 'JSON, such as ["a", "b"]',
   object: 'JSON, such as {"a": 1}',
   json: 'JSON, such as {"a": 1}',
@@ -33,7 +54,7 @@ const HINTS: Record<string, string> = {
 };
 
 export function Field({ question }: { question: Question }) {
-  const { name, type, required = false, options } = question;
+  const { name, type, required = false } = question;
   const label = question.label || name;
   const hint = question.help ?? question.desc;
   const said = hint ? <span class="quiet">{hint}</span> : null;
@@ -55,8 +76,9 @@ export function Field({ question }: { question: Question }) {
       </label>
     );
   }
-  const choices = Array.isArray(options) ? options : null;
-  const isJson = !choices && (type === "object" || type === "list" || type === "json");
+  const choices = choicesOf(question);
+  const isJson = type === "object" || type === "list" || type === "json";
+  const written = (value: unknown) => (type === "datetime" ? local(value) : text(value));
   return (
     <label>
       <span>
@@ -66,9 +88,9 @@ export function Field({ question }: { question: Question }) {
       </span>
       {choices ? (
         <select name={name} required={required}>
-          {(!required || !choices.some((one) => text(one) === text(question.default))) && <option value="" />}
-          {choices.map((one) => (
-            <option value={text(one)} selected={text(one) === text(question.default)}>{text(one)}</option>
+          {(!required || !choices.some(({ value }) => text(value) === text(question.default))) && <option value="" />}
+          {choices.map(({ value, label }) => (
+            <option value={text(value)} selected={text(value) === text(question.default)}>{label}</option>
           ))}
         </select>
       ) : isJson || type === "textarea" ? (
@@ -80,11 +102,11 @@ export function Field({ question }: { question: Question }) {
           name={name}
           required={required}
           {...({ type: type === "secret" || type === "password" ? "password" : type === "number" || type === "integer" ? "number" : type === "date" ? "date" : type === "datetime" ? "datetime-local" : "text" } as object)}
-          step={type === "integer" ? "1" : type === "number" ? "any" : undefined}
-          min={(question.min as string | number | null) ?? undefined}
-          max={(question.max as string | number | null) ?? undefined}
+          step={type === "integer" ? "1" : "any"}
+          min={written(question.min) || undefined}
+          max={written(question.max) || undefined}
           autocomplete="off"
-          defaultValue={text(question.default)}
+          defaultValue={written(question.default)}
         />
       )}
       {said}
@@ -95,7 +117,8 @@ export function Field({ question }: { question: Question }) {
 /** The answers of a form as values of their types; what was left empty is left out. */
 export function answers(questions: Question[], data: FormData): Record<string, unknown> {
   const found: Record<string, unknown> = {};
-  for (const { name, type, options } of questions) {
+  for (const question of questions) {
+    const { name, type } = question;
     const value = data.get(name);
     if (type === "boolean") found[name] = value !== null && value !== "no";
     else if (value === null || value === "") continue;
@@ -103,8 +126,8 @@ export function answers(questions: Question[], data: FormData): Record<string, u
     else if (type === "list" || type === "object" || type === "json") found[name] = typedJson(name, String(value));
     else if (type === "datetime") found[name] = new Date(String(value)).toISOString();
     else {
-      const chosen = Array.isArray(options) ? options.find((one) => text(one) === value) : undefined;
-      found[name] = chosen ?? String(value);
+      const chosen = choicesOf(question)?.find((one) => text(one.value) === value);
+      found[name] = chosen ? chosen.value : String(value);
     }
   }
   return found;

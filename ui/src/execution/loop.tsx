@@ -22,7 +22,7 @@ export function alike(errors: { message: string; count: number }[]): { first: st
 /** `moment` is how far it had come at the event under the slider; the rest is what became of it in the end. */
 export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocument; run: RunLine; moment?: LoopDocument | null }) {
   const loop = run.loop!;
-  const [only, setOnly] = useState<"" | "failed" | "done" | "running">(loop.failed > 0 ? "failed" : "");
+  const [only, setOnly] = useState<"" | "failed" | "done" | "running" | "cancelled">(loop.failed > 0 ? "failed" : "");
   const [from, setFrom] = useState(-1);
   const [at, setAt] = useState(-1);
   const [shown, setShown] = useState(PAGE);
@@ -95,6 +95,7 @@ export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocu
             <option value="failed">failed</option>
             <option value="running">running</option>
             <option value="done">done</option>
+            <option value="cancelled">cancelled</option>
           </select>
         </label>
         {from >= 0 && <button type="button" class="link" onClick={() => setFrom(-1)}>from the first</button>}

@@ -53,11 +53,7 @@ export function EventsPane({ execution, head, at, step, onAt }: { execution: Exe
             <option value={one} />
           ))}
         </datalist>
-        {step && (
-          <label>
-            <input type="checkbox" checked={onlyStep} onChange={() => setOnlyStep(!onlyStep)} /> only {step}
-          </label>
-        )}
+        {step && <OnlyStep step={step} only={onlyStep} onOnly={setOnlyStep} />}
         <span class="quiet num">{count(total)}{filtered.value?.more && isFiltered && "+"}{isFiltered && first > 1 && ` from ${count(first)} on`}</span>
       </div>
       {filtered.error && <Trouble problem={filtered.error} />}
@@ -90,6 +86,14 @@ export function EventsPane({ execution, head, at, step, onAt }: { execution: Exe
   );
 }
 
+function OnlyStep({ step, only, onOnly }: { step: string; only: boolean; onOnly: (only: boolean) => void }) {
+  return (
+    <label>
+      <input type="checkbox" checked={only} onChange={() => onOnly(!only)} /> only {step}
+    </label>
+  );
+}
+
 const NAMES = [
   ...["step.scheduled", "step.started", "step.done", "step.failed", "step.skipped", "step.waiting", "step.resumed", "step.cancelled"],
   ...["task.started", "task.done", "task.log", "retry.started", "next.selected", "token.created", "ctx.patched", "timer.set", "timer.fired"],
@@ -109,7 +113,10 @@ function EventDetail({ event }: { event: EventDocument }) {
   );
 }
 
+const RESULTS = 100;
+
 export function DataPane({ execution }: { execution: ExecutionDocument }) {
+  const [shown, setShown] = useState(RESULTS);
   const parts: [string, unknown][] = [
     ["result", execution.result],
     ["workload", execution.workload],
@@ -127,16 +134,23 @@ export function DataPane({ execution }: { execution: ExecutionDocument }) {
         </section>
       ))}
       {results.length > 0 && <h3>results of steps</h3>}
-      {results.map((one) => (
-        <details>
-          <summary class="cut">
-            {one.step} <span class="quiet mono">{brief(one.result)}</span>
-          </summary>
-          <Json value={one.result} label={`result of ${one.step}`} />
-        </details>
-      ))}
+      {results.slice(0, shown).map((one) => <Result key={one.step} step={one.step} value={one.result} />)}
+      {results.length > shown && <button type="button" onClick={() => setShown(shown + RESULTS)}>{count(results.length - shown)} more</button>}
       {!filled.length && !results.length && <Empty title={isOver(execution.status) ? "It has no data." : "No data yet."} />}
     </>
+  );
+}
+
+/** Drawn when somebody opens it: there may be thousands. */
+function Result({ step, value }: { step: string; value: unknown }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary class="cut">
+        {step} <span class="quiet mono">{brief(value)}</span>
+      </summary>
+      {open && <Json value={value} label={`result of ${step}`} />}
+    </details>
   );
 }
 
@@ -168,10 +182,11 @@ function useOutput(execution: ExecutionDocument, step: string, grep: string, liv
 
 export function OutputPane({ execution, step }: { execution: ExecutionDocument; step: string }) {
   const [grep, setGrep] = useState("");
+  const [onlyStep, setOnlyStep] = useState(true);
   const [follows, setFollows] = useState(true);
   const box = useRef<HTMLDivElement>(null);
   const live = !isOver(execution.status);
-  const logs = useOutput(execution, step, grep, live);
+  const logs = useOutput(execution, onlyStep ? step : "", grep, live);
   useEffect(() => {
     if (live && follows) box.current?.scrollTo(0, box.current.scrollHeight);
   }, [logs.value, live, follows]);
@@ -179,7 +194,7 @@ export function OutputPane({ execution, step }: { execution: ExecutionDocument; 
     <>
       <div class="query">
         <input type="search" style={{ flex: "1" }} aria-label="Search the output" placeholder="search (regular expression)" defaultValue={grep} onChange={(event) => setGrep(event.currentTarget.value)} />
-        <span class="quiet">{step ? `of ${step}` : "of all steps"}</span>
+        {step ? <OnlyStep step={step} only={onlyStep} onOnly={setOnlyStep} /> : <span class="quiet">of all steps</span>}
         {live && <label><input type="checkbox" checked={follows} onChange={(event) => setFollows(event.currentTarget.checked)} /> follow</label>}
       </div>
       {logs.error && <Trouble problem={logs.error} />}

@@ -186,7 +186,7 @@ export function StepPanel({ execution, step, runs, at, content, callsOthers, onS
         {may("operate") && found && <button type="button" onClick={() => rerunDialog(execution, step)}>Rerun from here</button>}
       </div>
       {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${failedLine(content, step, found.error) + 1} of the playbook` : undefined} />}
-      {found?.waiting ? <Waiting execution={execution} step={found} /> : isOpen && why.isOwn && <WaitsFor waits={why.value!.waits_for.filter((one) => one.step === step)} />}
+      {found?.waiting ? <Waiting execution={execution} step={found} asks={at === null} /> : isOpen && why.isOwn && <WaitsFor waits={why.value!.waits_for.filter((one) => one.step === step)} />}
       {told && <Said text={told.text} />}
       {told?.conditions && told.conditions.length > 0 && (
         <ul class="plain">
@@ -370,7 +370,8 @@ function statusOf(told: string): string {
   return told === "ok" ? "done" : told === "error" ? "failed" : "running";
 }
 
-function Waiting({ execution, step }: { execution: ExecutionDocument; step: StepDocument }) {
+/** `asks`: it waits now, and not only at the event under the slider. */
+function Waiting({ execution, step, asks }: { execution: ExecutionDocument; step: StepDocument; asks: boolean }) {
   const waiting = step.waiting!;
   const form = waiting.form;
   return (
@@ -384,7 +385,7 @@ function Waiting({ execution, step }: { execution: ExecutionDocument; step: Step
         )}
       </span>
       {waiting.role && <span class="quiet">for the role {waiting.role}</span>}
-      {form.length > 0 && mayAnswer(waiting.role) && (
+      {asks && form.length > 0 && mayAnswer(waiting.role) && (
         <button
           type="button"
           class="primary"

@@ -43,6 +43,10 @@ const PARTS = ["problems", "expression", "what if", "tests"] as const;
 
 export function Editor() {
   const wanted = asked("path");
+  return <Editing key={wanted} wanted={wanted} />;
+}
+
+function Editing({ wanted }: { wanted: string }) {
   const draft = `noetl.draft.${wanted}`;
   const host = useRef<HTMLDivElement>(null);
   const handle = useRef<Handle | null>(null);
@@ -107,7 +111,7 @@ export function Editor() {
       handle.current?.close();
       handle.current = null;
     };
-  }, [wanted]);
+  }, []);
 
   const attempt = async (run: (text: string) => Promise<void>) => {
     setError(undefined);
@@ -142,7 +146,7 @@ export function Editor() {
   return (
     <main class="execution" tabIndex={-1}>
       <div class="title">
-        <h1>{wanted || "New playbook"}</h1>
+        <h1>{wanted ? <a href={href(path("playbooks", wanted))}>{wanted}</a> : "New playbook"}</h1>
         {isDraft && (
           <>
             <span class="paused">draft, kept in this browser</span>

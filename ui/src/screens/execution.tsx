@@ -1,5 +1,5 @@
 // One execution: graph, timeline, events and data on one time cursor. Live while it runs.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { call } from "../api/client";
 import type { ExecutionDocument, MomentDocument } from "../api/types";
 import { useLoaded } from "../data";
@@ -21,6 +21,7 @@ import { ask, asked, href, path, words } from "../url";
 const TABS = ["step", "events", "data", "output", "why"] as const;
 type Tab = (typeof TABS)[number];
 const WARNINGS_SHOWN = 2;
+const ARC_PAGES_MAX = 20;
 
 export function Execution() {
   const id = words.value[1]!;
@@ -49,10 +50,23 @@ function momentOf(id: string, seq: number | null): Promise<MomentDocument> {
   return call("GET /api/executions/{execution_id}/state", { path: { execution_id: id }, query: { seq } });
 }
 
-/** Arcs that tokens went over, each with the first event that says so. */
-async function tokensOf(id: string): Promise<[arc: string, seq: number][]> {
-  const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], limit: 1000 } });
-  return page.events.map((event) => [`${String(event.payload.arc ?? "").split("#")[0]}>${event.step}`, event.seq]);
+/** Arcs that tokens went over, each with the first event that says so; read on from where the log was read to. */
+function useArcs(id: string, isOver: boolean) {
+  const read = useRef({ id, after: 0, arcs: new Map<string, number>() });
+  if (read.current.id !== id) read.current = { id, after: 0, arcs: new Map() };
+  return useLoaded(`arcs ${id} ${isOver}`, async (signal) => {
+    const mine = read.current;
+    for (let [more, pages] = [true, 0]; more && pages < ARC_PAGES_MAX; pages++) {
+      const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], after: mine.after, limit: 1000 }, signal });
+      for (const event of page.events) {
+        const arc = `${String(event.payload.arc ?? "").split("#")[0]}>${event.step}`;
+        if (!mine.arcs.has(arc)) mine.arcs.set(arc, event.seq);
+      }
+      mine.after = page.events.at(-1)?.seq ?? mine.after;
+      more = page.more;
+    }
+    return [...mine.arcs];
+  });
 }
 
 function moodsOf(execution: ExecutionDocument): Map<string, Mood> {
@@ -67,18 +81,18 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
   // Once more when it is over: the last look may be older than the state that says so, and no news follow.
   const timeline = useLoaded(`timeline ${id} ${isOver(latest.status)}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
   const critical = useLoaded(`critical ${id} ${latest.status}`, () => (isOver(latest.status) ? call("GET /api/executions/{execution_id}/critical-path", { path: { execution_id: id } }) : Promise.resolve(undefined)));
-  const tokens = useLoaded(`tokens ${id} ${isOver(latest.status)}`, () => tokensOf(id));
+  const arcs = useArcs(id, isOver(latest.status));
   useNews(id, !isOver(latest.status), () => {
     hear();
     timeline.hear();
-    tokens.hear();
+    arcs.hear();
   });
   const wanted = Number(asked("at"));
   const at = asked("at") && wanted >= 1 && wanted < head ? wanted : null;
   const past = useLoaded<MomentDocument | null>(at === null ? "" : `${id} ${at}`, () => (at === null ? Promise.resolve(null) : momentOf(id, at)));
   const execution: MomentDocument = at === null ? latest : (past.value ?? latest);
   const moods = useMemo(() => moodsOf(execution), [execution]);
-  const taken = useMemo(() => new Set((tokens.value ?? []).filter(([, seq]) => at === null || seq <= at).map(([arc]) => arc)), [tokens.value, at]);
+  const taken = useMemo(() => new Set((arcs.value ?? []).filter(([, seq]) => at === null || seq <= at).map(([arc]) => arc)), [arcs.value, at]);
   const runs = timeline.value?.runs ?? [];
   const playbook = useLoaded(`${latest.path} ${latest.version}`, () =>
     latest.version === null ? Promise.resolve(null) : call("GET /api/catalog/{path}", { path: { path: latest.path }, query: { version: latest.version } }),

@@ -148,17 +148,17 @@ export function Executions() {
     const to = at >= 0 ? at + by : by > 0 ? near.current : near.current - 1;
     setRow(reached[Math.max(0, Math.min(to, reached.length - 1))]?.execution_id ?? "");
   };
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [chosen, setChosen] = useState<ReadonlyMap<string, ExecutionSummary>>(new Map());
   const [all, setAll] = useState(false);
   useEffect(() => {
     setRow(rowLeft());
     near.current = 0;
-    setChosen(new Set());
+    setChosen(new Map());
     setAll(false);
   }, [query]);
-  const toggle = (id: string) => {
-    const next = new Set(chosen);
-    if (!next.delete(id)) next.add(id);
+  const toggle = (one: ExecutionSummary) => {
+    const next = new Map(chosen);
+    if (!next.delete(one.execution_id)) next.set(one.execution_id, one);
     setChosen(next);
     setAll(false);
   };
@@ -169,8 +169,8 @@ export function Executions() {
     { key: "ArrowDown", says: "next row", run: () => move(1) },
     { key: "ArrowUp", says: "row before", run: () => move(-1) },
     { key: "Enter", says: "open", run: () => reached[at] && open(reached[at]!) },
-    { key: "x", says: "select", run: () => reached[at] && toggle(reached[at]!.execution_id) },
-    { key: "Escape", says: "select nothing", run: () => { setChosen(new Set()); setAll(false); } },
+    { key: "x", says: "select", run: () => reached[at] && toggle(reached[at]!) },
+    { key: "Escape", says: "select nothing", run: () => { setChosen(new Map()); setAll(false); } },
   ]);
   const clicked = (event: MouseEvent, one: ExecutionSummary) => {
     const on = event.target as Element;
@@ -182,7 +182,7 @@ export function Executions() {
     return (
       <div role="row" key={one.execution_id} class={`execution-row ${fields.length ? "more-columns" : ""} ${index === at ? "at" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined} aria-rowindex={index + 1} onClick={(event) => clicked(event, one)}>
         <span role="cell">
-          <input type="checkbox" aria-label={`Select …${one.execution_id.slice(-6)}`} checked={all || chosen.has(one.execution_id)} onChange={() => toggle(one.execution_id)} />
+          <input type="checkbox" aria-label={`Select …${one.execution_id.slice(-6)}`} checked={all || chosen.has(one.execution_id)} onChange={() => toggle(one)} />
         </span>
         <span role="cell" class="id">
           <a href={href(path("executions", one.execution_id))} title={one.execution_id}>
@@ -205,7 +205,8 @@ export function Executions() {
       </div>
     );
   };
-  const [newer, older] = rows.flatMap((one) => (chosen.has(one.execution_id) ? [one.execution_id] : []));
+  // Some may be in the list no more: they have gone on since they were chosen.
+  const [older, newer] = [...chosen.values()].sort((a, b) => (a.start_time ?? "~").localeCompare(b.start_time ?? "~")).map((one) => one.execution_id);
   const selected = all ? (total ?? chosen.size) : chosen.size;
   return (
     <main class="list" tabIndex={-1} id="content">
@@ -268,7 +269,7 @@ export function Executions() {
               <button type="button" class="link" onClick={() => setAll(true)}>all {count(total)} that match</button>
             )}
             {may("operate") && (["rerun", "cancel", "pause", "resume"] as const).map((action) => (
-              <button type="button" onClick={() => showDialog(`${action} ${count(selected)}`, (close) => <Bulk close={close} action={action} ids={all ? null : [...chosen]} query={query} done={reload} />)}>
+              <button type="button" onClick={() => showDialog(`${action} ${count(selected)}`, (close) => <Bulk close={close} action={action} ids={all ? null : [...chosen.keys()]} query={query} done={reload} />)}>
                 {action}
               </button>
             ))}
@@ -293,7 +294,7 @@ function shown(value: unknown): string {
 
 /** The query with another value for one of its keys. */
 export function withTerm(query: string, key: string, value: string): string {
-  const rest = query.replace(new RegExp(`(^|\\s)${key}:\\S+`, "g"), "").trim();
+  const rest = query.replace(new RegExp(`(^|\\s)${key}:("[^"]*"|\\S+)`, "g"), "").trim();
   return `${rest} ${key}:${/\s/.test(value) ? JSON.stringify(value) : value}`.trim();
 }
 

@@ -7,6 +7,7 @@ import { Command, Empty, Trouble, Words } from "../parts/notes";
 import { Mark, standing, whereabouts } from "../parts/status";
 import { count, Took, took, When } from "../time";
 import { href, path } from "../url";
+import { commandsWait } from "./workers";
 
 const EVERY = 15_000;
 const FAILED = "status:failed parent:none since:1d";
@@ -82,7 +83,7 @@ export function Home() {
                 <Mark status="waiting" />
                 <a href={href("/workers")}>pool {one.pool}</a>
                 <span>
-                  {count(one.waiting)} wait{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}
+                  {commandsWait(one.waiting)}{one.oldest_seconds !== null && <>, the oldest for {took(one.oldest_seconds)}</>}
                 </span>
               </li>
             ))}

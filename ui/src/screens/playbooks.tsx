@@ -72,7 +72,7 @@ function Branch({ folder, opened, runs }: { folder: Folder; opened: Opened; runs
       {[...folder.folders.values()].map(shortened).map((one) => (
         <details key={one.path} open={opened.has(one.path)} onToggle={(event) => opened.set(one.path, event.currentTarget.open)}>
           <summary>
-            {one.name}/ <span class="quiet">{count(size(one))}</span>
+            <bdi>{one.name}/</bdi> <span class="quiet">{count(size(one))}</span>
           </summary>
           {opened.has(one.path) && (
             <div class="folder">
