@@ -578,3 +578,13 @@ def test_a_misspelt_network_of_a_sandbox_is_said() -> None:
     assert codes(text) == ["hint-ignored"]
     assert 'Did you mean "network"?' in told(text)
     assert codes(text.replace("netwrk", "network")) == []
+
+
+def test_variables_that_a_rule_sets_twice_are_no_older_form():
+    rule = "{when: true, then: {set: [{name: a, value: 1}, {name: a, value: 2}]}}"
+    task = f"{{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}"
+    text = f"{NAMED}workflow:\n  - {{step: start, tool: {task}}}\n"
+
+    assert [one.code for one in compile_text(text, tools=TOOLS).problems] == ["wrong-type"]
+    migrated = migrate_text(text, TOOLS).text
+    assert migrate_text(migrated, TOOLS).text == migrated

@@ -267,14 +267,86 @@ def test_a_default_for_one_name_does_not_excuse_another():
             id="an accumulator",
         ),
         pytest.param(
-            "- {step: start, tool: {kind: noop, args: {city: 1}, result: '{{ city }}'}}",
+            "- step: start\n"
+            "  spec: {policy: {admit: {rules: [{else: {allow: true, set: {city: 1}}}]}}}\n"
+            "  tool: {kind: noop, result: '{{ city }}{{ args.city }}'}",
             "",
-            id="the task's own inputs",
+            id="what an admission rule adds",
+        ),
+        pytest.param(
+            "- {step: start, spec: {compensate: undo}, tool: {kind: noop}}\n"
+            "- {step: undo, tool: {kind: noop, result: '{{ step }}{{ args.result }}'}}",
+            "",
+            id="what a compensation is given",
+        ),
+        pytest.param(
+            "- {step: start, tool: {kind: noop}}\n"
+            "- {step: tell, tool: {kind: noop, result: '{{ failed_step }}{{ args.error }}'}}",
+            "executor: {spec: {on_failure: tell}}\n",
+            id="what on_failure is given",
         ),
     ],
 )
 def test_a_name_that_something_defines_is_known(workflow, root):
     assert codes(workflow, root) == []
+
+
+@pytest.mark.parametrize("read", ["city", "args.city"])
+@pytest.mark.parametrize(
+    ("workflow", "root"),
+    [
+        ("- {step: start, tool: {kind: noop, args: {city: 1}, result: '{{ @ }}'}}", ""),
+        (
+            "- {step: start, tool: {kind: noop},"
+            " sink: {tool: {kind: noop, result: '{{ @ }}'}, args: {city: '{{ result }}'}}}",
+            "",
+        ),
+        (
+            "- {step: start, tool: {kind: workbook, name: look}}",
+            "workbook: {look: {kind: noop, args: {city: '{{ ctx }}'}, result: '{{ @ }}'}}\n",
+        ),
+    ],
+)
+def test_what_a_task_gives_to_its_tool_is_no_name_for_templates(workflow, root, read):
+    said = messages(workflow.replace(AT, read), root.replace(AT, read))
+
+    assert "An input of a task is given to its tool" in said
+
+
+def test_an_arg_that_nothing_brings_is_reported():
+    said = messages("- {step: start, args: {city: 1}, tool: {kind: noop, result: '{{ args.x }}'}}")
+
+    assert said == (
+        '`args` has no "x". The `args` of the step itself, or of what leads to it, can bring it.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("workflow", "workbook"),
+    [
+        ("tool: {kind: playbook, path: a/b, args: {key: '{{ keychain.k.v }}'}}", ""),
+        ("tool: {kind: playbook, path: a/b, payload: {key: '{{ keychain.k.v }}'}}", ""),
+        ("tool: {kind: workbook, task: look, args: {key: '{{ keychain.k.v }}'}}", ""),
+        ("tool: {kind: workbook, task: look}", "args: {key: '{{ keychain.k.v }}'}, "),
+    ],
+)
+def test_a_secret_is_not_handed_to_a_playbook_or_a_workbook_entry(workflow, workbook):
+    root = f"""
+keychain: [{{name: k, kind: static, data: {{v: 1}}}}]
+workbook: {{look: {{{workbook}tool: {{kind: noop}}}}}}
+"""
+
+    said = messages(f"- {{step: start, {workflow}}}", root)
+
+    assert said.startswith("a secret is not handed to a playbook or a workbook entry.")
+
+
+def test_args_of_a_looped_entry_do_not_see_its_element():
+    entry = "{args: {n: '{{ z }}'}, loop: {in: [1], iterator: z}, tool: {kind: noop}}"
+
+    assert codes(
+        "- {step: start, tool: {kind: workbook, name: look}}", f"workbook: {{look: {entry}}}\n"
+    ) == ["unknown-name"]
 
 
 def test_names_of_one_step_are_not_known_in_another():
@@ -628,7 +700,7 @@ def test_a_misspelt_arg_is_reported():
   tool: {kind: noop}
   next: {arcs: [{step: end, args: {customer: 1}}]}
 - step: end
-  tool: {kind: noop, result: "{{ args.custmer }}{{ args.customer }}{{ args.whatever }}"}
+  tool: {kind: noop, result: "{{ args.custmer }}{{ args.customer }}"}
 """)
 
     assert said == '`args` has no "custmer". Did you mean "customer"?'
@@ -732,3 +804,36 @@ def test_a_value_may_have_any_name(name):
 
     assert (step.args, step.vars, step.tasks[0].inputs) == ({name: 5}, {name: 4}, {name: 1})
     assert (step.patch, step.tasks[0].patch) == (Patch(local={name: 3}), Patch(local={name: 2}))
+
+
+@pytest.mark.parametrize(
+    "heard", ["case: [{when: @, then: {next: end}}]", "next: {arcs: [{step: end, when: @}]}"]
+)
+@pytest.mark.parametrize("name", ["timer.fired", "message.received", "order.paid"])
+def test_an_event_of_the_world_is_heard_only_by_steps_that_wait(heard, name):
+    written = heard.replace(AT, f"\"{{{{ event.name == '{name}' }}}}\"")
+
+    said = messages(f"- {{step: start, tool: {{kind: noop}}, {written}}}\n- {{step: end}}")
+
+    assert said == (
+        f'`event.name` is never "{name}" here.'
+        " A step hears other events in `case`, if it waits: `eval_mode: on_event`."
+    )
+
+
+def test_a_timer_is_told_by_its_id_not_by_the_name_of_its_event():
+    said = messages("""
+- step: start
+  spec: {eval_mode: on_event, timers: [{id: nap, after: 1s}]}
+  case: [{when: "{{ event.name == 'nap' }}", then: {next: end}}]
+- step: end
+""")
+
+    assert said == "a timer comes as \"timer.fired\": write `event.data.timer_id == 'nap'`."
+
+
+def test_what_is_to_be_written_instead_can_be_written():
+    said = messages("- {step: start, tool: {kind: noop}, set: {workload.n: 1, steps.a.b: 2}}")
+
+    assert "Write `ctx.n`." in said
+    assert "Write `ctx.a.b`." in said

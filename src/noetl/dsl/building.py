@@ -68,6 +68,8 @@ class Home(msgspec.Struct, frozen=True):
     block: str = ""
     """The workbook entry, if it is one."""
     iterators: tuple[str, ...] = ()
+    hands_over: bool = False
+    """Whether it is what a playbook or workbook entry is given: no secret is."""
 
     @property
     def label(self) -> str:

@@ -421,7 +421,8 @@ def _set_list(actions: Written) -> None:
     written = actions.plain("set")
     if not isinstance(written, list) or not written:
         return
-    if all(isinstance(one, dict) and set(one) == {"name", "value"} for one in written):
+    is_named = all(isinstance(one, dict) and set(one) == {"name", "value"} for one in written)
+    if is_named and len({str(one["name"]) for one in written}) == len(written):
         actions.gather("set", "vars.", "write `set: {vars.x: …}`")
 
 

@@ -149,6 +149,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("secret", "secrets"), "A secret is declared under `keychain`."),
 }
 """Names that other languages and orchestrators have, and what to write here."""
+_OF_THE_TOOL = (
+    " An input of a task is given to its tool, and templates do not see it: write its value here,"
+    " or put it into the `args` of the step; of a workbook entry, beside `tool`."
+)
+_NOT_GIVEN = " The `args` of the step itself, or of what leads to it, can bring it."
 
 
 def check_templates(building: Building, net: Net) -> None:
@@ -190,9 +195,10 @@ def _read_names(building: Building, body: Step | Block) -> set[str]:
 
 
 def _report_unread(building: Building, patch: Patch, name: str, why: str) -> None:
+    root, _, key = name.partition(".")
     building.report.add(
         "unused-key",
-        f"`{name}` has no effect: {why}. Write `ctx.{name.removeprefix('iter.')}`.",
+        f"`{name}` has no effect: {why}. Write `ctx.{key if key and root in RESERVED else name}`.",
         building.at(patch, name),
     )
 
@@ -268,12 +274,16 @@ class _Reading:
 
     @property
     def _visible(self) -> frozenset[str]:
+        if self._use.home.hands_over:
+            return IN_SCOPE[self._use.where] - _SECRETS
         # A workbook entry is called from a pipeline, so its loop sees the caller's iteration.
         if self._use.home.block and self._use.where is Where.LOOP:
             return IN_SCOPE[Where.LOOP] | PIPELINE
         return IN_SCOPE[self._use.where]
 
     def _instead(self, name: str) -> str:
+        if name in self._inside.inputs:
+            return _OF_THE_TOOL
         if name in _ELSEWHERE:
             here = f" Here it is `{self._iterators[-1]}`." if self._iterators else ""
             return f" {_ELSEWHERE[name]}{here if name == 'item' else ''}"
@@ -283,6 +293,11 @@ class _Reading:
 
     def _why_not_here(self, name: str) -> str:
         where = self._use.where
+        if name == "keychain" and self._use.home.hands_over:
+            return (
+                "a secret is not handed to a playbook or a workbook entry. Declare it under the"
+                " `keychain` of that playbook, or read it in the tasks of the entry."
+            )
         if name == "keychain":
             return (
                 f"a secret is read in {where.value}; secrets are for tool config alone, where they"
@@ -404,10 +419,18 @@ class _Reading:
         self._report("undefined-key", f'`{whole}` has no "{absent.key}".{hint}')
 
     def _check_declared(self, lookup: Lookup) -> None:
-        """A request may bring more than is declared, so only probable misspellings are reported."""
+        """A request may bring more than is declared, so of the workload only probable misspellings
+        are reported.
+        """
         declared = self._known.workload if lookup[0] == "workload" else self._inside.args
         absent = self._absent(declared, lookup, lookup[1:])
-        if absent is not None and (hint := self._suggest(absent.key, absent.keys)):
+        if absent is None:
+            return
+        hint = self._suggest(absent.key, absent.keys)
+        if lookup[0] == "args":
+            is_input = absent.key in self._inside.inputs
+            hint = _OF_THE_TOOL if is_input else hint or _NOT_GIVEN
+        if hint:
             where = ".".join(map(str, lookup[: absent.depth + 1]))
             self._report("undefined-key", f'`{where}` has no "{absent.key}".{hint}')
 
@@ -492,6 +515,8 @@ class _Reading:
             few = alike or (words if len(words) <= KEYS_SHOWN else ())
             if few:
                 hint = f" It is {' or '.join(few)}."
+            elif path == ("event", "name") and (text in _HEARD or not is_slip(text, words)):
+                hint = " A step hears other events in `case`, if it waits: `eval_mode: on_event`."
             else:
                 hint = self._suggest(text, words) or f" It is one of {', '.join(words)}."
             self._report("never-equal", f'`{".".join(path)}` is never "{text[:60]}" here.{hint}')
@@ -514,6 +539,11 @@ class _Reading:
                     "never-equal",
                     f'`event.name` is never "{TIMER}" here: the step has no `timers`.',
                 )
+        elif name in self._inside.timers:
+            self._report(
+                "never-equal",
+                f"a timer comes as \"{TIMER}\": write `event.data.timer_id == '{name}'`.",
+            )
         elif is_slip(name, _HEARD):
             self._report(
                 "never-equal",
@@ -601,9 +631,10 @@ class _Known:
         self.shared = {step.name for step in net.steps} | self.not_steps
         self.arriving = _arriving_args(building, net)
         self.callers = {
-            name for body in bodies(net) for task in self.parts(body).tasks for name in task.inputs
+            name for task in building.tasks(net) if task.kind == WORKBOOK for name in task.inputs
         }
         """A workbook entry sees the inputs of the task that calls it, whichever that is."""
+        self.own_args = [step.args for step in net.steps]
         self._steps, self._entry = net.steps, net.entry
         self._graph = step_graph(building, net)
         self._bodies: dict[tuple[str, str], Step | Block] = {
@@ -670,27 +701,36 @@ class _Inside:
         if body is None:
             return
         parts = self._known.parts(body)
-        for task in parts.tasks:
-            yield from task.inputs
         for patch in parts.patches:
             yield from patch.iter
             yield from patch.local
         yield from (action.into for action in parts.actions if isinstance(action, Collect))
         if isinstance(body, Step):
             yield from body.args
-            yield from self._known.arriving.get(body.name, ())
+            yield from self._known.arriving[body.name]
         else:
             yield from body.inputs
             yield from self._known.callers
 
     @cached_property
     def args(self) -> Yielded:
-        """What is declared as args of a step; of a workbook entry nothing is known."""
-        if self.step is None:
+        """What can be there: of a step its own and those that tokens bring, of a workbook entry
+        those of every step and caller, too.
+        """
+        known, body = self._known, self._body
+        if isinstance(body, Step):
+            return dict.fromkeys(["_tokens", *body.args, *sorted(known.arriving[body.name])])
+        if body is None:
             return None
-        arriving = self._known.arriving.get(self.step.name, ())
-        inputs = [name for task in self._known.parts(self.step).tasks for name in task.inputs]
-        return dict.fromkeys([*self.step.args, *sorted(arriving), *inputs])
+        of_steps = known.callers.union(*known.arriving.values(), *known.own_args)
+        return dict.fromkeys(["_tokens", *body.inputs, *sorted(of_steps)])
+
+    @cached_property
+    def inputs(self) -> set[str]:
+        """What tasks give to their tools."""
+        body = self._body
+        tasks = self._known.parts(body).tasks if body is not None else ()
+        return {name for task in tasks for name in task.inputs}
 
     @property
     def always_calls(self) -> bool:
@@ -788,8 +828,12 @@ def _ctx_keys(building: Building, net: Net) -> set[str]:
 
 def _arriving_args(building: Building, net: Net) -> dict[str, set[str]]:
     """For each step the args that tokens may bring."""
-    found: dict[str, set[str]] = {step.name: set() for step in net.steps}
+    found = {step.name: {key for rule in step.admit for key in rule.args} for step in net.steps}
+    if net.executor.on_failure in found:
+        found[net.executor.on_failure] |= {"error", "failed_step"}
     for step in net.steps:
+        if step.compensate is not None:
+            found.setdefault(step.compensate, set()).update(("step", "result"))
         for way in building.parts(step).ways_out:
             names = list(found) if has_template(way.step) else [way.step]
             for name in names:

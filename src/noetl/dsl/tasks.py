@@ -43,7 +43,17 @@ from noetl.dsl.policies import (
 )
 from noetl.dsl.schemas import A_SCHEMA, result_schema
 from noetl.dsl.sugar import SUGAR, WrittenChoose, WrittenSugar, WrittenUntil, WrittenWhile, expand
-from noetl.model.net import NOOP, WORKBOOK, Amount, Poll, Rule, Select, Task, Values
+from noetl.model.net import (
+    NOOP,
+    PLAYBOOK,
+    WORKBOOK,
+    Amount,
+    Poll,
+    Rule,
+    Select,
+    Task,
+    Values,
+)
 from noetl.model.problems import Place
 from noetl.model.toolshape import CodeProblem, ToolShape
 
@@ -415,11 +425,14 @@ def task(
         named = msgspec.structs.replace(around, prefix=f"{name}_{word}_")
         return pipeline(building, tasks, named)
 
+    with building.inside(hands_over=kind in (PLAYBOOK, WORKBOOK)):
+        config = _config(building, written, name, building.tools.get(kind), frame)
+        inputs = building.values(written.args, frame.where)
     made = Task(
         name=name,
         kind=kind,
-        config=_config(building, written, name, building.tools.get(kind), frame),
-        inputs=building.values(written.args, frame.where),
+        config=config,
+        inputs=inputs,
         rules=task_rules(building, policy),
         retries=retry_rules(building, written.retry) or frame.retries,
         poll=_poll(building, written.poll),

@@ -179,7 +179,8 @@ def _block(building: Building, name: str, place: Place, entry: _Entry, outer: Va
             computed = {k: v for k, v in tasks[0].inputs.items() if k not in inputs}
             tasks = (building.changed(tasks[0], inputs=computed),)
         else:
-            inputs = building.values(entry.args, Where.TASK)
+            with building.inside(iterators=(), hands_over=True):
+                inputs = building.values(entry.args, Where.TASK)
         made = Block(
             name=name,
             description=entry.desc or "",
