@@ -444,3 +444,13 @@ def test_a_program_that_names_a_database_of_another_kind_is_told_and_no_file_is_
     with pytest.raises(BadSetting, match="SQLite or PostgreSQL, not mysql"):
         asyncio.run(work())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_a_program_without_slots_is_told_instead_of_waiting_for_ever(slots, tmp_path):
+    async def open_it() -> None:
+        async with noetl.embedded(f"sqlite:///{tmp_path}/it.db", slots=slots):
+            raise AssertionError("no task could run")
+
+    with pytest.raises(BadSetting, match=f"slots is {slots}"):
+        asyncio.run(open_it())

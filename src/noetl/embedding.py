@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from noetl.api.client import Client
+from noetl.errors import BadSetting
 from noetl.settings import Settings, database_url
 from noetl.tools.base import Tool
 from noetl.wiring import embedded as whole_system
@@ -35,6 +36,8 @@ async def embedded(
     if database is not None:
         settings = msgspec.structs.replace(settings, database_url=database_url(database))
     if slots is not None:
+        if slots < 1:
+            raise BadSetting(f"slots is {slots}, and with less than 1 no task would ever run.")
         settings = msgspec.structs.replace(settings, slots=slots)
     async with whole_system(settings, tools=tools) as system:
         yield here(system, getpass.getuser()).client
