@@ -5,7 +5,6 @@ process.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import re
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ from noetl.tools.credentials import bearer, fields_of
 from noetl.tools.failures import Failed
 from noetl.tools.mcp import Mcp
 from noetl.tools.plain_data import read_json
-from noetl.tools.processes.commands import environment, started
+from noetl.tools.processes.commands import Output, environment, heard, started
 from noetl.tools.processes.programs import Program
 from noetl.tools.processes.tree import ending
 from noetl.tools.web.service import Answer, ask
@@ -169,7 +168,7 @@ class StdioConnection:
         self._program = program
         self._stack = stack
         self._number = 0
-        self._listening = asyncio.create_task(self._hear(context))
+        self._listening = asyncio.create_task(heard(program.stderr, Output(context.log, 0)))
 
     @classmethod
     async def open(cls, config: Mcp, context: ToolContext) -> StdioConnection:
@@ -253,12 +252,6 @@ class StdioConnection:
     async def _ended(self) -> Failed:
         code = await self._program.ended()
         return Failed("connection", f"The server {ending(code)} before it answered.")
-
-    async def _hear(self, context: ToolContext) -> None:
-        """Copy the server's standard error to the task's log."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while data := await self._program.stderr.read(64 * 1024):
-            context.log(decoder.decode(data))
 
 
 async def connected(config: Mcp, context: ToolContext) -> Connection:

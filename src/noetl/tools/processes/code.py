@@ -36,7 +36,7 @@ def compiled(code: str, name: str) -> Program:
 
 def _compiled(tree: ast.Module, name: str) -> Program:
     defines_main = any("main" in _bound_by(statement) for statement in tree.body)
-    if not any(_returns(statement) for statement in tree.body):
+    if not returned(tree.body):
         return Program(compile(tree, name, "exec"), "", defines_main)
     return Program(compile(_as_function(tree, name), name, "exec"), BODY, defines_main)
 
@@ -56,12 +56,17 @@ def _bound_by(statement: ast.stmt) -> set[str]:
     return set()
 
 
-def _returns(node: ast.AST) -> bool:
-    if isinstance(node, ast.Return):
-        return True
-    if isinstance(node, _SCOPES):
-        return False
-    return any(_returns(child) for child in ast.iter_child_nodes(node))
+def returned(body: list[ast.stmt]) -> list[ast.Return]:
+    """The returns of a body, without those of nested functions."""
+    found: list[ast.Return] = []
+    pending: list[ast.AST] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Return):
+            found.append(node)
+        elif not isinstance(node, _SCOPES):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
 
 
 def _as_function(tree: ast.Module, name: str) -> ast.Module:

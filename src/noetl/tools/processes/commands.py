@@ -94,7 +94,7 @@ async def run_command(
             # If the command ends without reading everything, the rest is dropped.
             program.stdin.write(stdin.encode())
             program.stdin.close()
-        await asyncio.gather(_heard(program.stdout, out), _heard(program.stderr, err))
+        await asyncio.gather(heard(program.stdout, out), heard(program.stderr, err))
         return await program.ended()
     except asyncio.CancelledError:
         await program.stop()
@@ -124,7 +124,8 @@ def started(program: str, directory: str, cwd: str | None) -> Iterator[None]:
         raise Failed("client_error", f"The command cannot be run: {error}.") from None
 
 
-async def _heard(stream: asyncio.StreamReader, output: Output) -> None:
+async def heard(stream: asyncio.StreamReader, output: Output) -> None:
+    """Read the stream to its end."""
     while data := await stream.read(CHUNK):
         output.take(data)
 

@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -60,7 +61,6 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC, _BIND, _REC, _PRIVATE = (
 _DETACH = 2
 _MOUNT_SETATTR, _AT_RECURSIVE, _AT_HERE = 442, 0x8000, -100
 _DUMPABLE, _DROP_FROM_BOUNDS, _AMBIENT, _CLEAR_ALL = 4, 24, 47, 4
-_CAPABILITIES = 64
 _CAPABILITY_VERSION = 0x20080522
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _PIDS_RESERVED = 300
@@ -190,13 +190,18 @@ def build(room: Room, processes: int | None) -> None:
     os.chdir(HOME)
 
 
-def drop_capabilities() -> None:
-    """Drop every capability over the room, for this process and its children."""
-    for capability in range(_CAPABILITIES):
-        _libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
+def drop_capabilities(dropped: Iterable[int] = range(64)) -> None:
+    """Drop these capabilities, by default all of them, for this process and its children."""
     _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    _done(_libc.capset(head, (ctypes.c_uint32 * 6)()), "capset")
+    sets = (ctypes.c_uint32 * 6)()
+    _done(_libc.capget(head, sets), "capget")
+    for capability in dropped:
+        _libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
+        # Effective, permitted and inheritable, each in two words.
+        for kind in range(3):
+            sets[3 * (capability // 32) + kind] &= ~(1 << capability % 32)
+    _done(_libc.capset(head, sets), "capset")
 
 
 def _fill(room: Room) -> None:

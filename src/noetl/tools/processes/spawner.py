@@ -55,8 +55,6 @@ NOT_STARTED = 127
 REQUESTS = (signal.SIGTERM, signal.SIGHUP)
 """Signals by which others ask a process to end."""
 _PARENT_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 4, 38, 36
-_DROP_FROM_BOUNDS = 24
-_CAPABILITY_VERSION = 0x20080522
 _SIGHT = (19, 21, 38)
 """CAP_SYS_PTRACE, CAP_SYS_ADMIN and CAP_PERFMON."""
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446
@@ -468,7 +466,8 @@ def _confine() -> None:
         return
     libc = ctypes.CDLL(None)
     if os.geteuid() == 0:
-        _drop_inspection(libc)
+        # A task of the superuser could inspect other processes.
+        drop_capabilities(_SIGHT)
     version = libc.syscall(_CREATE_RULESET, None, 0, _RULESET_VERSION)
     if version < 1:
         return
@@ -482,17 +481,3 @@ def _confine() -> None:
     if ruleset >= 0:
         libc.syscall(_RESTRICT_SELF, ruleset, 0)
         os.close(ruleset)
-
-
-def _drop_inspection(libc: ctypes.CDLL) -> None:
-    """Drop the capabilities to inspect other processes, which a task of the superuser has."""
-    for capability in _SIGHT:
-        libc.prctl(_DROP_FROM_BOUNDS, capability, 0, 0, 0)
-    head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    sets = (ctypes.c_uint32 * 6)()
-    if libc.capget(head, sets) == 0:
-        for capability in _SIGHT:
-            # Effective, permitted and inheritable, each in two words.
-            for kind in range(3):
-                sets[3 * (capability // 32) + kind] &= ~(1 << capability % 32)
-        libc.capset(head, sets)

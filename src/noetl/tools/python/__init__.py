@@ -24,7 +24,7 @@ from noetl.tools.base import (
     older_script,
     run_of,
 )
-from noetl.tools.processes.code import compiled
+from noetl.tools.processes.code import compiled, returned
 
 
 class Import(Options, frozen=True, kw_only=True):
@@ -107,10 +107,9 @@ def yields(config: Mapping[str, Any]) -> Yielded:
     body = ast.parse(code).body
     mentions = [node for node in ast.walk(ast.Module(body, [])) if _names_result(node)]
     mains = [node for node in body if isinstance(node, _Function) and node.name == "main"]
-    returned = _returned(body)
-    if returned:
+    if returns := returned(body):
         is_last = isinstance(body[-1], ast.Return)
-        return _merged([one.value for one in returned]) if is_last and not mentions else None
+        return _merged([one.value for one in returns]) if is_last and not mentions else None
     if mentions:
         assigned = [
             node.value
@@ -123,7 +122,7 @@ def yields(config: Mapping[str, Any]) -> Yielded:
     [main] = mains
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(main)):
         return None
-    return _merged([one.value for one in _returned(main.body)])
+    return _merged([one.value for one in returned(main.body)])
 
 
 def _names_result(node: ast.AST) -> bool:
@@ -133,19 +132,6 @@ def _names_result(node: ast.AST) -> bool:
     if isinstance(node, ast.Name) and node.id in ("globals", "locals", "exec", "vars"):
         return True
     return any(value == "result" for _, value in ast.iter_fields(node))
-
-
-def _returned(body: list[ast.stmt]) -> list[ast.Return]:
-    """The returns of a body, without those of nested functions."""
-    found: list[ast.Return] = []
-    pending: list[ast.AST] = list(body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Return):
-            found.append(node)
-        elif not isinstance(node, _Function | ast.Lambda | ast.ClassDef):
-            pending.extend(ast.iter_child_nodes(node))
-    return found
 
 
 def _merged(values: Sequence[ast.expr | None]) -> Yielded:

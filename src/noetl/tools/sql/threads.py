@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from noetl.tools.base import ToolContext
@@ -133,8 +133,8 @@ _LOCKS: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
 _LOCKS_CHANGE = threading.Lock()
 
 
-async def database_of(config: FileDatabase, context: ToolContext) -> Path | None:
-    """The file that the task or its credential names; None for a database in memory."""
+async def database_of(config: Any, context: ToolContext) -> Path | None:
+    """The file that `database` of a config, or its credential, names; None for one in memory."""
     written = config.database
     if written is None and config.auth is not None:
         fields = await fields_of(config.auth, context)

@@ -26,14 +26,7 @@ from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.rows import Batch, Write, names_in, on_conflict
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.sqlite import keep_to_itself
-from noetl.tools.sql.tasks import (
-    NOTHING,
-    Database,
-    Done,
-    Found,
-    Statement,
-    run_in_thread,
-)
+from noetl.tools.sql.tasks import NOTHING, Database, Done, Found, Statement, run_in_thread
 from noetl.tools.sql.text import BadSql, Bound, Dialect, driver_spelling, first_word
 from noetl.tools.sql.threads import Halt, in_background
 from noetl.tools.sqlalchemy import Sql
@@ -309,13 +302,11 @@ class Task(Database):
             if write.mode == "upsert" and style not in KNOWS_CONFLICTS:
                 self._deleted(write, batch)
             sql = self._insert(write, batch.columns)
-            rows = [tuple(_bindable(value) for value in row) for row in batch.rows]
-            spelled = [
-                driver_spelling(sql, list(row), self.engine.dialect.paramstyle) for row in rows
-            ]
-            found = self.connection.exec_driver_sql(
-                spelled[0].sql, [tuple(one.values or ()) for one in spelled]
-            )
+            rows = [[_bindable(value) for value in row] for row in batch.rows]
+            form = self.engine.dialect.paramstyle
+            spelled = [driver_spelling(sql, row, form) for row in rows]
+            values: Any = [one.values for one in spelled]
+            found = self.connection.exec_driver_sql(spelled[0].sql, values)
             # MySQL counts a row twice that was there.
             count = min(found.rowcount, len(rows)) if found.rowcount >= 0 else len(rows)
         return {**NOTHING, "row_count": count}

@@ -18,14 +18,7 @@ from noetl.tools.limits import size_in_bytes
 from noetl.tools.plain_data import plain
 from noetl.tools.sql.rows import Batch, Write, insert, names_in, no_table, quoted
 from noetl.tools.sql.sqlite import connection_to, failure, keep_to_itself, known_instead
-from noetl.tools.sql.tasks import (
-    NOTHING,
-    Database,
-    Done,
-    Found,
-    Statement,
-    run_in_thread,
-)
+from noetl.tools.sql.tasks import NOTHING, Database, Done, Found, Statement, run_in_thread
 from noetl.tools.sql.text import BadSql, Bound, Dialect, first_word
 from noetl.tools.sql.threads import database_of, prepare
 from noetl.tools.sqlite import Sqlite

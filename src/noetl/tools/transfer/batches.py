@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 Batches = Generator[Batch, None, None]
+Item = TypeVar("Item")
 
 
 def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int) -> Batches:
@@ -57,33 +59,27 @@ def of_lines(columns: tuple[Column, ...], lines: Iterable[Any], size: int) -> Ba
 
 def of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], size: int) -> Batches:
     """Batches from rows of values. Each batch has the types that its own values need."""
-    kept: list[Sequence[Any]] = []
-    for row in rows:
-        kept.append(row)
-        if len(kept) >= size:
-            yield _batch(names, kept)
-            kept = []
-    if kept:
-        yield _batch(names, kept)
+    for portion in _portions(rows, size):
+        yield _batch(names, portion)
 
 
 def of_records(records: Iterable[Any], mapping: Mapping[str, str], size: int, skip: int) -> Batches:
     """Batches from mappings, whose keys may differ; `mapping` selects them."""
-    kept: list[dict[str, Any]] = []
-    for number, record in enumerate(records):
-        if number < skip:
-            continue
-        if not isinstance(record, dict):
-            raise Failed("schema", f"Record {number} is not a mapping of columns to values.")
-        kept.append(_mapped(record, mapping, number))
-        if len(kept) >= size:
-            yield _of_mappings(kept)
-            kept = []
-    if kept:
-        yield _of_mappings(kept)
+    mapped = (_mapped(one, mapping, n) for n, one in islice(enumerate(records), skip, None))
+    for portion in _portions(mapped, size):
+        names = list(dict.fromkeys(name for record in portion for name in record))
+        yield _batch(names, [[record.get(name) for name in names] for record in portion])
 
 
-def _mapped(record: dict[str, Any], mapping: Mapping[str, str], number: int) -> dict[str, Any]:
+def _portions(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    left = iter(items)
+    while portion := list(islice(left, size)):
+        yield portion
+
+
+def _mapped(record: Any, mapping: Mapping[str, str], number: int) -> dict[str, Any]:
+    if not isinstance(record, dict):
+        raise Failed("schema", f"Record {number} is not a mapping of columns to values.")
     if not mapping:
         return record
     found = {}
@@ -97,12 +93,7 @@ def _mapped(record: dict[str, Any], mapping: Mapping[str, str], number: int) -> 
     return found
 
 
-def _of_mappings(records: list[dict[str, Any]]) -> Batch:
-    names = list(dict.fromkeys(name for record in records for name in record))
-    return _batch(names, [[record.get(name) for name in names] for record in records])
-
-
-def _batch(names: Sequence[str], rows: list[Sequence[Any]]) -> Batch:
+def _batch(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Batch:
     kinds = Kinds(names)
     kinds.see(rows)
     lines = [line_of(row).encode() for row in rows]

@@ -31,7 +31,7 @@ from noetl.tools.sql.postgres import failure as postgres_failure
 from noetl.tools.sql.sqlite import BUSY_SECONDS, connection_to
 from noetl.tools.sql.sqlite import failure as sqlite_failure
 from noetl.tools.sql.text import BadSql
-from noetl.tools.sql.threads import Halt, alone, in_thread
+from noetl.tools.sql.threads import Halt, alone, database_of, in_thread
 from noetl.tools.transfer import (
     FromDuckDb,
     FromHttp,
@@ -99,15 +99,12 @@ async def _prepared(end: Source | Target, context: ToolContext, side: str) -> Pr
                 raise BadCredential(f"{side}: postgres needs `auth`, a credential to connect with.")
             return Prepared(login=await login_of(await fields_of(end.auth, context)))
         case FromDuckDb() | FromSqlite() | ToDuckDb() | ToSqlite():
-            written = end.database
-            if written is None and end.auth is not None:
-                fields = await fields_of(end.auth, context)
-                written = fields.get("database") or fields.get("path")
-            if written is None:
+            path = await database_of(end, context)
+            if path is None:
                 raise BadSql(f"{side}: write `database`, the path of the file.")
-            path = context.resources.path(str(written))
             if side == "source" and not path.is_file():
-                raise Failed("not_found", f'{side}: the file "{written}" does not exist.')
+                told = f'{side}: the file "{end.database or path.name}" does not exist.'
+                raise Failed("not_found", told)
             return Prepared(path=path)
         case InFile():
             return Prepared(path=context.resources.path(end.path), form=_form(end, end.path, side))
