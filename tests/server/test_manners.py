@@ -67,6 +67,17 @@ def test_a_key_that_the_query_does_not_have_is_refused_by_name(dev, path, key, m
         assert f'Did you mean "{meant}"?' in message(refused)
 
 
+def test_a_key_of_the_query_that_takes_one_value_comes_once(dev):
+    for query in ("status=failed&status=completed", "label.team=a&label.team=b"):
+        refused = dev.ask("GET", f"/api/executions?{query}")
+        key = query.partition("=")[0]
+        assert (refused.status, refused.code) == (400, "bad_request"), refused.raw
+        assert f"the query has `{key}` more than once" in message(refused)
+    assert dev.ask("GET", "/api/executions?label.team=a&label.site=b").status == 200
+    events = "/api/executions/1/events?type=task.done&type=step.failed"
+    assert dev.ask("GET", events).status == 404  # It takes several.
+
+
 def test_what_others_send_beside_the_type_is_let_through(dev):
     body = {"content": HELLO, "resource_type": "Playbook", "resource_kind": "playbook"}
     assert dev.post("/api/catalog/register", body)["path"] == "tried/hello"

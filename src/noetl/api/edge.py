@@ -522,10 +522,10 @@ class Proxies:
 
 
 def _refuse_compressed(head: Head) -> None:
-    encoding = head.headers.get(b"content-encoding", b"")
-    if head.length != 0 and encoding.lower() not in (b"", b"identity"):
+    encoding = head.headers.get(b"content-encoding", b"").decode("latin-1")
+    if head.length != 0 and encoding.lower() not in ("", "identity"):
         raise Compressed(
-            f"bodies are read as they are, and this one has Content-Encoding: {encoding[:80]!a}."
+            f'bodies are read as they are, and this one has Content-Encoding "{encoding[:80]}".'
             " Send it uncompressed."
         )
 

@@ -301,9 +301,9 @@ class Reader:
             if isinstance(kind, msgspec.inspect.VarTupleType):
                 given.setdefault(key, []).append(value)
             elif kind is not None and not isinstance(kind, msgspec.inspect.DictType):
-                given[key] = value
+                _put(given, key, key, value)
             elif entry and isinstance(known.get(table), msgspec.inspect.DictType):
-                given.setdefault(table, {})[entry] = value
+                _put(given.setdefault(table, {}), entry, key, value)
             elif key != LET_THROUGH and route.right != "work":
                 keys = (
                     f"{name}.NAME" if isinstance(one, msgspec.inspect.DictType) else name
@@ -315,7 +315,7 @@ class Reader:
         try:
             return msgspec.convert(given, route.query, strict=False)
         except msgspec.ValidationError as error:
-            raise _malformed(str(error), "query", route.query) from None
+            raise misfit(error, route.query, "") from None
 
     def body(self, written: bytes, media: bytes = b"") -> Any:
         """The body as its type, parsed from JSON or as `media` says. Raises UnknownKey, BadText and
@@ -332,8 +332,7 @@ class Reader:
         try:
             return self._decode(written)
         except msgspec.ValidationError as error:
-            said, kind = str(error), self._route.body
-            raise unknown_field(said, kind) or _malformed(said, "body", kind) from None
+            raise misfit(error, self._route.body) from None
         except msgspec.DecodeError as error:
             raise Malformed(f"the body is not JSON: {error}.") from None
 
@@ -346,8 +345,20 @@ def refuse_nul(written: bytes) -> None:
         )
 
 
-def _malformed(said: str, source: str, kind: Any) -> Malformed:
-    """What msgspec says of a value of that type, with the place in our notation."""
+def _put(table: dict[str, str], name: str, key: str, value: str) -> None:
+    """Enter a parameter of the query. Raises Malformed if it was there already."""
+    if name in table:
+        raise Malformed(f"the query has `{key}` more than once, and it takes one value.")
+    table[name] = value
+
+
+def misfit(error: msgspec.ValidationError, kind: Any, whole: str = "the body") -> BadRequest:
+    """What msgspec says of a value of that type, with the place in our notation. The query is the
+    `whole` without a name.
+    """
+    said = str(error)
+    if (unknown := unknown_field(said, kind, whole)) is not None:
+        return unknown
     found = _AT.match(said)
     assert found is not None
     what, where = found["what"], (found["where"] or "").removeprefix(".")
@@ -357,8 +368,8 @@ def _malformed(said: str, source: str, kind: Any) -> Malformed:
         choices = tuple(_choices(kind, where.rpartition(".")[2]))
         hint = did_you_mean(wrong[1], choices)
         what = f'it is one of {", ".join(choices)}, not "{wrong[1][:80]}".{hint}'
-    place = where if source == "query" else f"the body{where and ', '}{where}"
-    details = [{"key": where, "message": what, "source": source}]
+    place = ", ".join(filter(None, (whole, where)))
+    details = [{"key": where, "message": what, "source": "body" if whole else "query"}]
     return Malformed(f"{place}: {what}" if place else what, details)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from noetl import configured
 from noetl.api.openapi import schema_of
-from noetl.api.route import Body, unknown_field
+from noetl.api.route import Body, misfit
 from noetl.cli.mcp.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -241,8 +241,7 @@ def _arguments(tool: Tool, given: Message) -> Body:
     try:
         return msgspec.convert(given, tool.takes, strict=False)
     except msgspec.ValidationError as error:
-        unknown = unknown_field(str(error), tool.takes, f"the tool {tool.name}")
-        raise unknown or BadRequest(f"the arguments of {tool.name} do not fit: {error}") from None
+        raise misfit(error, tool.takes, f"the tool {tool.name}") from None
 
 
 def _failed(error: NoetlError) -> Message:
