@@ -158,6 +158,8 @@ def test_a_wrong_pattern_is_told_by_us_alone(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().err == "", "RE2 has a log of its own"
 
 
+PRICES = {"additionalProperties": {"type": "integer"}}
+SHORT = {"$ref": "#/$defs/a", "maxLength": 3, "$defs": {"a": {"type": "string"}}}
 BROKEN = [
     ({"properties": {"a": {}}}, {"properties": {}}, "`a` is no longer in the schema."),
     ({"required": ["a"]}, {}, "`a` is no longer required."),
@@ -173,6 +175,9 @@ BROKEN = [
     ({"maxLength": 3}, {}, "the value has a weaker `maxLength`."),
     ({"items": {"type": "string"}}, {"items": {}}, "`[0]` may be"),
     ({"anyOf": [{"type": "string"}]}, {}, "the value has a different `anyOf`"),
+    (PRICES, {"additionalProperties": {"type": ["integer", "null"]}}, "`*` may be null now"),
+    (PRICES, {**PRICES, "properties": {"a": {"type": ["integer", "null"]}}}, "`*` may be null now"),
+    (SHORT, {**SHORT, "maxLength": 4}, "the value has a weaker `maxLength`."),
     (
         {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"type": "string"}}}}},
         {"properties": {"b": {"type": "integer"}}},
@@ -187,6 +192,9 @@ KEPT = [
     ({"enum": [1, 2]}, {"const": 2}),
     ({"minimum": 2}, {"minimum": 3}),
     (ORDER, ORDER),
+    (PRICES, {**PRICES, "properties": {"a": {"const": 3}}}),
+    (SHORT, {"type": "string", "maxLength": 3}),
+    ({"properties": {"a": {}}, "items": {}}, {"properties": {"a": True}}),
     ({}, {"anyOf": [{"type": "string"}]}),
 ]
 

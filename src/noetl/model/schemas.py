@@ -580,14 +580,14 @@ def breaks(old: Any, new: Any) -> Iterator[Wrong]:
 def _breaks(
     old: Any, new: Any, at: Path, old_root: Any, new_root: Any, seen: set[tuple[int, int]]
 ) -> Iterator[Wrong]:
-    old, new = _resolved(old, old_root), _resolved(new, new_root)
-    if not isinstance(old, dict) or (id(old), id(new)) in seen:
-        return  # the old schema promised nothing
-    seen.add((id(old), id(new)))
-    if not isinstance(new, dict):
-        if new is not False:
-            yield at, "may be anything now."
+    if (id(old), id(new)) in seen:
         return
+    seen.add((id(old), id(new)))
+    old, new = _resolved(old, old_root), _resolved(new, new_root)
+    if not isinstance(old, dict) or new is False:
+        return  # the old schema promised nothing, or nothing fits the new one
+    if new is True:
+        new = {}
     yield from _value_breaks(old, new, at)
     lost = [name for name in old.get("required", ()) if name not in new.get("required", ())]
     properties = new.get("properties", {})
@@ -599,9 +599,14 @@ def _breaks(
                 yield (*at, name), "is no longer in the schema."
         else:
             yield from _breaks(part, properties[name], (*at, name), old_root, new_root, seen)
-    if isinstance(old.get("items"), dict):
-        inside = new.get("items", True)
-        yield from _breaks(old["items"], inside, (*at, 0), old_root, new_root, seen)
+    others = [new.get("additionalProperties", True)]
+    others += [part for name, part in properties.items() if name not in old.get("properties", {})]
+    for key, place, inside in (
+        ("items", 0, [new.get("items", True)]),
+        ("additionalProperties", "*", others),
+    ):
+        for part in inside if isinstance(old.get(key), dict) else ():
+            yield from _breaks(old[key], part, (*at, place), old_root, new_root, seen)
     for key in sorted(_WHOLE & (old.keys() | new.keys())):
         if key in old and old[key] != new.get(key):
             yield at, f"has a different `{key}`, which cannot be compared."
@@ -614,18 +619,22 @@ _WHOLE = _BRANCHES | {
 
 
 def _resolved(schema: Any, root: Any) -> Any:
+    """The schema that `$ref` stands for, with what is written beside it."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict) or "$ref" not in schema:
             return schema
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
         schema = _target(root, schema["$ref"])
+        if beside and isinstance(schema, dict):
+            schema = {**schema, **beside}
     return schema
 
 
 def _value_breaks(old: dict[str, Any], new: dict[str, Any], at: Path) -> Iterator[Wrong]:
-    had, has = _types(old), _types(new)
+    promised, given = _values(old), _values(new)
+    had, has = _types(old), _types(new) if given is None else set(map(type_of, given))
     if more := sorted(has - had - ({"integer"} if "number" in had else set())):
         yield at, f"may be {' or '.join(more)} now, not only {' or '.join(sorted(had))}."
-    promised, given = _values(old), _values(new)
     if promised is not None:
         if given is None:
             yield at, "may have values that were not listed before."
