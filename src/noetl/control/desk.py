@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noetl.control import documents
 from noetl.control.documents import moment
-from noetl.control.records import cursor_of
+from noetl.control.records import cursor_of, unless_lost
 from noetl.control.waits import LIVE_SECONDS
 from noetl.model.commands import missing_labels, pool_of
 from noetl.model.desk import (
@@ -89,8 +89,9 @@ class Desk:
                 if len(forms) >= limit:
                     more = True
                     break
-                state = await self._orchestrator.last_known(row.execution_id)
-                forms += [form for form in forms_of(row.execution_id, state) if shown(form)]
+                state = await unless_lost(self._orchestrator.last_known(row.execution_id))
+                if state is not None:
+                    forms += [form for form in forms_of(row.execution_id, state) if shown(form)]
                 last, looked_at = row, looked_at + 1
                 before = (row.requested_at, row.execution_id)
         return Inbox(

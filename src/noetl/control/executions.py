@@ -15,7 +15,7 @@ from noetl.control.clock import Clock, Deadline, heard
 from noetl.control.identity import new_id, new_seal
 from noetl.control.orchestrator import Orchestrator
 from noetl.control.programs import merged, workload_of
-from noetl.control.records import matching, no_execution
+from noetl.control.records import matching, no_execution, unless_lost
 from noetl.engine.program import Program
 from noetl.engine.signals import received
 from noetl.errors import (
@@ -430,11 +430,8 @@ class Executions:
         wanted = (*exactly(path=path, labels=labels), Term((Condition("waiting"),)))
         found: list[tuple[ExecutionId, bool]] = []
         for execution_id in await self._matching(wanted):
-            try:
-                state = await self._orchestrator.state(execution_id)
-            except NotFound:
-                continue  # It was just deleted.
-            if not _listens(state, name, signal.signal_id):
+            state = await unless_lost(self._orchestrator.state(execution_id))
+            if state is None or not _listens(state, name, signal.signal_id):
                 continue
             seen: dict[str, object] = {
                 "workload": state.workload,

@@ -36,7 +36,7 @@ import msgspec
 from noetl.control.clock import heard
 from noetl.control.documents import moment
 from noetl.control.live import fold
-from noetl.control.records import matching
+from noetl.control.records import matching, unless_lost
 from noetl.control.trigger_documents import (
     TriggerDocuments,
     TriggerServices,
@@ -256,19 +256,25 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """Notices since then of which nothing was told, nor was held back by what was told."""
         rows, told = [], []
         for execution_id in await self._moved_since(rule, since):
-            loaded = await self._log.load(execution_id)
-            if loaded is None:
-                continue
-            types = [str(kind.__struct_config__.tag) for kind in get_args(TOLD_OF)]
-            found = await self._log.events(execution_id, types=types)
-            events = [decode(one.body) for one in found if one.at >= since]
-            for row in _notices([rule], execution_id, fold(loaded), events):
+            for row in await unless_lost(self._happened(rule, execution_id, since)) or ():
                 notice = _decode_notice(row.state)
                 if await self._records.by_key(_start_key(row)) is None:
                     rows.append((row, notice))
                 else:
                     told.append(notice)
         return [row for row, notice in rows if not _is_covered(rule, notice, told)]
+
+    async def _happened(
+        self, rule: Notification, execution_id: ExecutionId, since: float
+    ) -> list[TriggerRow]:
+        """The notices of an execution since then."""
+        loaded = await self._log.load(execution_id)
+        if loaded is None:
+            return []
+        types = [str(kind.__struct_config__.tag) for kind in get_args(TOLD_OF)]
+        found = await self._log.events(execution_id, types=types)
+        events = [decode(one.body) for one in found if one.at >= since]
+        return list(_notices([rule], execution_id, fold(loaded), events))
 
     async def _moved_since(self, rule: Notification, since: float) -> list[ExecutionId]:
         """Executions that ended after that in a way that the rule tells of; those that began after

@@ -6,15 +6,16 @@ For code that looks back at executions, in any process on the database.
 from __future__ import annotations
 
 import base64
+import logging
 import math
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from noetl.control import documents, task_logs
-from noetl.errors import BadRequest, NotFound
+from noetl.errors import BadRequest, Corrupted, NotFound
 from noetl.model import net as nets
 from noetl.model.answers import (
     ExecutionCount,
@@ -34,6 +35,9 @@ from noetl.store.records import Summary
 if TYPE_CHECKING:
     from noetl.store.catalog import Catalog
     from noetl.store.log import EventRow, Log
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PAGE = 1000
 LOGS_SCANNED_MAX = 10_000
@@ -56,6 +60,19 @@ async def row_of(records: stored.Records, execution_id: ExecutionId) -> Summary:
     if found is None:
         raise no_execution(execution_id)
     return found
+
+
+async def unless_lost(reading: Awaitable[T]) -> T | None:
+    """What is read of one execution among many. None if it was just deleted or is damaged: that
+    must not hide the others.
+    """
+    try:
+        return await reading
+    except NotFound:
+        return None
+    except Corrupted as error:
+        logger.warning("a damaged execution is left out: %s", error)
+        return None
 
 
 async def matching(
