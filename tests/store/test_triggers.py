@@ -116,6 +116,8 @@ async def test_the_newest_time_of_several_documents_is_found_at_once(store: Stor
 
     assert sorted(found, key=lambda one: one.time) == [times[2], times[0]]
     assert await store.triggers.last_times([]) == []
+    found = await store.triggers.last_times(asked, limit=2)
+    assert sorted(found, key=lambda one: one.time) == [times[1], times[2], times[0]]
 
 
 async def test_what_is_due_comes_earliest_first_and_what_has_no_moment_never(store: Store):

@@ -182,19 +182,19 @@ class Desk:
 
     async def _schedule_times(self, now: float) -> tuple[list[MissedTime], list[MissedTime]]:
         """Times of schedules that were missed lately, and those that come next."""
-        missed: list[MissedTime] = []
-        upcoming: list[tuple[float, MissedTime]] = []
-        for row in await self._triggers.of_kind("Schedule", limit=SCHEDULES_LOOKED_AT):
-            if row.next_at is not None:
-                coming = MissedTime(schedule=row.path, time=moment(row.next_at), reason="")
-                upcoming.append((row.next_at, coming))
-            for one in await self._triggers.times(row.path, limit=20):
-                if one.outcome == "missed" and one.time >= now - LATELY:
-                    time = moment(one.time)
-                    missed.append(MissedTime(schedule=row.path, time=time, reason=one.reason))
-        missed.sort(key=lambda one: one.time or "", reverse=True)
-        upcoming.sort(key=lambda one: one[0])
-        return missed[:SHOWN], [one for _, one in upcoming[:SHOWN]]
+        rows = await self._triggers.of_kind("Schedule", limit=SCHEDULES_LOOKED_AT)
+        times = await self._triggers.last_times([row.path for row in rows], limit=20)
+        missed = [(one.time, one.path, one.reason) for one in times if one.outcome == "missed"]
+        lately = sorted((one for one in missed if one[0] >= now - LATELY), reverse=True)
+        upcoming = sorted((row.next_at, row.path, "") for row in rows if row.next_at is not None)
+
+        def shown(found: list[tuple[float, str, str]]) -> list[MissedTime]:
+            return [
+                MissedTime(schedule=path, time=moment(time), reason=reason)
+                for time, path, reason in found[:SHOWN]
+            ]
+
+        return shown(lately), shown(upcoming)
 
 
 def forms_of(execution_id: ExecutionId, state: ExecutionState) -> list[Form]:

@@ -71,9 +71,9 @@ class Triggers:
             "trigger_times", TriggerTime, path=path, before=before, limit=limit
         )
 
-    async def last_times(self, paths: Sequence[str]) -> list[TriggerTime]:
-        """The outcome of the newest time of each of these documents that has come to one."""
-        return await self._database.rows("last_times", TriggerTime, paths=list(paths))
+    async def last_times(self, paths: Sequence[str], *, limit: int = 1) -> list[TriggerTime]:
+        """The outcomes of the newest times of each of these documents, in any order."""
+        return await self._database.rows("last_times", TriggerTime, paths=list(paths), limit=limit)
 
     async def times_between(self, path: str, first: float, last: float) -> list[TriggerTime]:
         """Outcomes of the times from the first to the last, in order."""

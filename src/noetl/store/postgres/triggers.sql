@@ -13,7 +13,7 @@ SELECT path, key, kind, revision, next_at, state
  LIMIT :limit
 
 -- last_times --
--- The newest of some documents: one step along an index for each.
+-- The newest of some documents: a few steps along an index for each.
 SELECT last.path, last.time, last.outcome, last.origin, last.reason, last.execution_id,
        last.decided_at
   FROM (SELECT DISTINCT unnest(CAST(:paths AS text[])) AS path) AS document
@@ -21,4 +21,4 @@ SELECT last.path, last.time, last.outcome, last.origin, last.reason, last.execut
                        FROM noetl.trigger_time
                       WHERE path = document.path
                       ORDER BY time DESC
-                      LIMIT 1) AS last
+                      LIMIT :limit) AS last
