@@ -144,13 +144,15 @@ workflow:
     spec:
       form:
         - { name: at, type: datetime, default: "2026-03-01T12:30:15Z" }
-        - { name: how, type: choice, options: [{ value: 1, label: by post }, { value: 2, label: by hand }] }
+        - name: how
+          type: choice
+          options: [{ value: 1, label: by post }, { value: 2, label: by hand }]
         - { name: who, type: choice, options: { ann: Ann of the shop, bob: Bob } }
 """
 
 
 def test_choices_have_their_labels_and_moments_their_default(tab: Tab, stage: Stage):
-    """Labelled choices stood there as JSON, and no answer was accepted; others were a line to write."""
+    """Labelled choices stood there as JSON, and no answer was accepted; others were a line."""
     register(stage.server, "ops/choices", CHOICES)
     waiting = start(stage.server, "ops/choices")
     page = tab.go(f"/executions/{waiting}")
@@ -327,7 +329,7 @@ def test_output_is_read_on_and_searched(tab: Tab, stage: Stage):
 
 
 def test_arcs_that_tokens_went_over_are_read_to_the_end(tab: Tab, stage: Stage):
-    """Of a long execution the arcs after the first thousand tokens looked as if nobody went there."""
+    """Of a long execution the arcs after the first thousand tokens looked as if never taken."""
     asked: list[str] = []
 
     def one_at_a_time(route: Any) -> None:
