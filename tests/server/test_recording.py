@@ -80,9 +80,11 @@ def test_a_damaged_file_is_refused(exported, place):
     number = int(len(lines) * place)
     changed = [*lines[:number], lines[number].replace(b"a", b"b"), *lines[number + 1 :]]
 
-    for broken in (gzip.compress(b"".join(changed)), gzip.compress(b"".join(lines[:number]))):
+    longer = [*lines, lines[number]]
+
+    for broken in (changed, lines[:number], longer):
         with pytest.raises(Corrupted):
-            read_bytes(broken)
+            read_bytes(gzip.compress(b"".join(broken)))
     with pytest.raises(Corrupted):
         read_bytes(reply.raw[: int(len(reply.raw) * place)])
 

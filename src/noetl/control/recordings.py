@@ -248,11 +248,13 @@ def read(file: IO[bytes]) -> Recording:
     head: Head | None = None
     found: dict[str, Any] = {"facts": [], "results": {}, "left_out": set()}
     whole, lines, ended = hashlib.sha256(), 0, False
+    unpacked = _unpacked(file)
     try:
-        for line in _unpacked(file):
+        for line in unpacked:
             [(kind, value)] = _line(line).items()
             if kind == "end":
                 ended = refs.decode(value) == {"lines": lines, "sha256": whole.hexdigest()}
+                ended = ended and next(unpacked, None) is None
                 break
             whole.update(line)
             lines += 1
