@@ -174,11 +174,29 @@ def test_what_the_endpoint_answers_gets_a_name(chat, status, kind, retryable):
     assert "canary" not in str(outcome)
 
 
-@pytest.mark.parametrize("raw", ["{}", '{"choices": []}', "[]", "not json", '{"choices": [1]}'])
-def test_an_answer_outside_the_protocol_is_a_parse_error(chat, raw):
+@pytest.mark.parametrize("schema", [None, {"type": "string"}])
+def test_an_answer_in_parts_is_their_text(chat, schema):
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": '"hi"'}]
+    chat.raw = msgspec.json.encode({"choices": [{"message": {"content": parts}}]}).decode()
+
+    result = ask(chat, **({} if schema is None else {"schema": schema})).result
+
+    assert (result["text"], result["data"]) == ('"hi"', '"hi"' if schema is None else "hi")
+
+
+@pytest.mark.parametrize("schema", [{}, {"schema": {}}])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *("{}", '{"choices": []}', "[]", "not json", '{"choices": [1]}'),
+        *('{"choices": [{"message": {"content": 5}}]}',),
+        *('{"choices": [{"message": {"content": [5]}}]}',),
+    ],
+)
+def test_an_answer_outside_the_protocol_is_a_parse_error(chat, raw, schema):
     chat.raw = raw
 
-    assert failure(ask(chat))[0] == "parse"
+    assert failure(ask(chat, **schema))[0] == "parse"
 
 
 def test_an_endpoint_that_is_not_there_or_silent_is_named(chat):

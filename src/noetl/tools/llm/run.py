@@ -68,6 +68,9 @@ def _outcome(config: Llm, body: Any) -> Outcome:
         text = said.get("content") or said.get("refusal") or ""
         usage = plain(body.get("usage"))
         calls = plain(said.get("tool_calls") or [])
+        # Some models answer in parts, such as their thoughts and a text.
+        parts = text if isinstance(text, list) else [{"text": text}]
+        text = "".join(part.get("text") or "" for part in parts)
     except (KeyError, IndexError, TypeError, AttributeError, NotPlain):
         raise Failed("parse", f"The answer of {config.url} is not a chat completion.") from None
     meta = Meta(usage=usage)

@@ -10,7 +10,7 @@ from noetl.tools.failures import Failed, within
 from noetl.tools.limits import shortest
 from noetl.tools.mcp import Mcp
 from noetl.tools.mcp.connections import Connection, connected
-from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.plain_data import NotPlain, as_text, plain
 from noetl.version import __version__
 
 PROTOCOL = "2025-06-18"
@@ -47,7 +47,7 @@ async def _conversation(server: Connection, config: Mcp, context: ToolContext) -
         found = await server.ask("resources/read", {"uri": config.resource})
         return ok({"contents": plain(found.get("contents", []))})
     if config.prompt is not None:
-        given = {name: str(value) for name, value in context.inputs.items()}
+        given = {name: as_text(value) for name, value in context.inputs.items()}
         found = await server.ask("prompts/get", {"name": config.prompt, "arguments": given})
         return ok({"messages": plain(found.get("messages", []))})
     assert config.discover is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.sql import Literal
 
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
@@ -110,13 +111,7 @@ def _options(how: Copy) -> str:
     if how.format == "csv":
         options.append(f"HEADER {str(how.header).lower()}")
     if how.delimiter is not None:
-        options.append(f"DELIMITER {_literal(how.delimiter)}")
+        options.append(f"DELIMITER {Literal(how.delimiter).as_string()}")
     if how.null_as is not None:
-        options.append(f"NULL {_literal(how.null_as)}")
+        options.append(f"NULL {Literal(how.null_as).as_string()}")
     return f"WITH ({', '.join(options)})"
-
-
-def _literal(text: str) -> str:
-    if "\\" in text or "\0" in text:
-        return "E'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "") + "'"
-    return "'" + text.replace("'", "''") + "'"

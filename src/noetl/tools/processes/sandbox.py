@@ -429,15 +429,11 @@ class SandboxPool:
 
     def _taken_child(self, key: Key) -> Child:
         """An idle process of this playbook, or a new one."""
-        child = None
-        for place in range(len(self._idle) - 1, -1, -1):
-            if self._idle[place].key == key:
-                found = self._idle.pop(place)
-                if found.is_fit:
-                    child = found
-                    break
-                self._end_later(found)
-        if child is None:
+        idle = (one for one in reversed(self._idle) if one.key == key and one.is_fit)
+        child = next(idle, None)
+        if child is not None:
+            self._idle.remove(child)
+        else:
             while self._idle and len(self._idle) + len(self._busy) >= self._size:
                 self._end_later(self._idle.pop(0))
             child = Child(key, self._message_max, self._bounds, self._room)

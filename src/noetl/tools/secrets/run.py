@@ -28,7 +28,10 @@ async def _looked_up(config: Secrets, context: ToolContext) -> dict[str, Any]:
     assert config.secret is not None
     manager = MANAGERS.get(config.provider)
     if manager is None:
-        return await context.credential(_entry(config.provider, config.secret))
+        # An entry of the keychain, written inline, or the name of one.
+        place = {"env": "variable", "file": "file"}.get(config.provider, "")
+        entry = {"kind": config.provider, "name": config.secret, place: config.secret}
+        return await context.credential(entry if place else config.secret)
     wanted = Wanted(
         name=config.secret,
         version=None if config.version is None else str(config.version),
@@ -37,12 +40,3 @@ async def _looked_up(config: Secrets, context: ToolContext) -> dict[str, Any]:
         fields=await fields_of(config.auth, context),
     )
     return await manager(wanted, context)
-
-
-def _entry(provider: str, name: str) -> str | dict[str, Any]:
-    """What to ask the keychain for: a name, or an inline entry."""
-    if provider == "env":
-        return {"kind": "env", "name": name, "variable": name}
-    if provider == "file":
-        return {"kind": "file", "name": name, "file": name}
-    return name

@@ -101,16 +101,11 @@ def keep_to_itself(connection: sqlite3.Connection, root: str | None) -> None:
     """From now on its SQL changes nothing for others in this process, and with a `root` attaches no
     files.
     """
-    connection.set_authorizer(_for_itself if root is None else _in_its_file)
 
+    def judge(action: int, first: str | None, *_: object) -> int:
+        is_shared = action == sqlite3.SQLITE_PRAGMA and str(first).lower() in OF_THE_PROCESS
+        # An empty name is the temporary database that VACUUM needs.
+        is_other = action == sqlite3.SQLITE_ATTACH and root is not None and first != ""
+        return sqlite3.SQLITE_DENY if is_shared or is_other else sqlite3.SQLITE_OK
 
-def _for_itself(action: int, first: str | None, *_: object) -> int:
-    is_shared = action == sqlite3.SQLITE_PRAGMA and str(first).lower() in OF_THE_PROCESS
-    return sqlite3.SQLITE_DENY if is_shared else sqlite3.SQLITE_OK
-
-
-def _in_its_file(action: int, first: str | None, *_: object) -> int:
-    # An empty name is the temporary database that VACUUM needs.
-    if action == sqlite3.SQLITE_ATTACH and first != "":
-        return sqlite3.SQLITE_DENY
-    return _for_itself(action, first)
+    connection.set_authorizer(judge)
