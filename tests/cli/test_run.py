@@ -754,6 +754,29 @@ class Terminal:
         return self.process.wait(PATIENCE)
 
 
+@pytest.mark.parametrize(
+    ("command", "question"),
+    [
+        (("executions", "delete", "last"), "for good? [y/N]: "),
+        (("credential", "set", "mail", "password"), "password: "),
+        (("access", "user", "add", "ada", "--role", "admin"), "password: "),
+    ],
+)
+def test_ctrl_c_at_a_question_ends_the_command_and_changes_nothing(place, command, question):
+    place.write("loop.yaml", LOOP)
+    assert place.run("run", "loop.yaml").returncode == 0
+    terminal = Terminal(place, *command)
+    terminal.until(question)
+
+    terminal.process.send_signal(signal.SIGINT)
+
+    assert terminal.ended() == 130
+    assert "Traceback" not in terminal.shown
+    assert len(place.executions()) == 1
+    done = json.loads(place.run("access", "audit", "--json").stdout)["entries"]
+    assert [one["action"] for one in done] == ["execution.start"]
+
+
 def test_a_terminal_shows_the_steps_as_they_go(place):
     place.write("loop.yaml", LOOP)
     terminal = Terminal(place, "run", "loop.yaml")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -293,6 +294,21 @@ def json_text(text: str, what: str) -> Any:
 # --- Questions ---------------------------------------------------------------------------------
 
 
+def answered(question: Callable[..., Any], text: str, **more: Any) -> Any:
+    """The answer to a question of click. Ctrl-C ends the command: the event loop would only note
+    it, and the question would go on waiting.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return question(text, err=True, **more)
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def with_inputs(
     given: dict[str, Any], sets: tuple[str, ...], inputs: tuple[FormField, ...], own: dict[str, Any]
 ) -> dict[str, Any]:
@@ -322,11 +338,11 @@ def ask(question: FormField) -> Any:
     label = one_line(question.label or question.name)
     default = "" if question.default is None else as_text(question.default)
     while True:
-        text = click.prompt(
+        text = answered(
+            click.prompt,
             f"  {label} ({one_line(wanted(question))})",
             default=default,
             show_default=question.default is not None,
-            err=True,
         )
         try:
             is_json = question.type == "json" and text
@@ -347,7 +363,7 @@ def ask_secret(
 ) -> str:
     """A secret that is not shown while it is typed; without a terminal, the next line of stdin."""
     if sys.stdin.isatty():
-        return str(click.prompt(label, hide_input=True, confirmation_prompt=confirm, err=True))
+        return str(answered(click.prompt, label, hide_input=True, confirmation_prompt=confirm))
     line = sys.stdin.readline(SECRET_MAX)
     secret = line.rstrip("\r\n")
     if not (line if may_be_empty else secret):

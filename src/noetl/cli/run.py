@@ -17,6 +17,7 @@ from noetl import configured
 from noetl.cli import WRONG
 from noetl.cli.calls import acting, adds, holding, user_name
 from noetl.cli.options import (
+    answered,
     json_option,
     label_option,
     labels_of,
@@ -263,7 +264,7 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
                 )
             continue
         question = f"Execution {execution_id} of this playbook was interrupted. Continue it?"
-        if resume or (sys.stdin.isatty() and click.confirm(question, default=True, err=True)):
+        if resume or (sys.stdin.isatty() and answered(click.confirm, question, default=True)):
             say(f"continuing execution {execution_id}")
             if row.status == "PAUSED":
                 await api.call(RESUME, execution_id=execution_id, body=Resume())
@@ -290,7 +291,7 @@ def _refuse_to_start_anew(chosen: Chosen, edited: str | None) -> None:
     if not sys.stdin.isatty():
         raise _Edited(f"{changed} --new starts a new execution of the edited one.")
     say(changed)
-    if not click.confirm("Start a new execution of the edited playbook?", default=False, err=True):
+    if not answered(click.confirm, "Start a new execution of the edited playbook?"):
         raise _Edited("nothing was started")
 
 

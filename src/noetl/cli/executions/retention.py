@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.calls import PAGE, acts, looks
-from noetl.cli.options import execution_argument, json_option
+from noetl.cli.options import answered, execution_argument, json_option
 from noetl.cli.output import counted, local_time, print_json, print_line, print_list, say
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def delete_command(api: Api, execution_id: str, yes: bool) -> None:
 def _confirm(question: str) -> None:
     """Go on only after a yes."""
     try:
-        is_sure = click.confirm(question, err=True)
+        is_sure = answered(click.confirm, question)
     except click.Abort:
         if sys.stdin.isatty():
             raise
