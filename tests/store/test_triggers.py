@@ -335,3 +335,34 @@ async def test_ids_of_messages_are_given_another_beginning(store: Store):
     assert await store.messages.rename("shop/other", "ab/", "new/") == 0
     known = {one.id for one in await store.messages.of("shop/in")}
     assert known == {"new/1", "new/2", "new/3", "a/4", "new/4", "ab/1"}
+
+
+def noticed(execution_id: str) -> TriggerChange:
+    return TriggerChange(rows=(TriggerRow(path="shop/told", key=execution_id, kind="Notice"),))
+
+
+async def test_rows_that_are_added_go_with_what_is_kept_of_a_batch(store: Store):
+    await store.log.commit([start(TWO)])
+    has_moved = more(7, TWO, trigger=noticed(TWO))
+
+    writes = [start(ONE, trigger=noticed(ONE)), has_moved, start(THREE, trigger=noticed(THREE))]
+    assert await store.log.commit(writes) == [TWO]
+
+    told = await store.triggers.of_kind("Notice")
+    assert [row.key for row in told] == [ONE, THREE]
+
+
+async def test_executions_that_are_told_of_are_written_in_one_transaction(new_database_url: str):
+    store = await PostgresStore.open(new_database_url)
+    ids = [str(int(ONE) + number) for number in range(50)]
+    writes = [start(one, summary=summary(one, path="p"), trigger=noticed(one)) for one in ids]
+    async with await psycopg.AsyncConnection.connect(new_database_url, autocommit=True) as db:
+
+        async def transactions() -> int:
+            cursor = await db.execute("SELECT pg_current_xact_id()::text::bigint")
+            return int((await cursor.fetchone())[0])  # type: ignore[index]
+
+        before = await transactions()
+        assert await store.log.commit(writes) == []
+        assert await transactions() - before <= 3
+    await store.close()

@@ -311,3 +311,8 @@ class TriggerChange(msgspec.Struct, frozen=True, kw_only=True):
     """Rows to add; one that exists stays as it is."""
     gone: bool = False
     """The row is removed."""
+
+    @property
+    def only_adds(self) -> bool:
+        """It adds rows and does nothing else, so nothing can be refused because of it."""
+        return self.row is None and not self.times and not self.messages

@@ -134,7 +134,7 @@ async def commit(
         return []
     bound = {execution_id for group in tied for execution_id in group}
     # An execution started by a trigger is written together with that row.
-    apart = [write for write in writes if write.trigger is not None]
+    apart = [write for write in writes if _may_be_refused(write)]
     bound.update(write.execution_id for write in apart)
     loose = [write for write in writes if write.execution_id not in bound]
     moved = await _commit(database, loose, heads) if loose else []
@@ -147,9 +147,14 @@ async def commit(
             database,
             together,
             heads,
-            all_or_none=len(together) > 1 or together[0].trigger is not None,
+            all_or_none=len(together) > 1 or _may_be_refused(together[0]),
         )
     return moved
+
+
+def _may_be_refused(write: Write) -> bool:
+    """Whether it changes a trigger, which may have moved."""
+    return write.trigger is not None and not write.trigger.only_adds
 
 
 def _head_of_step(write: Write, heads: Heads[Head]) -> Head | None:
@@ -169,7 +174,8 @@ async def _commit(
 ) -> list[ExecutionId]:
     ends: dict[ExecutionId, Head] = {}
     rounds = commit_rows.rounds(writes)
-    if len(rounds) == 1 and not all_or_none and not any(map(commit_rows.has_more, writes)):
+    is_plain = not any(commit_rows.has_more(one) or one.trigger is not None for one in writes)
+    if len(rounds) == 1 and not all_or_none and is_plain:
         # One statement is a transaction by itself.
         moved = await _round(database, rounds[0], heads, ends)
     else:
@@ -195,7 +201,8 @@ async def _together(
     await _lock_slots(db, rounds)
     for round_ in rounds:
         for write in round_:
-            if write.trigger is not None and not await write_change(db, write.trigger):
+            change = write.trigger
+            if change and not change.only_adds and not await write_change(db, change):
                 raise Undo([*moved, write.execution_id])
         moved += await _round(db, [one for one in round_ if not one.slots], heads, ends)
         for write in round_:
@@ -207,9 +214,12 @@ async def _together(
                 )
                 if write.execution_id not in moved:
                     await _use_slots(db, write)
-        for write in filter(commit_rows.has_more, round_):
-            if write.execution_id not in moved:
-                await _write_more(db, write, ends[write.execution_id])
+        kept = [write for write in round_ if write.execution_id not in moved]
+        for write in filter(commit_rows.has_more, kept):
+            await _write_more(db, write, ends[write.execution_id])
+        adding = [write.trigger for write in kept if write.trigger and write.trigger.only_adds]
+        if added := [row for change in adding for row in change.rows]:
+            await db.change_all("insert_trigger", added)
     if moved and all_or_none:
         raise Undo(moved)
     return moved
