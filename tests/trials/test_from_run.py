@@ -16,6 +16,7 @@ PIECES = ("{{", "}}", "{% raw %}", "{%- endraw -%}", "{%", "%}", "{#", " 1 + 1 "
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join))
 @example("{% endraw %}{{ 1 + 1 }}{% raw %}")
 @example("a {{ b }}\nc\n")
+@example("a {{ b }}\r\nc\r")
 @example("\u2028 \x85 \U0001f600 {{ '}}' }} endraw")
 def test_a_text_is_answered_as_it_was_whatever_stands_in_it(text):
     assert compile_value(quoted(text)).render(Scope({}), "a stand-in") == text

@@ -139,7 +139,7 @@ def quoted(value: Any) -> Any:
     if isinstance(value, list):
         return [quoted(one) for one in value]
     if isinstance(value, str) and any(mark in value for mark in TEMPLATE):
-        if "endraw" in value:
+        if "endraw" in value or "\r" in value:  # a template reads every line break as `\n`
             return "{{ " + json.dumps(value, ensure_ascii=False) + " }}"
         return "{% raw %}" + value + "{% endraw %}"
     return value
