@@ -272,8 +272,8 @@ def test_a_way_to_verify_without_its_options_is_refused_with_what_to_write():
 
     assert not found.is_valid
     [problem] = found.problems
-    assert problem.code == "bad-value"
-    assert "secret: NAME_OF_A_CREDENTIAL" in problem.message
+    assert problem.code == "wrong-type"
+    assert problem.message.endswith("must be a mapping, not empty. Write `{secret: …}`.")
 
 
 def test_a_value_in_place_of_a_mapping_is_told_the_mapping_to_write():

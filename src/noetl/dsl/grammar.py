@@ -317,55 +317,47 @@ TEMPLATED_COUNT = Number(whole=True, least=1)
 
 
 class Duration(Shape):
-    """Seconds as a number, a text such as `5s`, `1m30s`, `2h`, or a template."""
+    """Seconds as a number, a text such as `5s`, `1m30s`, `2h`, or a template.
+
+    Without `templates` it is read as seconds: for documents that are not evaluated.
+    """
+
+    def __init__(self, *, least: float = 0.0, templates: bool = True) -> None:
+        self._least, self._templates = least, templates
 
     def read(self, node: Node, what: str, look: Inspection) -> Any:
         value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, str) and has_template(value):
+        is_template = isinstance(value, str) and has_template(value)
+        if is_template and self._templates:
             return node
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            look.wrong_type(node, what, "a number of seconds or a text such as 30s, 5m, 1h30m")
+        if is_template or isinstance(value, bool) or not isinstance(value, int | float | str):
+            without = "" if self._templates else ", without a template"
+            expected = f"a number of seconds or a text such as 30s, 5m, 1h30m{without}"
+            look.wrong_type(node, what, expected)
             return None
-        if seconds(value) is None:
+        length = seconds(value)
+        if length is None:
             look.report.add(
                 "bad-value",
                 f'{what} is "{plain_text(node)[:40]}"; write seconds as a number that is not'
                 " negative, or a text such as 500ms, 30s, 5m, 1h30m.",
                 node.place,
             )
-        return node
-
-    def schema(self) -> Schema:
-        return {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": DURATION_PATTERN},
-                TEMPLATE_SCHEMA,
-            ]
-        }
-
-
-class Span(Duration):
-    """A duration without a template, read as seconds: for documents that are not evaluated."""
-
-    def __init__(self, *, least: float = 0.0) -> None:
-        self._least = least
-
-    def read(self, node: Node, what: str, look: Inspection) -> float | None:
-        value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, str) and has_template(value):
-            look.wrong_type(node, what, "a duration such as 30s or 5m, without a template")
-            return None
-        super().read(node, what, look)
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return None
-        length = seconds(value)
-        if length is not None and length < self._least:
+        elif length < self._least:
             look.report.add("bad-value", f"{what} must be at least {self._least:g} s.", node.place)
+        if self._templates:
+            return node
         return None if length is None else float(length)
 
     def schema(self) -> Schema:
-        return {"anyOf": super().schema()["anyOf"][:2]}
+        written = [
+            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": DURATION_PATTERN},
+        ]
+        return {"anyOf": [*written, TEMPLATE_SCHEMA] if self._templates else written}
+
+
+SPAN = Duration(templates=False)
 
 
 def _wrong_rate(text: str) -> str:

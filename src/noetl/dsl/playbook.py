@@ -44,7 +44,7 @@ from noetl.dsl.layers import (
 from noetl.dsl.nodes import Node
 from noetl.dsl.policies import astray_policies
 from noetl.dsl.schemas import WrittenResult, result_schema
-from noetl.dsl.steps import A_STEP, FIELD, WrittenStep, form_fields, mark_field, step, tracing
+from noetl.dsl.steps import A_STEP, FIELD, WrittenStep, form_fields, step, tracing
 from noetl.dsl.workbook import WORKBOOK, WrittenWorkbook, workbook
 from noetl.model.net import (
     PLAYBOOK,
@@ -484,11 +484,8 @@ def _concurrency(building: Building, written: _Concurrency) -> Concurrency | Non
 
 
 def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:
-    written = nodes.entries(node)
-    plain = {name: nodes.plain(item) or {} for name, item in written.items()}
-    found = form_fields(
-        [{**one, "name": name} for name, one in plain.items() if isinstance(one, dict)]
+    written = [(name, nodes.plain(one) or {}, one) for name, one in nodes.entries(node).items()]
+    return form_fields(
+        building,
+        [({**one, "name": name}, at) for name, one, at in written if isinstance(one, dict)],
     )
-    for one in found:
-        mark_field(building, one, written[one.name])
-    return found

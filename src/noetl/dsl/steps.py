@@ -547,22 +547,13 @@ def _answered(building: Building, spec: WrittenStepSpec) -> tuple[EventRule, ...
 
 
 def _questions(building: Building, form: _Form) -> tuple[FormField, ...]:
-    found = form_fields([building.value(one, Where.STEP) for one in form.fields])
-    for one, node in zip(found, form.fields, strict=False):  # none of them, if one is malformed
-        mark_field(building, one, node)
-    return found
+    return form_fields(building, [(building.value(one, Where.STEP), one) for one in form.fields])
 
 
-def mark_field(building: Building, one: FormField, node: Node) -> None:
-    """Remember where a question or an input was written."""
-    parts = {key: value.place for key, value in nodes.entries(node).items()}
-    building.mark(one, node.place, **parts)
-
-
-def form_fields(written: list[Any]) -> tuple[FormField, ...]:
-    """Questions or inputs as written, with their names, in today's form."""
+def form_fields(building: Building, written: list[tuple[Any, Node]]) -> tuple[FormField, ...]:
+    """Questions or inputs in today's form, from what is written with their names, and where."""
     plain = []
-    for one in written:
+    for one, _ in written:
         if not isinstance(one, dict):
             return ()
         kind = one.get("type") or "text"
@@ -573,9 +564,13 @@ def form_fields(written: list[Any]) -> tuple[FormField, ...]:
             named["help"] = named.pop("desc")
         plain.append(named)
     try:
-        return msgspec.convert(plain, tuple[FormField, ...])
+        found = msgspec.convert(plain, tuple[FormField, ...])
     except msgspec.ValidationError:
         return ()  # the shape has reported what is wrong with it
+    for made, (_, node) in zip(found, written, strict=True):
+        parts = {key: value.place for key, value in nodes.entries(node).items()}
+        building.mark(made, node.place, **parts)
+    return found
 
 
 def _reached(building: Building, step: Step, own: list[Use]) -> tuple[list[Use], bool]:

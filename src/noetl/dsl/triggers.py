@@ -22,7 +22,9 @@ from noetl.dsl.expressions import Expressions, guarded
 from noetl.dsl.grammar import (
     COUNT,
     DEFINITIONS,
+    SPAN,
     Anything,
+    Duration,
     Either,
     Field,
     Flag,
@@ -33,7 +35,6 @@ from noetl.dsl.grammar import (
     Record,
     Schema,
     Shape,
-    Span,
     Text,
     When,
     has_key,
@@ -53,6 +54,7 @@ from noetl.model import calendar, triggers
 from noetl.model.calendar import OnlyUtc, Zones
 from noetl.model.duration import timestamp
 from noetl.model.net import Limits
+from noetl.model.spelling import did_you_mean
 from noetl.model.toolshape import ToolShape
 from noetl.model.triggers import (
     STORES,
@@ -150,15 +152,16 @@ SCHEDULE_SPEC = Record(
             "The times: minute, hour, day of month, month, day of week.",
         ),
         "every": Field(
-            Span(least=calendar.EVERY_MIN), "Instead of `cron`: the time between starts."
+            Duration(templates=False, least=calendar.EVERY_MIN),
+            "Instead of `cron`: the time between starts.",
         ),
-        "offset": Field(Span(), "With `every`: how much later each start is."),
+        "offset": Field(SPAN, "With `every`: how much later each start is."),
         "timezone": Field(Text(), "The time zone of the times. Default UTC."),
         "start": Field(_MOMENT, "No start before this moment."),
         "end": Field(_MOMENT, "No start after this moment."),
-        "jitter": Field(Span(), "A start is later by up to this long, to spread the load."),
+        "jitter": Field(SPAN, "A start is later by up to this long, to spread the load."),
         "overlap": Field(OneOf(*OVERLAPS), "What if the last execution still runs. Default skip."),
-        "catchup_window": Field(Span(), "A time missed by more than this is skipped. Default 1h."),
+        "catchup_window": Field(SPAN, "A time missed by more than this is skipped. Default 1h."),
         "pause_on_failure": Field(Flag(), "Pause the schedule when one of its executions fails."),
     },
     removed={
@@ -181,9 +184,29 @@ _SECRET = Field(
     "The credential that holds the secret; with several, any of them may match.",
     required=True,
 )
-_PRESET_OPTIONS = Record(
+
+
+class _Options(Record):
+    """What stands under the key that says which way it is; one that is empty says nothing."""
+
+    reads_null = True
+
+
+class _OneKey(Record):
+    """A mapping with exactly one of its keys."""
+
+    def check_keys(self, node: nodes.Mapping, look: Inspection) -> None:
+        if len(node.entries) != 1:
+            known = ", ".join(self.fields)
+            look.report.add("bad-value", f"{self.title} needs exactly one of {known}.", node.place)
+
+    def schema(self) -> Schema:
+        return super().schema() | {"minProperties": 1, "maxProperties": 1}
+
+
+_PRESET_OPTIONS = _Options(
     "a way to verify",
-    {"secret": _SECRET, "tolerance": Field(Span(), "How old a signature may be. Default 5m.")},
+    {"secret": _SECRET, "tolerance": Field(SPAN, "How old a signature may be. Default 5m.")},
     makes=dict,
 )
 PRESETS: dict[str, Verify] = {
@@ -207,7 +230,7 @@ PRESETS: dict[str, Verify] = {
         signed="{id}.{timestamp}.{body}",
     ),
 }
-_HMAC = Record(
+_HMAC = _Options(
     "`hmac`",
     {
         "secret": _SECRET,
@@ -218,11 +241,11 @@ _HMAC = Record(
         "signed": Field(_NONEMPTY, "What is signed: {body}, {timestamp}, {id}. Default {body}."),
         "timestamp": Field(_HEADER, "The header with the time of signing."),
         "id": Field(_HEADER, "The header with the id of the delivery."),
-        "tolerance": Field(Span(), "How old a signature may be. Default 5m."),
+        "tolerance": Field(SPAN, "How old a signature may be. Default 5m."),
     },
     makes=dict,
 )
-_TOKEN = Record(
+_TOKEN = _Options(
     "`token`",
     {
         "secret": _SECRET,
@@ -230,66 +253,38 @@ _TOKEN = Record(
     },
     makes=dict,
 )
-_WAYS = ("github", "stripe", "slack", "standard-webhooks", "hmac", "token")
+_WAYS = {
+    **{name: Field(_PRESET_OPTIONS, f"Signatures of {name}.") for name in PRESETS},
+    "hmac": Field(_HMAC, "HMAC signatures of any other sender."),
+    "token": Field(_TOKEN, "A secret that the sender sends with each delivery."),
+}
 
 
-class _Verify(Shape):
-    """`none`, or a mapping with one way to verify."""
-
-    ways = Record(
-        "`verify`",
-        {
-            **{name: Field(_PRESET_OPTIONS, f"Signatures of {name}.") for name in PRESETS},
-            "hmac": Field(_HMAC, "HMAC signatures of any other sender."),
-            "token": Field(_TOKEN, "A secret that the sender sends with each delivery."),
-        },
-        makes=dict,
+def _wrong_way(text: str) -> str:
+    if text == "none":
+        return ""
+    if text in _WAYS:
+        return f"needs a secret. Write `verify: {{{text}: {{secret: NAME_OF_A_CREDENTIAL}}}}`."
+    return (
+        f'is "{text[:60]}"; write one of {", ".join(_WAYS)} with its secret, or `none` if anybody'
+        f" may call the hook.{did_you_mean(text, _WAYS)}"
     )
 
-    def read(self, node: Node, what: str, look: Inspection) -> Verify:
-        written = text_of(node)
-        options_by_way: dict[str, Any] = {}
-        if written in _WAYS:
-            look.report.add(
-                "bad-value",
-                f"`verify: {written}` needs a secret. Write"
-                f" `verify: {{{written}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
-                node.place,
-            )
-        elif written is not None and written != "none":
-            look.report.add(
-                "bad-value",
-                f'`verify` is "{written[:60]}"; write one of {", ".join(_WAYS)} with its secret,'
-                " or `none` if anybody may call the hook." + look.report.suggest(written, _WAYS),
-                node.place,
-            )
-        elif written is None:
-            options_by_way = self.ways.read(node, what, look) or {}
-            if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
-                ways = ", ".join(_WAYS)
-                look.report.add("bad-value", f"`verify` needs exactly one of {ways}.", node.place)
-            for way, options in entries(node).items():
-                if way in _WAYS and nodes.is_null(options):
-                    look.report.add(
-                        "bad-value",
-                        f"`{way}` of `verify` needs a secret. Write"
-                        f" `verify: {{{way}: {{secret: NAME_OF_A_CREDENTIAL}}}}`.",
-                        options.place,
-                    )
-        scheme: Any = next(iter(entries(node)), "none")
-        given = options_by_way.get(scheme, {})
-        given["secrets"] = tuple(name for name in given.pop("secret", ()) if name)
-        if scheme in PRESETS:
-            return msgspec.structs.replace(PRESETS[scheme], **given)
-        if scheme == "token":
-            return Verify(**{"scheme": "token", "header": "authorization", **given})
-        return Verify(scheme=scheme, **given)
 
-    def schema(self) -> Schema:
-        ways = self.ways.schema() | {"minProperties": 1, "maxProperties": 1}
-        return {"anyOf": [{"const": "none"}, ways]}
+def _verify(given: dict[str, Any]) -> Verify:
+    scheme: Any = next(iter(given), "none")
+    options = given.get(scheme, {})
+    options["secrets"] = tuple(filter(None, options.pop("secret", ())))
+    header = "authorization" if scheme == "token" else ""
+    preset = PRESETS.get(scheme) or Verify(scheme=scheme, header=header)
+    return msgspec.structs.replace(preset, **options)
 
 
+_VERIFY = Either(
+    "`none`, or a mapping with one way to verify",
+    (is_text, Made(Text(wrong=_wrong_way, schema={"const": "none"}), lambda _: _verify({}))),
+    (lambda _: True, Made(_OneKey("`verify`", _WAYS, makes=dict), _verify)),
+)
 _START_TARGET = Record(
     "a target that is started",
     {
@@ -340,7 +335,7 @@ HOOK_SPEC = Record(
     "a hook's `spec`",
     {
         "verify": Field(
-            _Verify(), "How the hook verifies that a delivery is genuine.", required=True
+            _VERIFY, "How the hook verifies that a delivery is genuine.", required=True
         ),
         "target": Field(_TARGET, "What a delivery starts or signals.", required=True),
         "when": Field(
@@ -348,16 +343,16 @@ HOOK_SPEC = Record(
             "Which deliveries to accept; the others are answered and dropped.",
         ),
         "id": Field(Text(), "A template for the id of a delivery. A known id is a repeat."),
-        "wait": Field(Span(), "How long the answer waits for the result. Default 0."),
+        "wait": Field(SPAN, "How long the answer waits for the result. Default 0."),
         "debounce": Field(
             Record(
                 "`debounce`",
                 {
                     "key": Field(Text(), "A template: deliveries of one key become one start."),
                     "wait": Field(
-                        Span(), "Start when none has arrived for this long.", required=True
+                        SPAN, "Start when none has arrived for this long.", required=True
                     ),
-                    "max_wait": Field(Span(), "Start at the latest this long after the first."),
+                    "max_wait": Field(SPAN, "Start at the latest this long after the first."),
                 },
                 makes=Debounce,
             ),
@@ -376,9 +371,11 @@ _EXECUTION_NAMES: dict[str, tuple[str, ...]] = dict.fromkeys(
 
 
 _AUTH = Field(Text(), "The name of the credential.")
-_EVERY = Field(Span(least=0.1), "The time between two looks at the source. Default 5s.")
+_EVERY = Field(
+    Duration(templates=False, least=0.1), "The time between two looks at the source. Default 5s."
+)
 _SOURCES = {
-    "nats": Record(
+    "nats": _Options(
         "a `nats` source",
         {
             "auth": _AUTH,
@@ -389,7 +386,7 @@ _SOURCES = {
         },
         makes=NatsSource,
     ),
-    "postgres": Record(
+    "postgres": _Options(
         "a `postgres` source",
         {
             "auth": Field(Text(), "The name of the database credential.", required=True),
@@ -401,7 +398,7 @@ _SOURCES = {
         },
         makes=PostgresSource,
     ),
-    "files": Record(
+    "files": _Options(
         "a `files` source",
         {
             "url": Field(Text(), "file:///…, s3://…, gs://… or az://….", required=True),
@@ -415,31 +412,16 @@ _SOURCES = {
 }
 
 
-class _Source(Shape):
-    """A mapping with exactly one of the keys of `_SOURCES`."""
-
-    def __init__(self) -> None:
-        fields = {name: Field(one, f"{name}.") for name, one in _SOURCES.items()}
-        self._record = Record("`source`", fields, makes=dict)
-
-    def read(self, node: Node, what: str, look: Inspection) -> Any:
-        given = self._record.read(node, what, look) or {}
-        if isinstance(node, nodes.Mapping) and len(node.entries) != 1:
-            names = ", ".join(_SOURCES)
-            look.report.add("bad-value", f"{what} needs exactly one of {names}.", node.place)
-        for name, value in entries(node).items():
-            if nodes.is_null(value):
-                look.wrong_type(value, f"`{name}` of {self._record.title}", "a mapping")
-        return next(iter(given.values()), None)
-
-    def schema(self) -> Schema:
-        return self._record.schema() | {"minProperties": 1, "maxProperties": 1}
-
-
+_SOURCE = Made(
+    _OneKey(
+        "`source`", {name: Field(one, f"{name}.") for name, one in _SOURCES.items()}, makes=dict
+    ),
+    lambda given: next(iter(given.values()), None),
+)
 CONSUMER_SPEC = Record(
     "a consumer's `spec`",
     {
-        "source": Field(_Source(), "Where messages come from.", required=True),
+        "source": Field(_SOURCE, "Where messages come from.", required=True),
         "target": Field(_TARGET, "What a message starts or signals.", required=True),
         "format": Field(OneOf("json", "text"), "The format of messages. Default json."),
         "when": Field(
@@ -467,8 +449,10 @@ NOTIFICATION_SPEC = Record(
         ),
         "path": Field(_TEXTS, "Only these playbooks: patterns such as `shop/*`. Default: all."),
         "labels": Field(_VALUES, "Only executions with these labels."),
-        "late": Field(Span(least=1.0), "With `on: late`: how long an execution may take."),
-        "window": Field(Span(), "One message per path and kind of error in this time. Default 1h."),
+        "late": Field(
+            Duration(templates=False, least=1.0), "With `on: late`: how long an execution may take."
+        ),
+        "window": Field(SPAN, "One message per path and kind of error in this time. Default 1h."),
         "target": Field(_START_TARGET, "The playbook that sends the message.", required=True),
     },
     astray={key: _BELONGS_TO_TARGET[key] for key in ("playbook", "workload")},

@@ -16,6 +16,7 @@ import msgspec
 from noetl.dsl import Compiled, compile_beside
 from noetl.dsl.grammar import (
     COUNT,
+    SPAN,
     WHOLE,
     Anything,
     Either,
@@ -29,7 +30,6 @@ from noetl.dsl.grammar import (
     Record,
     Schema,
     Shape,
-    Span,
     Text,
     Values,
     When,
@@ -143,7 +143,7 @@ class Answer(Part, frozen=True, kw_only=True):
             "How often it can be given. Default: once in a list, always by itself.",
         ),
     ] = None
-    takes: Annotated[Seconds, Field(Span(), "How long the call takes.")] = 0.0
+    takes: Annotated[Seconds, Field(SPAN, "How long the call takes.")] = 0.0
     result: Annotated[Any, Field(Anything(), "What the call yields.")] = None
     error: Annotated[
         StandInError | None,
@@ -168,7 +168,7 @@ class Signal(Part, frozen=True, kw_only=True):
     step: Annotated[
         str | None, Field(Text(), "The step that it is for. Default: whichever waits for it.")
     ] = None
-    after: Annotated[Seconds, Field(Span(), "How long after the start. Default: at once.")] = 0.0
+    after: Annotated[Seconds, Field(SPAN, "How long after the start. Default: at once.")] = 0.0
 
 
 class Expect(Part, frozen=True, kw_only=True):
@@ -211,7 +211,7 @@ class Expect(Part, frozen=True, kw_only=True):
         dict[str, int] | None,
         Field(MapOf(Number(whole=True, least=0, templates=False)), "How often tasks were called."),
     ] = None
-    elapsed: Annotated[Seconds | None, Field(Span(), "How long it took, to the second.")] = None
+    elapsed: Annotated[Seconds | None, Field(SPAN, "How long it took, to the second.")] = None
 
 
 Workload = Annotated[dict[str, Any] | None, Field(VALUES, "Merged over the playbook's workload.")]
