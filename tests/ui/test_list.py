@@ -6,9 +6,10 @@ import itertools
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import PHONE, Stage, Tab, until
+from tests.ui.conftest import PHONE, SIZE, Stage, Tab, until
 from tests.ui.seed import CAUSE, EDITED, SLOW, register, start
 
 
@@ -112,6 +113,42 @@ def test_a_row_has_room_for_its_date_and_time(tab: Tab, stage: Stage):
 
 
 FITS = "it => it.scrollWidth <= it.clientWidth && it.scrollHeight <= it.clientHeight + 1"
+
+
+def test_fields_of_the_workload_stand_below_their_names(tab: Tab):
+    """In a window of usual width the number of orders stood below `region`."""
+    tab.page.set_viewport_size({"width": 1024, "height": 768})
+    page = tab.go("/executions?q=path:shop/orders&columns=region,orders")
+    head = page.get_by_role("columnheader", name="orders").bounding_box()
+    row = page.locator(".rows-shown .execution-row").first.get_by_role("cell").last.bounding_box()
+    assert head["x"] == row["x"]
+    assert head["x"] + head["width"] <= 1024
+
+
+LONGEST = """([cells, text]) => {
+  const found = [...document.querySelectorAll(cells)];
+  for (const one of found) one.textContent = text;
+  return found.length > 0 && found.every((one) => one.scrollWidth <= one.clientWidth);
+}"""
+
+
+@pytest.mark.parametrize("size", [SIZE, PHONE], ids=["screen", "phone"])
+def test_no_number_or_time_is_cut(tab: Tab, stage: Stage, size: dict[str, int]):
+    """Ten minutes had no room on a phone, nor the millionth event anywhere."""
+    tab.page.set_viewport_size(size)
+    page = tab.go("/executions?q=path:shop/orders")
+    page.locator(".rows-shown .execution-row").first.wait_for()
+    took = ".rows-shown .execution-row > :nth-child(6)"
+    assert page.evaluate(LONGEST, [took, "10 min 00 s"])
+    page = tab.go(f"/executions/{stage.ids['loop']}")
+    page.locator(".iteration-row").first.wait_for()
+    assert page.evaluate(LONGEST, [".iteration-row > :nth-child(3)", "10 min 00 s"])
+    assert page.evaluate(LONGEST, [".timeline .line > .num", "10 min 00 s"])
+    page = tab.go(f"/executions/{stage.ids['loop']}?tab=events")
+    page.locator(".event-row button").first.wait_for()
+    assert page.evaluate(LONGEST, [".event-row > :nth-child(1)", "1000000"])
+    if size == SIZE:
+        assert page.evaluate(LONGEST, [".event-row > :nth-child(2)", "21:45:00.049Z"])
 
 
 def test_a_column_is_empty_where_the_workload_has_no_such_field(tab: Tab, stage: Stage):
