@@ -247,6 +247,20 @@ def test_a_fork_says_first_what_happens_again(tab: Tab, stage: Stage):
     page.locator(".title .status", has_text="failed").wait_for()
 
 
+def test_what_a_fork_does_is_read_whole_also_with_long_names(tab: Tab, stage: Stage):
+    """The name ran out of the dialog, and pushed out how many calls are made again."""
+    name = "collect_" + "everything_that_was_sold_" * 4
+    register(stage.server, "ops/long_names", SLOW.replace("wait", name).replace("echo", "exit 1"))
+    failed = start(stage.server, "ops/long_names")
+    stage.server.ended(failed)
+    page = tab.go(f"/executions/{failed}?at=8")
+    page.get_by_role("button", name="Fork here").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="What would happen?").click()
+    dialog.get_by_text("1 again").first.wait_for()
+    assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+
+
 def test_failed_iterations_are_rerun_after_it_was_said_which(tab: Tab, stage: Stage):
     register(stage.server, "shop/rows", ROWS)
     loop = start(stage.server, "shop/rows")

@@ -80,6 +80,9 @@ def test_people_sign_in_and_are_offered_what_they_may_do(browser, server: Server
         # A name is where people look for their account, not for the way out.
         page.get_by_role("button", name=name, exact=True).click()
         tab.says(f"Signed in as {name}, with the role")
+        page.get_by_role("dialog").get_by_role("link", name="Sessions").click()
+        page.get_by_text("this one").wait_for()
+        page.get_by_role("button", name=name, exact=True).click()
         page.get_by_role("dialog").get_by_role("button", name="Sign out").click()
         page.get_by_role("button", name="Sign in").wait_for()
         tab.go("/playbooks/ops/slow")

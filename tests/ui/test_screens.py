@@ -146,6 +146,7 @@ def test_nothing_scrolls_sideways_on_a_phone(tab: Tab, stage: Stage):
         ("/workers", worker["worker_id"]),
         (f"/playbooks/{LONG_NAME}", "a-link-that-does-not-break"),
         (f"/executions/{failed}", "next failed"),
+        (f"/compare?a={stage.ids['done']}&b={failed}", "First difference"),
     ):
         tab.go(path)
         tab.says(text)

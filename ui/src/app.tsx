@@ -188,6 +188,7 @@ function showAccount() {
       <p>Signed in as {who.name}, with the {who.roles.length === 1 ? "role" : "roles"} {who.roles.join(", ")}.</p>
       <p class="actions">
         <button type="button" class="primary" onClick={() => { close(); signOut().then(() => go("/"), tellProblem); }}>Sign out</button>
+        <a class="button" href={href("/admin?part=sessions")} onClick={close}>Sessions</a>
         <button type="button" onClick={close}>Close</button>
       </p>
     </>

@@ -59,13 +59,13 @@ function ForkForm({ execution, wish, close }: { execution: ExecutionDocument; wi
           <ul class="plain">
             {plan.calls.map((one) => (
               <li>
-                <span>
+                <span class="words">
                   {one.step}, {one.task}
                   {(one.iterations?.length ?? 0) > 0 && <span class="quiet"> [{one.iterations!.join(", ")}{one.again > one.iterations!.length && ", …"}]</span>}
                 </span>
                 <span class="space" />
-                <span class="quiet">{count(one.reused)} reused</span>
-                {one.again > 0 && <span class="paused">{count(one.again)} again</span>}
+                <span class="quiet num">{count(one.reused)} reused</span>
+                {one.again > 0 && <span class="paused num">{count(one.again)} again</span>}
               </li>
             ))}
           </ul>

@@ -36,7 +36,7 @@ export function Inbox() {
   return (
     <main class="page" tabIndex={-1}>
       <h1>Inbox</h1>
-      <Tabs label="Whose forms" names={WHOSE} chosen={whose} onChoose={(one) => ask({ show: one, role: "" })} />
+      <Tabs label="Whose forms" names={may("operate") ? WHOSE : ["all"]} chosen={whose} onChoose={(one) => ask({ show: one, role: "" })} />
       <div class="part" role="tabpanel" aria-labelledby={`tab-${whose}`}>
         {found.error && <Trouble problem={found.error} />}
         {role && <p class="quiet">for the role {role} · <button type="button" class="link" onClick={() => ask({ show: "all", role: "" })}>all roles</button></p>}
