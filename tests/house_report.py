@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +18,6 @@ FIELDS_MAX = 15
 LOOSE = "dict[str, Any]"
 EDGE = ("cli", "dsl", "templates", "tools", "trials")
 """Rooms where data of users, which have no type, come in or go out."""
-NOUNS = ("noetl.api.routes.", "noetl.store.postgres.", "noetl.store.sqlite.")
-"""Rooms with a file for each noun of the API, or part of a store, however small it is."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -41,10 +39,10 @@ def trees() -> dict[str, ast.Module]:
 PACKAGES = {module_of(path) for path in SRC.rglob("__init__.py")}
 
 
-def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
-    """The modules of ours that these import."""
+def imported_by(tree: ast.Module) -> set[str]:
+    """The modules of ours that a module imports."""
     known, found = trees().keys(), set()
-    for node in nodes:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -53,26 +51,14 @@ def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
     return found & known
 
 
-def at_once(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements that run when a module is imported, as far as they may import."""
-    for node in tree.body:
-        if isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(node):
-            yield from node.body
-        yield node
-
-
 def modules_for_one_other() -> Iterator[str]:
-    """A piece that only one file needs may belong in that file. One that it loads later is a part
-    that most processes do without.
-    """
+    """A piece that only one file needs may belong in that file."""
     users: dict[str, list[str]] = {}
     for module, tree in trees().items():
-        for used in imported_by(ast.walk(tree)) - {module}:
+        for used in imported_by(tree) - {module}:
             users.setdefault(used, []).append(module)
     for used, by in sorted(users.items()):
-        if len(by) > 1 or used in PACKAGES or used.startswith(NOUNS):
-            continue
-        if used in imported_by(at_once(trees()[by[0]])):
+        if len(by) == 1 and used not in PACKAGES:
             yield f"{used} by {by[0]}"
 
 
@@ -137,7 +123,7 @@ def loose_signatures() -> Iterator[str]:
 
 
 REPORT = {
-    "modules that only one other imports, at once": modules_for_one_other,
+    "modules that only one other imports": modules_for_one_other,
     f"functions of at most {LINES_MAX} lines that are used once": short_functions_called_once,
     f"classes with more than {FIELDS_MAX} fields": classes_with_many_fields,
     f"signatures with {LOOSE} outside of {', '.join(EDGE)}": loose_signatures,

@@ -467,9 +467,7 @@ def test_what_might_be_simplified_is_found(monkeypatch: pytest.MonkeyPatch):
     """The report itself fails nothing; it must only see what it looks for."""
     fields = "".join(f"    f{number}: int\n" for number in range(house_report.FIELDS_MAX + 1))
     sources = {
-        "noetl.control.a": "from noetl.control.b import once\nimport noetl.errors\nonce()\n"
-        "def later():\n    import noetl.model\nlater(later)\n",
-        "noetl.model": "",
+        "noetl.control.a": "from noetl.control.b import once\nimport noetl.errors\nonce()\n",
         "noetl.control.b": "import noetl.errors\ndef once(): return 1\nclass Wide:\n" + fields,
         "noetl.errors": "def loose(given: dict[str, Any]): ...\nloose(loose)\n",
         "noetl.dsl": "def loose_at_the_edge(given: dict[str, Any]): ...\n",
