@@ -303,3 +303,21 @@ def test_a_file_that_is_not_there_is_named_and_no_statement_of_ours_shown():
 
     assert kind == "not_found"
     assert message.startswith('No file of this worker matches "absent.csv".')
+
+
+SPILLING = (
+    "CREATE TEMP TABLE s AS SELECT md5(i::VARCHAR) AS a FROM range(1500000) AS t(i) ORDER BY a"
+)
+
+
+@pytest.mark.parametrize("commands", [["SELECT 1", SPILLING], [SPILLING, "SELECT 1"]])
+def test_a_task_that_ends_takes_no_room_from_one_that_spills(commands, tmp_path):
+    """The second task of a file chose where the first one's memory spills to, and took it away."""
+    database = {"database": str(tmp_path / "t.duckdb")}
+    first = {**database, "memory_limit": "40MB", "threads": 1, "commands": commands}
+
+    async def work(bench):
+        return await beside(bench, tmp_path, first, {**database, "command": "SELECT 42 AS n"})
+
+    for outcome in on_bench(work):
+        assert outcome.is_ok, outcome

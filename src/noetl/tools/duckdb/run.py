@@ -38,6 +38,7 @@ from noetl.tools.sql.duckdb import (
     literal,
     may_load,
     sharing,
+    spill_to,
 )
 from noetl.tools.sql.rows import Batch, Write, insert, no_table, quoted
 from noetl.tools.sql.tasks import (
@@ -133,7 +134,7 @@ class Task(Database):
                 extensions = (*self.config.extensions, *needed)
                 texts = (*self.config.settings, *(one.sql for one in self.plan.statements))
                 extends = may_load(extensions, texts)
-                shared = stack.enter_context(sharing(self.path, extends=extends))
+                shared = stack.enter_context(sharing(self.path, self.files.folder, extends=extends))
                 read_only = self.path is not None and self.config.read_only
                 self.connection = connection_to(self.path or ":memory:", read_only=read_only)
                 stack.enter_context(closed_in_the_end(self.connection, self.there))
@@ -155,8 +156,7 @@ class Task(Database):
         execute("SET autoinstall_known_extensions = false")
         execute("SET autoload_known_extensions = false")
         execute(f"SET disabled_filesystems = {literal(WEB)}")
-        # Data that does not fit into memory must not spill into the worker's own directory.
-        execute(f"SET temp_directory = {literal(str(self.files.folder / 'spill'))}")
+        spill_to(self.connection, shared.spill)
         if config.memory_limit is not None:
             execute(f"SET memory_limit = {literal(config.memory_limit)}")
         if config.threads is not None:

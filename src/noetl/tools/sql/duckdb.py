@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import msgspec
 
 from noetl.model.outcome import ErrorKind
 from noetl.tools.failures import Failed
+from noetl.tools.processes.programs import spawner
 from noetl.tools.sql.rows import NO_KEY
 from noetl.tools.sql.text import PLACE, BadSql
 from noetl.tools.sql.threads import Halt
@@ -73,16 +76,18 @@ def _quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def bounded(
-    folder: Path, halt: Halt | None = None, database: Path | None = None
+    folder: Path, halt: Halt | None = None, database: Path | None = None, spill: str = ""
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in bounded memory that spills into `folder`; stopping the task interrupts it."""
+    """A DuckDB in bounded memory that spills into `folder`, or to where the `database` does;
+    stopping the task interrupts it.
+    """
     with ExitStack() as stack:
         connection = stack.enter_context(closing(connection_to(database or ":memory:")))
         if halt is not None:
             stack.enter_context(halt.stoppable(connection.interrupt))
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute("SET autoload_known_extensions = false")
-        connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+        spill_to(connection, spill or str(folder / "spill"))
         connection.execute(f"SET memory_limit = {literal(MEMORY)}")
         if database is None:
             connection.execute(f"SET threads = {THREADS}")
@@ -97,7 +102,10 @@ def of_file(
     """The same for a file whose views and macros others may have written: they lead no further than
     the statements of a task. With a `root`, the caller has the file `alone`.
     """
-    with sharing(path, extends=False) as shared, bounded(folder, halt, path) as connection:
+    with (
+        sharing(path, folder, extends=False) as shared,
+        bounded(folder, halt, path, shared.spill) as connection,
+    ):
         if shared.is_extended:
             check_stored(connection, ["duckdb"])
         confine(connection, root, folder)
@@ -112,6 +120,13 @@ def beside(
     with closing(_quiet(connection.cursor())) as made, halt.stoppable(made.interrupt):
         made.execute("SET TimeZone = 'UTC'")
         yield made
+
+
+def spill_to(connection: duckdb.DuckDBPyConnection, place: str) -> None:
+    """What does not fit into memory goes there, not into the worker's own directory."""
+    # Once a task has spilled, DuckDB lets nobody choose for its file any more.
+    with suppress(duckdb.NotImplementedException):
+        connection.execute(f"SET temp_directory = {literal(place)}")
 
 
 def confine(connection: duckdb.DuckDBPyConnection, root: str | None, folder: Path) -> None:
@@ -151,6 +166,8 @@ class Instance(msgspec.Struct):
     tasks: int = 0
     is_extended: bool = False
     """Whether an extension is loaded, or will be."""
+    spill: str = ""
+    """Where all of them put what does not fit into memory. DuckDB removes it with the last."""
     stays: bool = False
 
 
@@ -159,16 +176,18 @@ _INSTANCES_CHANGE = threading.Lock()
 
 
 @contextmanager
-def sharing(path: Path | None, *, extends: bool) -> Iterator[Instance]:
+def sharing(path: Path | None, folder: Path, *, extends: bool) -> Iterator[Instance]:
     """The instance that a task shares while this is entered, from before it opens the file until
-    after it has closed it. `extends`: the task may load an extension.
+    after it has closed it. `folder` is the task's; `extends`: it may load an extension.
     """
     if path is None:
-        yield Instance(1, extends)
+        yield Instance(1, extends, str(folder / "spill"))
         return
+    # It outlives the folder of the task that makes it.
+    place = Path(spawner().folder or tempfile.gettempdir(), f"spill-{secrets.token_hex(8)}")
     key = os.path.abspath(path)
     with _INSTANCES_CHANGE:
-        instance = _INSTANCES.setdefault(key, Instance())
+        instance = _INSTANCES.setdefault(key, Instance(spill=str(place)))
         instance.tasks += 1
         instance.is_extended |= extends
     try:
