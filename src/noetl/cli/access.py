@@ -6,6 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.access import (
+    AUDIT,
+    CREATE_TOKEN,
+    DELETE_TOKEN,
+    DELETE_USER,
+    PUT_USER,
+    TOKENS,
+    USERS,
+    AuditQuery,
+    NewToken,
+    NewUser,
+)
 from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import ask_secret, json_option
 from noetl.cli.output import local_time, print_json, print_line, print_list, say
@@ -73,8 +85,6 @@ async def add_user(settings: Settings, name: str, roles: tuple[str, ...], email:
     Example:
       noetl access user add ada --role author --email ada@example.com
     """
-    from noetl.api.routes.access import PUT_USER, NewUser
-
     password = ask_secret("password", "there is no password on standard input.", confirm=True)
     new = NewUser(name=name, roles=roles, email=email, password=password)
     async with acting(settings) as api:
@@ -98,8 +108,6 @@ async def list_users(api: Api, as_json: bool) -> None:
     Example:
       noetl access user list
     """
-    from noetl.api.routes.access import USERS
-
     print_list(
         "users",
         (await api.call(USERS)).users,
@@ -119,8 +127,6 @@ async def remove_user(api: Api, name: str) -> None:
     Example:
       noetl access user remove ada
     """
-    from noetl.api.routes.access import DELETE_USER
-
     await api.call(DELETE_USER, name=name)
     say(f'user "{name}" is removed')
 
@@ -170,8 +176,6 @@ async def create_token(
       noetl access token create ci --role author --expires 90d
       noetl access token create workers --role worker --pool default
     """
-    from noetl.api.routes.access import CREATE_TOKEN, NewToken
-
     span = seconds(expires) if expires is not None else None
     if expires is not None and not span:
         raise click.BadParameter(f'--expires is a duration like 12h or 90d, not "{expires}".')
@@ -194,8 +198,6 @@ async def list_tokens(api: Api, as_json: bool) -> None:
     Example:
       noetl access token list
     """
-    from noetl.api.routes.access import TOKENS
-
     print_list(
         "tokens",
         (await api.call(TOKENS)).tokens,
@@ -218,8 +220,6 @@ async def revoke_token(api: Api, name: str) -> None:
     Example:
       noetl access token revoke ci
     """
-    from noetl.api.routes.access import DELETE_TOKEN
-
     await api.call(DELETE_TOKEN, name=name)
     say(f'token "{name}" is revoked')
 
@@ -235,8 +235,6 @@ async def audit(api: Api, limit: int, as_json: bool) -> None:
     Example:
       noetl access audit --limit 10000 --json
     """
-    from noetl.api.routes.access import AUDIT, AuditQuery
-
     found: list[AuditDocument] = []
     async for page in api.pages(AUDIT, AuditQuery(limit=min(limit, 1000))):
         found += page.entries

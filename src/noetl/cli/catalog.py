@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.catalog import LIST, RESOURCE, ListCatalog, Wanted
 from noetl.cli.calls import looks
 from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, print_list, print_text
+from noetl.control.documents import plain
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -37,8 +39,6 @@ async def list_command(api: Api, prefix: str, as_json: bool) -> None:
     Example:
       noetl catalog list --prefix shop/
     """
-    from noetl.api.routes.catalog import LIST, ListCatalog
-
     found = (await api.call(LIST, body=ListCatalog(path_prefix=prefix))).entries
     print_list(
         "entries",
@@ -66,9 +66,6 @@ async def show_command(api: Api, path: str, version: int | None, as_json: bool) 
     Example:
       noetl catalog show shop/orders --version 2 > orders.yaml
     """
-    from noetl.api.routes.catalog import RESOURCE, Wanted
-    from noetl.control.documents import plain
-
     entry = await api.call(RESOURCE, body=Wanted(path=path, version=version))
     if as_json:
         print_json({name: value for name, value in plain(entry).items() if name != "layout"})

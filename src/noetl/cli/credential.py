@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from noetl.api.routes.credentials import DELETE, GET, LIST, PUT, HowMuch, NewCredential
 from noetl.cli.calls import acting, acts, adds, looks
 from noetl.cli.options import SECRET_MAX, ask_secret, json_option
 from noetl.cli.output import print_json, print_line, print_list, printable, say
+from noetl.control.documents import plain
 from noetl.model.spelling import did_you_mean, is_slip
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ async def set_command(
     Example:
       noetl credential set shop_db --type postgres host=db.example.com user=etl password
     """
-    from noetl.api.routes.credentials import LIST, PUT, NewCredential
-
     document = _from_file(from_file) if from_file is not None else {}
     data = document.get("data", {})
     if not isinstance(data, dict):
@@ -146,8 +146,6 @@ async def list_command(api: Api, as_json: bool) -> None:
     Example:
       noetl credential list
     """
-    from noetl.api.routes.credentials import LIST
-
     print_list(
         "credentials",
         (await api.call(LIST)).credentials,
@@ -169,9 +167,6 @@ async def show_command(api: Api, name: str, reveal: bool, as_json: bool) -> None
     Example:
       noetl credential show shop_db
     """
-    from noetl.api.routes.credentials import GET, HowMuch
-    from noetl.control.documents import plain
-
     how_much = HowMuch(include_data=reveal, include_fields=not reveal)
     found = await api.call(GET, name=name, query=how_much)
     row = plain(found)
@@ -193,7 +188,5 @@ async def delete_command(api: Api, name: str) -> None:
     Example:
       noetl credential delete shop_db
     """
-    from noetl.api.routes.credentials import DELETE
-
     await api.call(DELETE, name=name)
     say(f'credential "{name}" is deleted')

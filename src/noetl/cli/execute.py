@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.executions import START, StartExecution
 from noetl.cli import OK, WRONG
 from noetl.cli.calls import adds_on_server, changing
+from noetl.cli.follow import to_end
 from noetl.cli.options import (
     json_option,
     label_option,
@@ -20,6 +22,7 @@ from noetl.cli.options import (
     workload,
 )
 from noetl.cli.output import print_json, print_line, say
+from noetl.cli.run import point_out_misspelt, registered
 from noetl.errors import BadInputs
 
 if TYPE_CHECKING:
@@ -57,10 +60,6 @@ async def command(
       noetl execute shop/orders --set days=3
       noetl execute shop/orders --version 2 --wait
     """
-    from noetl.api.routes.executions import START, StartExecution
-    from noetl.cli.follow import to_end
-    from noetl.cli.run import point_out_misspelt, registered
-
     given, named = workload(sets, payload), labels_of(labels)
     async with changing(settings) as api:  # a new database has no playbook to start
         if given or sys.stdin.isatty():

@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from noetl import configured, wiring
+from noetl.api.client import LAST_EVENT
+from noetl.api.routes.executions import CANCEL, GET, RESUME, STATUS, Cancel, Resume
 from noetl.cli import FAILED, INTERRUPTED, OK
 from noetl.cli.output import as_text, one_line, say
 from noetl.cli.views.lines import (
@@ -26,7 +28,9 @@ from noetl.cli.views.lines import (
     of_what_is_there,
 )
 from noetl.cli.views.paint import is_rich
+from noetl.cli.views.results import print_beginning, print_document, print_value
 from noetl.cli.views.source_lines import Locator, SourceLines
+from noetl.control.documents import restored
 from noetl.errors import Finished, Unreachable
 
 if TYPE_CHECKING:
@@ -73,8 +77,6 @@ async def to_end(
 
 async def _hand_over(api: Api, execution_id: str) -> None:
     """Let the process that holds the database now continue what began in another."""
-    from noetl.api.routes.executions import RESUME, STATUS, Resume
-
     root = await _root(api, execution_id)
     with suppress(Finished):
         if (await api.call(STATUS, execution_id=root)).status != "PAUSED":
@@ -110,8 +112,6 @@ async def working_here(api: Api, executions: Collection[str]) -> AsyncIterator[N
 
 async def _root(api: Api, execution_id: str) -> str:
     """The top-level execution that this one is part of."""
-    from noetl.api.routes.executions import GET
-
     while parent := (await api.call(GET, execution_id=execution_id)).parent_execution_id:
         execution_id = parent
     return execution_id
@@ -179,9 +179,6 @@ async def _until_over(
     api: Api, execution_id: str, telling: Telling | None = None, tell: Tell = say
 ) -> None:
     """Follow it until it ends, or no process runs it; report when no worker takes its commands."""
-    from noetl.api.client import LAST_EVENT
-    from noetl.control.documents import restored
-
     types = (*NEWS, LAST_EVENT) if telling is not None else (LAST_EVENT,)
     looks, told = 0, set[str]()
     after = 0 if telling is None else telling.after
@@ -267,8 +264,6 @@ async def _cancelled_by_ctrl_c(
 
 
 async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
-    from noetl.api.routes.executions import CANCEL, Cancel
-
     try:
         await api.call(CANCEL, execution_id=execution_id, body=Cancel(reason="cancelled by Ctrl-C"))
     except Finished:
@@ -280,8 +275,6 @@ async def _cancel(api: Api, execution_id: str, tell: Tell) -> None:
 
 async def conclude(api: Api, document: dict[str, Any], locator: Locator, *, as_json: bool) -> int:
     """Print how it ended. Returns the exit code."""
-    from noetl.cli.views.results import print_beginning, print_document, print_value
-
     execution_id = document["execution_id"]
     if as_json:
         await print_document(document, api.body)

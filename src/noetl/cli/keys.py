@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.credentials import ROTATE
 from noetl.cli.calls import acts
 from noetl.cli.output import counted, say
 
@@ -38,8 +39,6 @@ async def rotate_command(api: Api) -> None:
     Example:
       noetl keys rotate
     """
-    from noetl.api.routes.credentials import ROTATE
-
     moved = (await api.call(ROTATE)).rotated
     if moved:
         say(f"{counted(moved, 'credential')} encrypted with the new key")

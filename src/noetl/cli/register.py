@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noetl import configured
+from noetl.api.routes.catalog import REGISTER, Register
+from noetl.api.routes.credentials import PUT, NewCredential
 from noetl.cli import OK, WRONG
 from noetl.cli.calls import acting, adds
 from noetl.cli.files import Source, Unreadable, is_test, print_problems, sources, suggest_migrate
@@ -136,9 +138,6 @@ def _would_make_a_database_for_nothing(
 
 async def _registered(api: Api, found: Source | Unreadable) -> dict[str, Any] | None:
     """Register one file, and say so. Prints why and returns None if that fails."""
-    from noetl.api.routes.catalog import REGISTER, Register
-    from noetl.api.routes.credentials import PUT
-
     if isinstance(found, Unreadable):
         say(str(found))
         return None
@@ -185,8 +184,6 @@ def _refuse(found: Source, problems: tuple[Problem, ...]) -> None:
 
 def _credential(found: Source) -> NewCredential | str:
     """The credential that a file holds, or why it holds none."""
-    from noetl.api.routes.credentials import NewCredential
-
     try:
         document = configured.plain_document(found.text)
     except ValueError as error:

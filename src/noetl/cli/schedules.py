@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.schedules import BACKFILL, GET, RUN, Backfill, WhichTimes
+from noetl.api.routes.trigger_documents import NamedDocument
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
 from noetl.cli.output import counted, local_time, print_json, print_line, say
@@ -97,8 +99,6 @@ async def next_command(api: Api, path: str, count: int, as_json: bool) -> None:
     Example:
       noetl schedules next shop/nightly --count 10
     """
-    from noetl.api.routes.schedules import GET, WhichTimes
-
     found = await api.call(GET, path=path, query=WhichTimes(next=count, times=0))
     if as_json:
         print_json({"path": path, "status": found.status, "times": found.next_times})
@@ -128,9 +128,6 @@ async def run_command(api: Api, path: str, as_json: bool) -> None:
     Example:
       noetl schedules run shop/nightly
     """
-    from noetl.api.routes.schedules import RUN
-    from noetl.api.routes.trigger_documents import NamedDocument
-
     found = await api.call(RUN, body=NamedDocument(path=path))
     if as_json:
         print_json(found)
@@ -165,8 +162,6 @@ async def backfill_command(
     Example:
       noetl schedules backfill shop/nightly --from 2026-01-01 --to 2026-01-31 --dry-run
     """
-    from noetl.api.routes.schedules import BACKFILL, Backfill
-
     body = Backfill(path=path, first=first, last=last, dry_run=dry_run)
     found = await api.call(BACKFILL, body=body)
     if as_json:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.api.routes.external import SEND_EVENT, SEND_MATCHING, External, WhomToSignal
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import acts
 from noetl.cli.options import executions_beginning_with, json_text, labels_of, pairs_option
@@ -56,8 +57,6 @@ async def command(
       noetl signal 4711 --name order.shipped --data @shipment.json --id shipment-17
       noetl signal --match "{{ workload.order == 'A-17' }}" --name order.shipped
     """
-    from noetl.api.routes.external import SEND_MATCHING, WhomToSignal
-
     given = json_text(data, "--data") if data is not None else None
     if bool(execution) == bool(match or path or labels):
         raise click.UsageError("name the executions: an ID, or one of --match, --path and --label.")
@@ -112,8 +111,6 @@ async def deliver(
 ) -> None:
     """Send the event. Repeated sends record it once."""
     import secrets
-
-    from noetl.api.routes.external import SEND_EVENT, External
 
     event = External(name=name, data=data, step=step, event_id=signal_id or secrets.token_hex(8))
     await api.call(SEND_EVENT, execution_id=execution_id, body=event)

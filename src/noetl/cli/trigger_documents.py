@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noetl.api.routes.trigger_documents import NamedDocument, PauseDocument, WhichDocuments
 from noetl.cli.calls import acts, looks
 from noetl.cli.options import json_option
 from noetl.cli.output import one_line, print_json, print_line, print_list, say
@@ -62,8 +63,6 @@ class Documents:
         @json_option
         @looks
         async def list_command(api: Api, prefix: str, as_json: bool) -> None:
-            from noetl.api.routes.trigger_documents import WhichDocuments
-
             found: list[Any] = []
             kind = self._plural.removesuffix("s")
             query = WhichDocuments(prefix=prefix, limit=PAGE)
@@ -111,8 +110,6 @@ class Documents:
         @click.option("--reason", default="", help="Why; shown by `list` and `show`.")
         @acts
         async def pause_command(api: Api, path: str, reason: str) -> None:
-            from noetl.api.routes.trigger_documents import PauseDocument
-
             await api.call(self._route("PAUSE"), body=PauseDocument(path=path, reason=reason))
             say(f"{path} is paused; `noetl {self._plural} resume {path}` continues it")
 
@@ -120,8 +117,6 @@ class Documents:
         @path_argument
         @acts
         async def resume_command(api: Api, path: str) -> None:
-            from noetl.api.routes.trigger_documents import NamedDocument
-
             found = await api.call(self._route("RESUME"), body=NamedDocument(path=path))
             say(f"{path} continues{told(found)}")
 

@@ -10,8 +10,23 @@ import click
 import msgspec
 
 from noetl import configured
+from noetl.api.routes.executions import (
+    CANCEL,
+    FORK,
+    LIST,
+    PAUSE,
+    RERUN,
+    RESUME,
+    Cancel,
+    Fork,
+    Pause,
+    Rerun,
+    Resume,
+    Which,
+)
 from noetl.cli import INTERRUPTED, OK
 from noetl.cli.calls import PAGE, acts, holding
+from noetl.cli.follow import follow_quietly, to_end, working_here
 from noetl.cli.options import (
     ask,
     db_option,
@@ -27,6 +42,7 @@ from noetl.cli.options import (
 )
 from noetl.cli.output import counted, one_line, print_json, print_line, say
 from noetl.errors import BadRequest, Conflict, NotFound, SignalRefused
+from noetl.model.net import FormField
 from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -52,8 +68,6 @@ async def cancel_command(api: Api, execution_id: str, reason: str) -> None:
     Example:
       noetl executions cancel 4711 --reason "wrong file"
     """
-    from noetl.api.routes.executions import CANCEL, Cancel
-
     wish = Cancel(reason=reason or "cancelled by command")
     now = await api.call(CANCEL, execution_id=execution_id, body=wish)
     if now.status == "CANCELLED":
@@ -77,8 +91,6 @@ async def pause_command(api: Api, execution_id: str, reason: str) -> None:
     Example:
       noetl executions pause 4711 --reason "the shop is down"
     """
-    from noetl.api.routes.executions import PAUSE, Pause
-
     paused = await api.call(PAUSE, execution_id=execution_id, body=Pause(reason=reason))
     for worker in paused.unconfirmed:
         say(f"worker {worker} has not confirmed the pause; it may still begin something")
@@ -104,7 +116,6 @@ async def answer_command(
       noetl executions answer 380937164380631313 approved=yes note="looks right"
     """
     from noetl.cli.signal import deliver
-    from noetl.model.net import FormField
 
     waiting = {
         one["step"]: msgspec.convert(one.get("waiting", {}).get("form", ()), tuple[FormField, ...])
@@ -152,9 +163,6 @@ async def resume_command(api: Api, execution_id: str, detach: bool, as_json: boo
     Example:
       noetl executions resume last
     """
-    from noetl.api.routes.executions import RESUME, Resume
-    from noetl.cli.follow import to_end
-
     await api.call(RESUME, execution_id=execution_id, body=Resume())
     if not detach and not api.is_run():
         return await to_end(api, execution_id, as_json=as_json)
@@ -186,9 +194,6 @@ def resume_all_command(db: str | None) -> None:
 
 
 async def _resume_all(settings: Settings) -> int:
-    from noetl.api.routes.executions import LIST, Which
-    from noetl.cli.follow import follow_quietly, working_here
-
     configured.require_database(settings)
     async with holding(settings) as api:
         chosen: list[ExecutionSummary] = []
@@ -261,9 +266,6 @@ async def fork_command(
       noetl executions fork last --step collect --iteration 17
       noetl executions fork last --at 118 --version 13
     """
-    from noetl.api.routes.executions import FORK, Fork
-    from noetl.cli.follow import to_end
-
     is_loop = failed or iteration is not None
     if failed and iteration is not None:
         raise click.UsageError(
@@ -371,9 +373,6 @@ async def rerun_command(
       noetl executions rerun last
       noetl executions rerun 4711 --from load --set days=7
     """
-    from noetl.api.routes.executions import RERUN, Rerun
-    from noetl.cli.follow import to_end
-
     wish = Rerun(step=step, workload=workload(sets, payload))
     new = await api.call(RERUN, execution_id=execution_id, body=wish)
     return await to_end(api, new.execution_id, as_json=as_json)

@@ -10,13 +10,33 @@ import click
 import msgspec
 
 from noetl import configured
+from noetl.api.routes.executions import (
+    EXPORT,
+    LABELS,
+    LIST,
+    LOGS,
+    WHY,
+    Labelled,
+    Which,
+    WhichLogs,
+    WhichWhy,
+)
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
+from noetl.cli.follow import follow, print_output
 from noetl.cli.options import execution_argument, json_option, labels_of, pairs_option
 from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
+from noetl.cli.views.executions import execution_rows, list_rows, shortened
+from noetl.cli.views.lines import event_line, length, speaker
+from noetl.cli.views.paint import show
+from noetl.cli.views.results import print_document, print_value
+from noetl.cli.views.source_lines import of_execution
+from noetl.control.documents import plain, restored
 from noetl.errors import BadRequest
+from noetl.model.answers import EventPage, ExecutionPage
 from noetl.model.duration import seconds
 from noetl.model.execution_query import KEYS, LABEL, STATUSES, quoted
+from noetl.model.state import TERMINAL
 
 if TYPE_CHECKING:
     from noetl.cli.calls import Api
@@ -98,11 +118,6 @@ async def list_command(
       noetl executions list 'status:failed took:>5m'
       noetl executions list 'path:shop/* -status:completed since:2d'
     """
-    from noetl.api.routes.executions import LIST, Which
-    from noetl.cli.views.executions import list_rows
-    from noetl.cli.views.paint import show
-    from noetl.model.answers import ExecutionPage
-
     words = [" ".join(query)]
     words += [f"status:{status}"] if status is not None else []
     words += [f"path:{path}" if "*" in path else f"path:{quoted(path)}"] if path is not None else []
@@ -138,8 +153,6 @@ async def labels_command(api: Api, label: str, since: str | None, as_json: bool)
     Example:
       noetl executions labels team --since 7d
     """
-    from noetl.api.routes.executions import LABELS, Labelled
-
     found = await api.call(LABELS, name=label, query=Labelled(since=since))
     if as_json:
         print_json(found)
@@ -165,12 +178,6 @@ async def show_command(api: Api, execution_id: str, critical: bool, as_json: boo
       noetl executions show last
       noetl executions show 4711 --critical
     """
-    from noetl.cli.follow import print_output
-    from noetl.cli.views.executions import execution_rows, shortened
-    from noetl.cli.views.paint import show
-    from noetl.cli.views.results import print_document
-    from noetl.cli.views.source_lines import of_execution
-
     if critical:
         await _critical(api, execution_id, as_json=as_json)
         return
@@ -188,7 +195,6 @@ async def show_command(api: Api, execution_id: str, critical: bool, as_json: boo
 
 async def _critical(api: Api, execution_id: str, *, as_json: bool) -> None:
     from noetl.api.routes.moments import CRITICAL
-    from noetl.cli.views.lines import length
 
     found = await api.call(CRITICAL, execution_id=execution_id)
     if as_json:
@@ -220,7 +226,6 @@ async def diff_command(api: Api, first: str, second: str, as_json: bool) -> int:
       noetl executions diff 4711 4709 --json
     """
     from noetl.api.routes.moments import DIFF, Both
-    from noetl.cli.views.lines import length
 
     both = Both(a=await api.find(first), b=await api.find(second))
     found = await api.call(DIFF, query=both)
@@ -268,8 +273,6 @@ async def result_command(api: Api, execution_id: str, step: str | None, as_json:
       noetl executions result last
       noetl executions result last --step collect > collected.json
     """
-    from noetl.cli.views.results import print_value
-
     result = await api.result(execution_id, step)
     await print_value(result, execution_id, api.body, as_json=as_json)
 
@@ -304,10 +307,6 @@ async def events_command(
       noetl executions events last
       noetl executions events last --step load --type task.done --json
     """
-    from noetl.cli.views.lines import event_line
-    from noetl.control.documents import restored
-    from noetl.model.answers import EventPage
-
     kept, shown, more = [], 0, True
     while more and (limit is None or shown < limit):
         room = PAGE if limit is None else min(PAGE, limit - shown)
@@ -342,8 +341,6 @@ async def logs_command(
       noetl executions logs last --step load --follow
       noetl executions logs last --grep 'timeout|refused'
     """
-    from noetl.cli.views.lines import speaker
-
     if follow and as_json:
         raise click.UsageError(
             "--json prints one document, --follow keeps printing: give only one of them."
@@ -373,9 +370,6 @@ async def _logs(
     api: Api, execution_id: str, step: str | None, grep: str | None, *, follow: bool
 ) -> AsyncIterator[Logs]:
     """Page after page; with `follow`, waits for the next one at the end."""
-    from noetl.api.routes.executions import LOGS, WhichLogs
-    from noetl.model.state import TERMINAL
-
     after, wait, is_run = 0, 0.0, True
     while True:
         query = WhichLogs(step=step, grep=grep, after=after, limit=PAGE, wait=wait)
@@ -412,8 +406,6 @@ async def export_command(api: Api, execution_id: str, output: str | None) -> Non
       noetl executions export 4711 -o 4711.noetl
       noetl ui 4711.noetl
     """
-    from noetl.api.routes.executions import EXPORT
-
     pieces = api.client.pieces(EXPORT, execution_id=execution_id)
     name = output or f"{execution_id}.noetl"
     if name == "-":
@@ -441,8 +433,6 @@ async def follow_command(api: Api, execution_id: str) -> int:
     Example:
       noetl executions follow last
     """
-    from noetl.cli.follow import follow
-
     return await follow(api, execution_id)
 
 
@@ -469,10 +459,6 @@ async def why_command(
       noetl executions why last --step refund
       noetl executions why last --step refund --at 118
     """
-    from noetl.api.routes.executions import WHY, WhichWhy
-    from noetl.control.documents import plain
-    from noetl.model.state import TERMINAL
-
     if step is None and seq is not None:
         raise click.UsageError(
             "--at needs --step: it explains why that step ran, or did not, up to that event."

@@ -7,6 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.api.routes.retention import (
+    ARCHIVE,
+    ARCHIVED,
+    DELETE,
+    HOLD,
+    PRUNE,
+    RELEASE,
+    SHOW,
+    HoldIt,
+    Prune,
+    WhichArchived,
+)
 from noetl.cli.calls import PAGE, acts, looks
 from noetl.cli.options import answered, execution_argument, json_option
 from noetl.cli.output import counted, local_time, print_json, print_line, print_list, say
@@ -31,8 +43,6 @@ async def delete_command(api: Api, execution_id: str, yes: bool) -> None:
     Example:
       noetl executions delete 4711
     """
-    from noetl.api.routes.retention import DELETE
-
     if not yes:
         _confirm(f"Remove execution {execution_id} for good?")
     gone = await api.call(DELETE, execution_id=execution_id)
@@ -68,8 +78,6 @@ async def prune_command(api: Api, keep: str | None, dry_run: bool, as_json: bool
       noetl executions prune --keep 30d --dry-run
       noetl executions prune --keep 90d,shop/=7d,failed=180d
     """
-    from noetl.api.routes.retention import PRUNE, SHOW, Prune
-
     if keep is None and not (await api.call(SHOW)).keep:
         raise click.UsageError(
             "no rule says how long executions are kept. Give one with --keep 90d, or set"
@@ -99,8 +107,6 @@ async def hold_command(api: Api, execution_id: str, note: str) -> None:
     Example:
       noetl executions hold 4711 --note "evidence for the audit"
     """
-    from noetl.api.routes.retention import HOLD, HoldIt
-
     await api.call(HOLD, execution_id=execution_id, body=HoldIt(note=note))
     say(f"execution {execution_id} is kept until it is released")
 
@@ -115,8 +121,6 @@ async def release_command(api: Api, execution_id: str) -> None:
     Example:
       noetl executions release 4711
     """
-    from noetl.api.routes.retention import RELEASE
-
     await api.call(RELEASE, execution_id=execution_id)
     say(f"execution {execution_id} is no longer held")
 
@@ -131,8 +135,6 @@ async def holds_command(api: Api, as_json: bool) -> None:
     Example:
       noetl executions holds
     """
-    from noetl.api.routes.retention import SHOW
-
     print_list(
         "holds",
         (await api.call(SHOW)).holds,
@@ -155,8 +157,6 @@ async def archive_command(api: Api, execution_id: str) -> None:
     Example:
       noetl executions archive 4711
     """
-    from noetl.api.routes.retention import ARCHIVE
-
     for name in (await api.call(ARCHIVE, execution_id=execution_id)).names:
         print_line(name)
 
@@ -174,8 +174,6 @@ async def archived_command(api: Api, prefix: str, as_json: bool) -> None:
     Example:
       noetl executions archived shop/orders/2026-11
     """
-    from noetl.api.routes.retention import ARCHIVED, WhichArchived
-
     found = []
     async for page in api.pages(ARCHIVED, WhichArchived(prefix=prefix, limit=PAGE)):
         found += page.recordings
