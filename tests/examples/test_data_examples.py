@@ -45,7 +45,8 @@ def test_transfer_goes_on_behind_the_last_batch_when_the_service_asked_to_wait(s
     first, second = (fact for fact in done.of(TaskDone) if fact.step == "start")
     assert first.outcome.error.kind == "rate_limit"
     assert second.outcome.result == {"records": 430, "batches": 5, "skipped": 200}
-    assert len(shop.paths("GET")) == 3 + 3
+    # With `more` a page may be short, so those that were written are read again, and left out.
+    assert len(shop.paths("GET")) == 3 + 5
     with closing(duckdb.connect(places["warehouse"])) as connection:
         found = connection.execute("SELECT count(*), sum(place) FROM rooms").fetchall()
     assert found == [(430, sum(range(430)))]
