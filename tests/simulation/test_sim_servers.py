@@ -176,6 +176,44 @@ def test_what_is_said_to_any_server_counts_once_and_in_order_for_long(first: int
     check_block(check_told, first)
 
 
+LARGE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: large, path: sim/large}
+workflow:
+  - step: start
+    loop: {in: {from: 0, to: 6}, iterator: x, spec: {mode: parallel, max_in_flight: 3}}
+    tool: {kind: effect, value: "{{ 'x' | center(70000) }}", takes: 2}
+    next: end
+  - step: end
+    tool: {kind: effect, value: "{{ start.results | map('length') | sum }}"}
+"""
+
+
+async def large_story(world: World) -> list[ExecutionState]:
+    trouble = asyncio.create_task(world.torment(30))
+    await started(world, LARGE, names(2))
+    await trouble
+    return await settled(world, names(2))
+
+
+def check_large(seed: int) -> None:
+    for state in simulate(large_story, seed, servers=servers_for(seed)):
+        assert (state.status, state.result) == ("COMPLETED", 420_000), state.failure
+
+
+@pytest.mark.parametrize("seed", [0, 4, *later([1, 2, 3, 5, 6, 7])])
+def test_large_results_are_stored_and_read_once_the_database_answers_again(seed: int) -> None:
+    """4 found a step that failed at once, with a worker in the process of its server."""
+    check_large(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 300, BLOCK))
+def test_large_results_are_stored_and_read_whatever_breaks_for_long(first: int) -> None:
+    check_block(check_large, first)
+
+
 # --- Nothing breaks but the news ---------------------------------------------------------------
 
 

@@ -558,6 +558,7 @@ def simulate(story: Callable[[World], Awaitable[T]], seed: int, **options: int) 
         finally:
             await world.close()
 
+    random.seed(seed)  # Whoever asks again waits by chance.
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(whole())

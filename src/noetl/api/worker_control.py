@@ -9,19 +9,18 @@ import asyncio
 import base64
 import hashlib
 import logging
-import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from noetl.api.connection import ANSWER_SECONDS, Servers, error_of
 from noetl.engine.program import Program
-from noetl.errors import NoetlError, NotFound, StoreError, TooMany, Unreachable
+from noetl.errors import NoetlError, NotFound
 from noetl.model import net as nets
 from noetl.model.answers import (
     CachedToken,
@@ -34,13 +33,11 @@ from noetl.model.answers import (
 from noetl.model.commands import Answer, Lease, Orders, Presence, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.secrets import AccessToken
+from noetl.patience import BACKOFF_FIRST, PASSING, persist
 from noetl.templates import Views
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-BACKOFF_FIRST = 0.05
-BACKOFF_MAX = 2.0
 BUNDLES_AT_ONCE = 2
 BUNDLE_MAX = 100
 BUNDLE_BYTES_MAX = 8 * 1024 * 1024
@@ -51,8 +48,6 @@ QUICK_SECONDS = 5.0
 server of several must not cost a worker its leases."""
 WORK_SECONDS = 10.0
 """Timeout for storing a report."""
-PASSING = (Unreachable, StoreError, TooMany)
-"""Errors that may be gone on the next attempt."""
 WHATEVER = (NoetlError,)
 """An idle worker asks for work forever, because any fault may be repaired."""
 WORKER_HEADER = "X-NoETL-Worker"
@@ -80,22 +75,6 @@ def leases_of(commands: list[LeasedCommand]) -> list[Lease]:
         Lease(command=one, token=one.lease.token, expires_at=one.lease.expires_at.timestamp())
         for one in commands
     ]
-
-
-async def _persist(
-    ask: Callable[[], Awaitable[T]], despite: tuple[type[NoetlError], ...] = PASSING
-) -> T:
-    """Ask until a server answers: servers restart, networks come back."""
-    pause = BACKOFF_FIRST
-    while True:
-        try:
-            return await ask()
-        except despite as error:
-            if pause == BACKOFF_FIRST:
-                logger.warning("trying again until it works: %s", error)
-            # Jitter: when a server comes back, its workers must not all call at once.
-            await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311
-            pause = min(pause * 2, BACKOFF_MAX)
 
 
 class _Bundles:
@@ -227,7 +206,7 @@ class HttpControl:
         seconds: float = WORK_SECONDS,
         **request: Any,
     ) -> bytes:
-        return await _persist(
+        return await persist(
             lambda: self._servers.ask(method, path, seconds=seconds, **request), despite
         )
 
@@ -271,7 +250,7 @@ class HttpControl:
     async def report(self, report: Report, *, want: int = 0, pool: str = "default") -> Answer:
         # The next commands may need kinds that this worker does not run.
         wanted = 0 if self._kinds else want
-        found = await _persist(lambda: self._bundles.send(report, wanted, pool))
+        found = await persist(lambda: self._bundles.send(report, wanted, pool))
         return Answer(
             accepted=found.accepted,
             cancelled=found.cancelled,

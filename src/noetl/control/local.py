@@ -1,4 +1,6 @@
-"""The control plane for a worker in the same process: plain calls."""
+"""The control plane for a worker in the same process: plain calls. As over HTTP, a worker does not
+notice that the database is out of reach for a while: it waits.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from noetl.engine.program import Program
 from noetl.model.commands import Answer, Lease, Orders, Report
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.secrets import AccessToken
+from noetl.patience import persist
 from noetl.store.bodies import Bodies
 from noetl.store.credentials import Credentials
 
@@ -60,15 +63,18 @@ class LocalControl:
         return Orders()
 
     async def program(self, digest: str) -> Program:
-        return await self._orchestrator.programs.by_digest(digest)
+        return await persist(lambda: self._orchestrator.programs.by_digest(digest))
 
     async def put_result(self, execution_id: ExecutionId, key: str, body: bytes) -> None:
-        await self._bodies.put(execution_id, key, body)
+        await persist(lambda: self._bodies.put(execution_id, key, body))
 
     async def get_result(self, execution_id: ExecutionId, key: str) -> bytes:
-        return await body_of(self._bodies, execution_id, key)
+        return await persist(lambda: body_of(self._bodies, execution_id, key))
 
     async def credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
+        return await persist(lambda: self._credential(name, execution_id))
+
+    async def _credential(self, name: str, execution_id: ExecutionId) -> dict[str, Any]:
         await require_credential(self._orchestrator, self._credentials, name, execution_id)
         found = await self._open_credential(name)
         if found is None:
@@ -86,5 +92,8 @@ class LocalControl:
             await self._tokens.keep(key, token)
 
     async def next_moment(self, key: str, apart: float, execution_id: ExecutionId) -> float:
-        await require_rate(self._orchestrator, key, apart, execution_id)
-        return await self._orchestrator.next_moment(key, apart)
+        async def ask() -> float:
+            await require_rate(self._orchestrator, key, apart, execution_id)
+            return await self._orchestrator.next_moment(key, apart)
+
+        return await persist(ask)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from noetl.engine.program import Program
-from noetl.errors import Corrupted, LeaseLost, NoetlError, StoreError
+from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Ending, Lease
 from noetl.model.events import CommandPaused
 from noetl.model.ids import CommandId
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 LEASE_WAIT = 10.0
 RETRY_PAUSE = 0.2
 PROGRAMS_MAX = 200
-PROGRAM_TRIES_MAX = 10
-PROGRAM_PAUSE_SECONDS = 0.5
 PAUSED_MAX = 10_000
 
 
@@ -211,7 +209,7 @@ class Worker:
             digest = lease.command.digest
             program = self._programs.get(digest)
             if program is None:
-                program = self._programs[digest] = await self._program(digest)
+                program = self._programs[digest] = await self._control.program(digest)
                 if len(self._programs) > PROGRAMS_MAX:
                     self._programs.pop(next(iter(self._programs)))
             driver = Driver(lease.command, program, self._caller, reporter, self._paused)
@@ -225,18 +223,6 @@ class Worker:
             logger.exception("a step run failed unexpectedly", extra={"step": lease.command.step})
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Ending(error=TaskError(kind="exception", code="worker", message=message))
-
-    async def _program(self, digest: str) -> Program:
-        """The program of a net. A store that does not answer is asked again."""
-        for _ in range(PROGRAM_TRIES_MAX):
-            try:
-                return await self._control.program(digest)
-            except Corrupted:
-                raise
-            except StoreError as error:
-                logger.warning("a net could not be read: %s", error)
-                await asyncio.sleep(PROGRAM_PAUSE_SECONDS)
-        return await self._control.program(digest)
 
     async def _keep_leases(self) -> None:
         while True:
