@@ -414,6 +414,25 @@ def test_a_redirect_is_followed_as_its_code_says(web, code, method, body):
     assert outcome.result["url"] == f"{web.url}/echo"
 
 
+@pytest.mark.parametrize(
+    ("body", "media", "data"),
+    [
+        ("\ufeff[1]", "application/json", [1]),
+        ("\ufeff1\r\n2", "application/x-ndjson", [1, 2]),
+        ('{"a":"x\u2028y"}\n["\x85"]\n', "application/x-ndjson", [{"a": "x\u2028y"}, ["\x85"]]),
+        ("a,a,a_1\n1,2,3\n", "text/csv", [{"a": "1", "a_1": "2", "a_1_1": "3"}]),
+        (f"a\n{'x' * 200_000}\n", "text/csv", [{"a": "x" * 200_000}]),
+    ],
+)
+def test_bodies_of_other_systems_are_read(web, body, media, data):
+    """A mark at the beginning, separators of Unicode inside of lines, long and repeated fields."""
+    assert answered(web, body.encode(), media).result["data"] == data
+
+
+def test_a_body_that_is_nested_too_deeply_is_a_parse_error(web):
+    assert failure(answered(web, b"<a>" * 5000 + b"</a>" * 5000, "text/xml"))[0] == "parse"
+
+
 @pytest.mark.parametrize("target", ["http://[::1", "http://a:99999/", "file:///etc/passwd"])
 def test_a_redirect_to_what_is_no_address_names_the_request(web, target):
     outcome = ran("http", {"url": f"{web.url}/redirect", "params": {"to": target}})

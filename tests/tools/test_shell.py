@@ -56,6 +56,8 @@ def test_without_input_there_is_none_to_wait_for():
     ("form", "command", "data"),
     [
         ("lines", "echo a; echo b", ["a", "b"]),
+        ("lines", r"printf 'a\342\200\250b\r\nc\n\n'", ["a\u2028b", "c", ""]),
+        ("ndjson", r"""printf '"a\342\200\250b"\r\n1'""", ["a\u2028b", 1]),
         ("json", """echo '{"a": [1]}'""", {"a": [1]}),
         ("ndjson", """echo '{"a":1}'; echo; echo '2'""", [{"a": 1}, 2]),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -44,6 +45,28 @@ def read_json(text: str | bytes) -> Any:
         return msgspec.json.decode(text)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text. To `splitlines`, characters end one that JSON and names may hold."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def read_ndjson(text: str) -> list[Any]:
+    """Parse JSON that has a value in each line. Raises DecodeError."""
+    return [read_json(line) for line in lines_of(text) if line.strip()]
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """The names of columns; a repeated one gets a number."""
+    found: list[str] = []
+    for column in names:
+        name, number = column, 1
+        while name in found:
+            name, number = f"{column}_{number}", number + 1
+        found.append(name)
+    return found
 
 
 def as_text(value: Any) -> str:

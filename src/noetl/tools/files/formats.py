@@ -6,16 +6,18 @@ import base64
 import csv
 import io
 import re
+from codecs import BOM_UTF8
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import msgspec
 
-from noetl.tools.plain_data import read_json
+from noetl.tools.plain_data import numbered, read_json, read_ndjson
 
 TEXT_TYPES = frozenset(
     ["application/javascript", "application/graphql", "application/sql", "application/yaml"]
 )
+csv.field_size_limit(2**31 - 1)  # The limit is that of the whole.
 _ENTITIES = re.compile(rb"<!ENTITY", re.IGNORECASE)
 
 
@@ -47,10 +49,9 @@ def decoded(body: bytes, content_type: str, form: str) -> Any:
     try:
         match form:
             case "json":
-                return read_json(body)
+                return read_json(body.removeprefix(BOM_UTF8))
             case "ndjson":
-                lines = body.decode(charset).splitlines()
-                return [read_json(line) for line in lines if line.strip()]
+                return read_ndjson(body.removeprefix(BOM_UTF8).decode(charset))
             case "csv":
                 return csv_rows(body.decode(charset))
             case "xml":
@@ -59,6 +60,8 @@ def decoded(body: bytes, content_type: str, form: str) -> Any:
                 return body.decode(charset)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, csv.Error, Xml.ParseError) as e:
         raise Unreadable(f"it is not {form}: {e}") from e
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
     return base64.b64encode(body).decode("ascii")
 
 
@@ -87,6 +90,7 @@ def form_of_media(content_type: str) -> str:
 def csv_rows(text: str) -> list[dict[str, Any]]:
     """The lines of a CSV text by the names in its first one. Raises csv.Error."""
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    reader.fieldnames = numbered(reader.fieldnames or ())
     rows: list[dict[str, Any]] = []
     for row in reader:
         if None in row:

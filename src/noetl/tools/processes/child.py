@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.tools.plain_data import NotPlain, plain
+from noetl.tools.plain_data import NotPlain, lines_of, plain
 from noetl.tools.processes.code import END, FELL_THROUGH, Program, arguments_of, compiled, mismatch
 
 SIZE = struct.Struct(">I")
@@ -241,7 +241,7 @@ def _raised(error: BaseException, call: Call, problem: str) -> Answer:
     """The failure with the author's own lines only; ours and the libraries' mean nothing to
     them.
     """
-    source = call.code.splitlines()
+    source = lines_of(call.code)
     frames: list[tuple[int, str]] = []
     trace = error.__traceback__
     while trace is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from noetl.model.outcome import Outcome, TaskError
 from noetl.tools.failures import Failed, Refused
-from noetl.tools.plain_data import NotPlain, as_text, plain, read_json
+from noetl.tools.plain_data import NotPlain, as_text, lines_of, plain, read_json, read_ndjson
 from noetl.tools.processes.namespaces import Room
 from noetl.tools.processes.programs import INHERITED, Program, inherited
 from noetl.tools.processes.spawner import Bounds
@@ -148,11 +148,11 @@ def ended_well(form: str, code: int, out: Output, err: Output) -> Outcome:
 def _decoded(text: str, form: str) -> Any:
     match form:
         case "lines":
-            return text.splitlines()
+            return lines_of(text)
         case "json":
             return read_json(text)
         case "ndjson":
-            return [read_json(line) for line in text.splitlines() if line.strip()]
+            return read_ndjson(text)
     return text
 
 

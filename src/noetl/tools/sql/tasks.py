@@ -17,7 +17,7 @@ from noetl.tools.files.formats import csv_rows, form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import Gathering, shortest, to_thread
-from noetl.tools.plain_data import check, plain, read_json
+from noetl.tools.plain_data import check, numbered, plain, read_json, read_ndjson
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
     Batch,
@@ -143,7 +143,7 @@ def _from_file(path: Path, written: str) -> Any:
         if path.suffix == ".json":
             return read_json(text)
         if path.suffix in (".ndjson", ".jsonl"):
-            return [read_json(line) for line in text.splitlines() if line.strip()]
+            return read_ndjson(text)
         if path.suffix == ".csv":
             return csv_rows(text)
     except FileNotFoundError:
@@ -188,13 +188,8 @@ NOTHING: Statement = {"rows": [], "row_count": 0, "columns": []}
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], row_count: int | None
 ) -> Statement:
-    """The result of one statement. Raises NotPlain. A repeated column name gets a number."""
-    names: list[str] = []
-    for column in columns:
-        name, number = column, 1
-        while name in names:
-            name, number = f"{column}_{number}", number + 1
-        names.append(name)
+    """The result of one statement. Raises NotPlain."""
+    names = numbered(columns)
     found = plain([dict(zip(names, row, strict=True)) for row in rows], "database")
     return {
         "rows": found,
