@@ -5,7 +5,7 @@ import type { CatalogItem, ExecutionSummary } from "./api/types";
 import { showDialog } from "./parts/dialog";
 import { tellProblem } from "./parts/notes";
 import { Mark } from "./parts/status";
-import { clock, theme } from "./prefs";
+import { clock, CLOCKS, theme, THEMES } from "./prefs";
 import { moment } from "./time";
 import { go, path } from "./url";
 
@@ -30,12 +30,8 @@ const FIXED: Choice[] = [
   { title: "Compare", hint: "two executions", run: () => go("/compare") },
   { title: "New playbook", hint: "editor", run: () => go("/editor") },
   { title: "Admin", hint: "credentials, users, tokens, audit, health", run: () => go("/admin") },
-  { title: "Theme: light", hint: "", run: () => (theme.value = "light") },
-  { title: "Theme: dark", hint: "", run: () => (theme.value = "dark") },
-  { title: "Theme: as the system", hint: "", run: () => (theme.value = "system") },
-  { title: "Times: relative", hint: "", run: () => (clock.value = "relative") },
-  { title: "Times: local", hint: "", run: () => (clock.value = "local") },
-  { title: "Times: UTC", hint: "", run: () => (clock.value = "utc") },
+  ...THEMES.map((one) => ({ title: `Theme: ${one === "system" ? "as the system" : one}`, hint: "", run: () => (theme.value = one) })),
+  ...CLOCKS.map((one) => ({ title: `Times: ${one === "utc" ? "UTC" : one}`, hint: "", run: () => (clock.value = one) })),
 ];
 /** What there is of a recording, and preferences. */
 const READS = /^(Executions|Theme|Times)/;

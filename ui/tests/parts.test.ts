@@ -135,14 +135,15 @@ test("words of a query complete, also behind a minus, and a term takes the place
   expect(hintsFor("wai", []).map(([text]) => text)).toEqual(["waits:"]);
   expect(hintsFor("", []).map(([text]) => text)).toContain("id:");
   expect(withTerm("status:failed path:a since:1d", "path", "shop/x y")).toBe('status:failed since:1d path:"shop/x y"');
+  expect(withTerm('path:"a b" since:1d', "path", "c")).toBe("since:1d path:c");
 });
 
 test("answers of a form have the types of its questions, and what is empty is left out", () => {
   const data = new FormData();
-  for (const [name, value] of Object.entries({ n: "7", id: "9007199254740993", f: "2.5", l: "[1]", e: "2", t: "x", none: "" })) data.set(name, value);
+  for (const [name, value] of Object.entries({ n: "7", id: "9007199254740993", f: "2.5", l: "[1]", e: "2", v: "2", m: "x", t: "x", none: "" })) data.set(name, value);
   const question = (name: string, type: string, options?: unknown) => ({ name, type, options });
-  const questions = [question("n", "integer"), question("id", "integer"), question("f", "number"), question("l", "list"), question("e", "enum", [1, 2]), question("t", "string"), question("none", "string"), question("b", "boolean")];
-  expect(answers(questions, data)).toEqual({ n: 7, id: 9007199254740993n, f: 2.5, l: [1], e: 2, t: "x", b: false });
+  const questions = [question("n", "integer"), question("id", "integer"), question("f", "number"), question("l", "list"), question("e", "enum", [1, 2]), question("v", "choice", [{ value: 2, label: "two" }]), question("m", "choice", { x: "an x" }), question("t", "string"), question("none", "string"), question("b", "boolean")];
+  expect(answers(questions, data)).toEqual({ n: 7, id: 9007199254740993n, f: 2.5, l: [1], e: 2, v: 2, m: "x", t: "x", b: false });
 });
 
 test("a graph has a place for each step, and its twin names each once, in the order of the flow", () => {

@@ -13,9 +13,9 @@ export function readJson(text: string): unknown {
 
 export function readNumber(text: string): number | bigint {
   const near = Number(text);
-  return raw && /^-?\d+$/.test(text) && !Number.isSafeInteger(near) ? BigInt(text) : near;
+  return /^-?\d+$/.test(text) && !Number.isSafeInteger(near) ? BigInt(text) : near;
 }
 
 export function writeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? raw!(String(one)) : one), indent);
+  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? (raw?.(String(one)) ?? Number(one)) : one), indent);
 }

@@ -1,12 +1,14 @@
 // What can be done to an execution. What a role may not do is not offered.
 import { call, may } from "../api/client";
 import type { ExecutionDocument } from "../api/types";
-import { Ask, showDialog } from "../parts/dialog";
+import { Ask, reasonDialog, showDialog } from "../parts/dialog";
 import { tell } from "../parts/notes";
 import { isOver } from "../parts/status";
 import { typedObject } from "../parts/typed";
 import { go, href, path } from "../url";
 import { forkDialog } from "./fork";
+
+const REASON = <>Reason <span class="quiet">(optional, kept in the log)</span></>;
 
 export function rerunDialog(execution: ExecutionDocument, from: string | null): void {
   const steps = execution.steps.map((one) => one.step);
@@ -43,41 +45,12 @@ export function rerunDialog(execution: ExecutionDocument, from: string | null): 
   ));
 }
 
-function reasonDialog(title: string, does: string, danger: boolean, run: (reason: string) => Promise<unknown>, done: () => void) {
-  showDialog(title, (close) => (
-    <Ask
-      does={does}
-      danger={danger}
-      close={close}
-      run={async (data) => {
-        await run(String(data.get("reason")));
-        done();
-      }}
-    >
-      <label>
-        <span>
-          Reason <span class="quiet">(optional, kept in the log)</span>
-        </span>
-        <input name="reason" autofocus />
-      </label>
-    </Ask>
-  ));
-}
-
 function hold(execution: ExecutionDocument) {
-  showDialog("Keep this execution", (close) => (
-    <Ask
-      does="Keep it"
-      close={close}
-      run={async (data) => {
-        await call("POST /api/executions/{execution_id}/hold", { path: { execution_id: execution.execution_id }, body: { note: String(data.get("note")) } });
-        tell("It is kept until somebody releases it (Admin, retention).");
-      }}
-    >
-      <p class="quiet">It is not forgotten, whatever the rules of retention say.</p>
-      <label>Note <input name="note" autofocus /></label>
-    </Ask>
-  ));
+  const keep = async (note: string) => {
+    await call("POST /api/executions/{execution_id}/hold", { path: { execution_id: execution.execution_id }, body: { note } });
+    tell("It is kept until somebody releases it (Admin, retention).");
+  };
+  reasonDialog("Keep this execution, whatever the rules of retention say", "Keep it", "Note", keep);
 }
 
 /** What can be taken away from it, by anybody who may look. */
@@ -103,13 +76,13 @@ export function Actions({ execution, seq, reload }: { execution: ExecutionDocume
       <button type="button" onClick={() => forkDialog(execution, { seq })}>Fork here</button>
       {over && may("manage") && <button type="button" onClick={() => hold(execution)}>Keep</button>}
       {!over && execution.status !== "PAUSED" && (
-        <button type="button" onClick={() => reasonDialog("Pause", "Pause", false, (reason) => call("POST /api/executions/{execution_id}/pause", { ...which, body: { reason } }), reload)}>Pause</button>
+        <button type="button" onClick={() => reasonDialog("Pause", "Pause", REASON, (reason) => call("POST /api/executions/{execution_id}/pause", { ...which, body: { reason } }), reload)}>Pause</button>
       )}
       {execution.status === "PAUSED" && (
         <button type="button" class="primary" onClick={() => call("POST /api/executions/{execution_id}/resume", { ...which, body: {} }).then(reload, (error: Error) => tell(error.message, { failed: true }))}>Resume</button>
       )}
       {!over && (
-        <button type="button" class="danger" onClick={() => reasonDialog("Cancel this execution", "Cancel it", true, (reason) => call("POST /api/executions/{execution_id}/cancel", { ...which, body: { reason } }), reload)}>Cancel</button>
+        <button type="button" class="danger" onClick={() => reasonDialog("Cancel this execution", "Cancel it", REASON, (reason) => call("POST /api/executions/{execution_id}/cancel", { ...which, body: { reason } }), reload, true)}>Cancel</button>
       )}
     </span>
   );

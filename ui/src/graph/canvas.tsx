@@ -1,7 +1,7 @@
 // The graph of a playbook on a canvas: only what is seen is drawn, and only as much as can be read.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { useCanvas } from "../parts/charts";
-import { SHAPES, toneOf, wordOf } from "../parts/status";
+import { inkOf, inks, useCanvas } from "../parts/charts";
+import { SHAPES, wordOf } from "../parts/status";
 
 export interface Box {
   id: string;
@@ -61,8 +61,6 @@ function shape(word: string): Path2D {
   if (!found) paths.set(word, (found = new Path2D(SHAPES[word] ?? SHAPES.pending)));
   return found;
 }
-
-const TONES: Record<string, string> = { running: "running", waiting: "waiting", done: "done", failed: "failed", paused: "paused", quiet: "line-strong" };
 
 export function Graph({
   drawing,
@@ -254,13 +252,7 @@ function paint(
   taken: ReadonlySet<string>,
   selected: string,
 ): void {
-  const style = getComputedStyle(document.documentElement);
-  const cache = new Map<string, string>();
-  const tint = (name: string) => {
-    let value = cache.get(name);
-    if (value === undefined) cache.set(name, (value = style.getPropertyValue(`--${name}`).trim()));
-    return value;
-  };
+  const tint = inks();
   const { scale } = view;
   context.save();
   context.translate(width / 2, height / 2);
@@ -297,7 +289,7 @@ function paint(
   for (const box of drawing.boxes) {
     if (!seen(box)) continue;
     const mood = moods.get(box.id);
-    const tone = mood ? TONES[toneOf(mood.status)]! : "line";
+    const tone = mood ? inkOf(mood.status) : "line";
     const isSelected = box.id === selected;
     context.fillStyle = scale < TEXT_FROM && mood ? tint(tone) : tint("page");
     context.strokeStyle = isSelected ? tint("accent") : mood ? tint(tone) : tint("line-strong");
@@ -418,7 +410,7 @@ function drawFar(
   context.stroke();
   const byTone = Map.groupBy(drawing.boxes.filter(seen), (box) => {
     const mood = moods.get(box.id);
-    return box.id === selected ? "accent" : mood ? TONES[toneOf(mood.status)]! : "line-strong";
+    return box.id === selected ? "accent" : mood ? inkOf(mood.status) : "line-strong";
   });
   for (const [tone, group] of byTone) {
     context.fillStyle = tint(tone);

@@ -1,6 +1,7 @@
 // Two small pictures of the same query: how many by time and status, and how long each took.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { isDark } from "../prefs";
+import { toneOf } from "./status";
 
 /** A canvas that is drawn in CSS pixels, again when its size or the theme changes. */
 export function useCanvas(draw: (context: CanvasRenderingContext2D, width: number, height: number) => void, inputs: unknown[]) {
@@ -38,41 +39,48 @@ export function useCanvas(draw: (context: CanvasRenderingContext2D, width: numbe
   return { canvas, repaint: () => paint.current() };
 }
 
-/** The value of a colour of the style sheet. */
-export function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** The colours of the style sheet, by name, as they are for one picture: each is written for light and for dark. */
+export function inks(): (name: string) => string {
+  const style = getComputedStyle(document.documentElement);
+  const known = new Map<string, string>();
+  return (name) => {
+    let found = known.get(name);
+    if (!found) {
+      const [light, dark] = style.getPropertyValue(`--${name}`).match(/#\w+/g)!;
+      known.set(name, (found = isDark() ? dark! : light!));
+    }
+    return found;
+  };
 }
 
-const STACK: [status: string, tone: string][] = [
-  ["COMPLETED", "done"],
-  ["CANCELLED", "line-strong"],
-  ["PAUSED", "paused"],
-  ["PENDING", "waiting"],
-  ["RUNNING", "running"],
-  ["FAILED", "failed"],
-];
+/** The colour of a status in a picture. */
+export function inkOf(status: string): string {
+  const tone = toneOf(status);
+  return tone === "quiet" ? "line-strong" : tone;
+}
+
+const STACK = ["COMPLETED", "CANCELLED", "PAUSED", "PENDING", "RUNNING", "FAILED"];
 
 export interface Bucket {
   start: string | null;
   counts: Record<string, number>;
 }
 
-function useSpan(begin: number, end: number, onSpan: (from: number, to: number) => void) {
+/** What is dragged over is a span of time; what is clicked, where somebody asks for clicks, is a place. */
+function useSpan(begin: number, end: number, onSpan: (from: number, to: number) => void, onClick?: (event: PointerEvent, box: DOMRect) => void) {
   const pressed = useRef<number | null>(null);
-  const at = (event: PointerEvent) => {
-    const box = (event.currentTarget as Element).getBoundingClientRect();
-    return begin + ((event.clientX - box.left) / box.width) * (end - begin);
-  };
   return {
     onPointerDown: (event: PointerEvent) => {
-      pressed.current = at(event);
+      pressed.current = event.clientX;
       (event.currentTarget as Element).setPointerCapture(event.pointerId);
     },
     onPointerUp: (event: PointerEvent) => {
       if (pressed.current === null) return;
-      const [from, to] = [pressed.current, at(event)].sort((a, b) => a - b) as [number, number];
+      const box = (event.currentTarget as Element).getBoundingClientRect();
+      const [from, to] = [pressed.current, event.clientX].sort((a, b) => a - b).map((x) => begin + ((x - box.left) / box.width) * (end - begin)) as [number, number];
+      if (onClick && Math.abs(event.clientX - pressed.current) <= 4) onClick(event, box);
+      else onSpan(from, to);
       pressed.current = null;
-      onSpan(from, to);
     },
   };
 }
@@ -81,20 +89,21 @@ export function Histogram({ buckets, begin, end, width: seconds, onSpan }: { buc
   const most = Math.max(1, ...buckets.map((one) => Object.values(one.counts).reduce((sum, count) => sum + count, 0)));
   const { canvas } = useCanvas(
     (context, width, height) => {
+      const ink = inks();
       const slot = (width * seconds * 1000) / (end - begin || 1);
       for (const bucket of buckets) {
         const left = ((Date.parse(bucket.start!) - begin) / (end - begin || 1)) * width;
         let bottom = height - 1;
-        for (const [status, tone] of STACK) {
+        for (const status of STACK) {
           const size = ((bucket.counts[status] ?? 0) / most) * (height - 2);
           if (!size) continue;
-          context.fillStyle = colour(tone);
+          context.fillStyle = ink(inkOf(status));
           const tall = Math.max(size, 1.5);
           context.fillRect(left, bottom - tall, Math.max(1, slot - 1), tall);
           bottom -= tall;
         }
       }
-      context.fillStyle = colour("line");
+      context.fillStyle = ink("line");
       context.fillRect(0, height - 1, width, 1);
     },
     [buckets, begin, end],
@@ -114,8 +123,6 @@ export interface Dot {
   id: string;
 }
 
-const DOT_TONES: Record<string, string> = { COMPLETED: "done", FAILED: "failed", RUNNING: "running", PAUSED: "paused", CANCELLED: "line-strong", PENDING: "waiting" };
-
 export function Scatter({ dots, begin, end, onOpen, onSpan }: { dots: Dot[]; begin: number; end: number; onOpen: (id: string) => void; onSpan: (from: number, to: number) => void }) {
   const low = Math.log10(Math.max(0.001, Math.min(...dots.map((one) => one.seconds))));
   const high = Math.max(low + 1, Math.log10(Math.max(0.002, ...dots.map((one) => one.seconds))));
@@ -125,12 +132,13 @@ export function Scatter({ dots, begin, end, onOpen, onSpan }: { dots: Dot[]; beg
   ];
   const { canvas } = useCanvas(
     (context, width, height) => {
-      context.fillStyle = colour("line");
+      const ink = inks();
+      context.fillStyle = ink("line");
       context.fillRect(0, height - 1, width, 1);
       context.lineWidth = 1.5;
       for (const one of dots) {
         const [x, y] = spot(one, width, height);
-        context.fillStyle = context.strokeStyle = colour(DOT_TONES[one.status] ?? "line-strong");
+        context.fillStyle = context.strokeStyle = ink(inkOf(one.status));
         if (one.status === "FAILED") {
           context.beginPath();
           context.moveTo(x - 2.5, y - 2.5);
@@ -147,32 +155,15 @@ export function Scatter({ dots, begin, end, onOpen, onSpan }: { dots: Dot[]; beg
     },
     [dots, begin, end],
   );
-  const pressed = useRef(0);
-  const spans = useSpan(begin, end, onSpan);
-  return (
-    <canvas
-      ref={canvas}
-      role="img"
-      aria-label={`Durations of ${dots.length} executions by time`}
-      onPointerDown={(event) => {
-        pressed.current = event.clientX;
-        spans.onPointerDown(event);
-      }}
-      onPointerUp={(event) => {
-        if (Math.abs(event.clientX - pressed.current) > 4) {
-          spans.onPointerUp(event);
-          return;
-        }
-        const box = event.currentTarget.getBoundingClientRect();
-        let best: Dot | undefined;
-        let distance = 8;
-        for (const one of dots) {
-          const [x, y] = spot(one, box.width, box.height);
-          const away = Math.hypot(x - (event.clientX - box.left), y - (event.clientY - box.top));
-          if (away < distance) [best, distance] = [one, away];
-        }
-        if (best) onOpen(best.id);
-      }}
-    />
-  );
+  const spans = useSpan(begin, end, onSpan, (event, box) => {
+    let best: Dot | undefined;
+    let distance = 8;
+    for (const one of dots) {
+      const [x, y] = spot(one, box.width, box.height);
+      const away = Math.hypot(x - (event.clientX - box.left), y - (event.clientY - box.top));
+      if (away < distance) [best, distance] = [one, away];
+    }
+    if (best) onOpen(best.id);
+  });
+  return <canvas ref={canvas} {...spans} role="img" aria-label={`Durations of ${dots.length} executions by time`} />;
 }

@@ -83,3 +83,21 @@ export function Ask({
     </form>
   );
 }
+
+/** Something that can hardly be undone, after it was said what that means. */
+export function removeDialog(does: string, what: string, run: () => Promise<unknown>, done: () => void, says = "This cannot be undone."): void {
+  showDialog(`${does} ${what}?`, (close) => (
+    <Ask does={does} danger close={close} run={() => run().then(done)}>
+      <p>{says}</p>
+    </Ask>
+  ));
+}
+
+/** Something that is done with a few words on why. */
+export function reasonDialog(title: string, does: string, label: ComponentChildren, run: (reason: string) => Promise<unknown>, done: () => void = () => undefined, danger = false): void {
+  showDialog(title, (close) => (
+    <Ask does={does} danger={danger} close={close} run={(data) => run(String(data.get("reason"))).then(done)}>
+      <label><span>{label}</span> <input name="reason" autofocus /></label>
+    </Ask>
+  ));
+}

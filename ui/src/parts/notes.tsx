@@ -73,6 +73,22 @@ export function Asking({ what }: { what: string }) {
   return late ? <p class="quiet" role="status">Asking the server for {what} …</p> : null;
 }
 
+/** A page whose thing is not there: not yet, or not at all. */
+export function Absent({ title, what, problem, all }: { title: string; what: string; problem: Problem | undefined; all: { href: string; text: string } }) {
+  return (
+    <main class="page" tabIndex={-1}>
+      {!problem && <Asking what={what} />}
+      {problem && (
+        <>
+          <h1>{title}</h1>
+          <Trouble problem={problem} />
+          <p><a href={all.href}>{all.text}</a></p>
+        </>
+      )}
+    </main>
+  );
+}
+
 /** A command to copy. */
 export function Command({ children }: { children: string }) {
   return (

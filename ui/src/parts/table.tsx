@@ -1,6 +1,8 @@
 // A table. Where it has no room each row is a card: what does not speak for itself has the title of its
 // column before it.
 import type { ComponentChildren } from "preact";
+import type { Problem } from "../api/client";
+import { Trouble } from "./notes";
 
 export interface Column<T> {
   title: string;
@@ -12,7 +14,23 @@ export interface Column<T> {
   silent?: boolean;
 }
 
-export function Table<T>({ label, columns, rows, keyOf }: { label: string; columns: (Column<T> | false)[]; rows: readonly T[]; keyOf?: (one: T) => string }) {
+interface Shape<T> {
+  label: string;
+  columns: (Column<T> | false)[];
+  keyOf?: (one: T) => string;
+}
+
+/** A table of what was asked for; where there is nothing yet, what to do. */
+export function Listing<T>({ error, rows, none, ...shape }: Shape<T> & { error: Problem | undefined; rows: readonly T[] | undefined; none: ComponentChildren }) {
+  return (
+    <>
+      {error && <Trouble problem={error} />}
+      {rows && (rows.length ? <Table rows={rows} {...shape} /> : none)}
+    </>
+  );
+}
+
+export function Table<T>({ label, columns, rows, keyOf }: Shape<T> & { rows: readonly T[] }) {
   const shown = columns.filter((one) => one !== false);
   return (
     <div class="tablebox" tabIndex={0} role="group" aria-label={label}>

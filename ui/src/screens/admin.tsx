@@ -2,10 +2,10 @@
 import { useState } from "preact/hooks";
 import { call, may, me } from "../api/client";
 import { useLoaded } from "../data";
-import { Ask, showDialog } from "../parts/dialog";
+import { Ask, removeDialog, showDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
-import { Table } from "../parts/table";
+import { Listing, Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
 import { typedObject } from "../parts/typed";
 import { chosenSpan, count, took, When } from "../time";
@@ -51,14 +51,6 @@ export function Admin() {
   );
 }
 
-function remove(does: "Delete" | "Revoke", what: string, run: () => Promise<unknown>, done: () => void) {
-  showDialog(`${does} ${what}?`, (close) => (
-    <Ask does={does} danger close={close} run={async () => { await run(); done(); }}>
-      <p>This cannot be undone.</p>
-    </Ask>
-  ));
-}
-
 function Credentials() {
   const found = useLoaded("credentials", () => call("GET /api/credentials", {}));
   const put = (close: () => void) => (
@@ -85,23 +77,21 @@ function Credentials() {
   return (
     <>
       {may("secrets.write") && <p><button type="button" onClick={() => showDialog("Credential", put)}>New or replace</button></p>}
-      {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.credentials.length && <Empty title="No credential is kept here."><p>Playbooks name them in <code>keychain</code>, and workers get them when they need them:</p><Command>noetl credential set shop token</Command></Empty>}
-      {found.value && found.value.credentials.length > 0 && (
-        <Table
-          label="Credentials"
-          rows={found.value.credentials}
-          keyOf={(one) => one.id}
-          columns={[
-            { title: "name", class: "mono", cell: (one) => one.name },
-            { title: "type", cell: (one) => one.type },
-            { title: "description", cell: (one) => one.description },
-            { title: "playbooks", named: true, cell: (one) => one.playbooks.join(", ") || <span class="quiet">all</span> },
-            { title: "changed", named: true, cell: (one) => <When at={one.updated_at} /> },
-            { title: "Delete", silent: true, class: "num", cell: (one) => may("secrets.write") && <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => remove("Delete", one.name, () => call("DELETE /api/credentials/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
-          ]}
-        />
-      )}
+      <Listing
+        error={found.error}
+        rows={found.value?.credentials}
+        none={<Empty title="No credential is kept here."><p>Playbooks name them in <code>keychain</code>, and workers get them when they need them:</p><Command>noetl credential set shop token</Command></Empty>}
+        label="Credentials"
+        keyOf={(one) => one.id}
+        columns={[
+          { title: "name", class: "mono", cell: (one) => one.name },
+          { title: "type", cell: (one) => one.type },
+          { title: "description", cell: (one) => one.description },
+          { title: "playbooks", named: true, cell: (one) => one.playbooks.join(", ") || <span class="quiet">all</span> },
+          { title: "changed", named: true, cell: (one) => <When at={one.updated_at} /> },
+          { title: "Delete", silent: true, class: "num", cell: (one) => may("secrets.write") && <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => removeDialog("Delete", one.name, () => call("DELETE /api/credentials/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
+        ]}
+      />
     </>
   );
 }
@@ -139,22 +129,20 @@ function Users() {
   return (
     <>
       <p><button type="button" onClick={() => showDialog("User", put)}>New or change</button></p>
-      {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.users.length && <Empty title="This server has no users: everybody on this machine may do everything."><p>The first one must be an administrator; from then on people sign in.</p><Command>noetl access user add ada --role admin</Command></Empty>}
-      {found.value && found.value.users.length > 0 && (
-        <Table
-          label="Users"
-          rows={found.value.users}
-          keyOf={(one) => one.name}
-          columns={[
-            { title: "name", cell: (one) => one.name },
-            { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
-            { title: "e-mail", cell: (one) => one.email },
-            { title: "since", named: true, cell: (one) => <When at={one.created_at} /> },
-            { title: "Delete", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => remove("Delete", one.name, () => call("DELETE /api/access/users/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
-          ]}
-        />
-      )}
+      <Listing
+        error={found.error}
+        rows={found.value?.users}
+        none={<Empty title="This server has no users: everybody on this machine may do everything."><p>The first one must be an administrator; from then on people sign in.</p><Command>noetl access user add ada --role admin</Command></Empty>}
+        label="Users"
+        keyOf={(one) => one.name}
+        columns={[
+          { title: "name", cell: (one) => one.name },
+          { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
+          { title: "e-mail", cell: (one) => one.email },
+          { title: "since", named: true, cell: (one) => <When at={one.created_at} /> },
+          { title: "Delete", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Delete ${one.name}`} onClick={() => removeDialog("Delete", one.name, () => call("DELETE /api/access/users/{name}", { path: { name: one.name } }), found.reload)}>delete</button> },
+        ]}
+      />
     </>
   );
 }
@@ -197,23 +185,21 @@ function Tokens() {
   return (
     <>
       <p><button type="button" onClick={() => showDialog("Token", put)}>New</button></p>
-      {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.tokens.length && <Empty title="No token yet."><p>Workers and scripts show one, in NOETL_TOKEN:</p><Command>noetl access token create ci --role author</Command></Empty>}
-      {found.value && found.value.tokens.length > 0 && (
-        <Table
-          label="Tokens"
-          rows={found.value.tokens}
-          keyOf={(one) => one.name}
-          columns={[
-            { title: "name", cell: (one) => one.name },
-            { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
-            { title: "pools", named: true, cell: (one) => one.pools.join(", ") },
-            { title: "created", named: true, cell: (one) => <When at={one.created_at} /> },
-            { title: "expires", named: true, cell: (one) => (one.expires_at ? <When at={one.expires_at} /> : <span class="quiet">never</span>) },
-            { title: "Revoke", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Revoke ${one.name}`} onClick={() => remove("Revoke", one.name, () => call("DELETE /api/access/tokens/{name}", { path: { name: one.name } }), found.reload)}>revoke</button> },
-          ]}
-        />
-      )}
+      <Listing
+        error={found.error}
+        rows={found.value?.tokens}
+        none={<Empty title="No token yet."><p>Workers and scripts show one, in NOETL_TOKEN:</p><Command>noetl access token create ci --role author</Command></Empty>}
+        label="Tokens"
+        keyOf={(one) => one.name}
+        columns={[
+          { title: "name", cell: (one) => one.name },
+          { title: "roles", named: true, cell: (one) => one.roles.join(", ") || "none" },
+          { title: "pools", named: true, cell: (one) => one.pools.join(", ") },
+          { title: "created", named: true, cell: (one) => <When at={one.created_at} /> },
+          { title: "expires", named: true, cell: (one) => (one.expires_at ? <When at={one.expires_at} /> : <span class="quiet">never</span>) },
+          { title: "Revoke", silent: true, class: "num", cell: (one) => <button type="button" class="link" aria-label={`Revoke ${one.name}`} onClick={() => removeDialog("Revoke", one.name, () => call("DELETE /api/access/tokens/{name}", { path: { name: one.name } }), found.reload)}>revoke</button> },
+        ]}
+      />
     </>
   );
 }
@@ -248,21 +234,19 @@ function Audit() {
   return (
     <>
       <p><input type="search" aria-label="Search the audit log" placeholder="who, what or of what" value={text} onInput={(event) => setText(event.currentTarget.value)} /> {entries && <span class="quiet num">{count(entries.length)} of the last {count(found.value!.entries.length)}</span>}</p>
-      {found.error && <Trouble problem={found.error} />}
-      {entries && !entries.length && <Empty title={text ? "No entry matches." : "Nobody has changed anything yet, or looked at a secret."} />}
-      {entries && entries.length > 0 && (
-        <Table
-          label="Audit log"
-          rows={entries}
-          columns={[
-            { title: "when", cell: (one) => <When at={one.at} /> },
-            { title: "who", cell: (one) => one.who || <span class="quiet">anybody</span> },
-            { title: "what", cell: (one) => one.action },
-            { title: "of", class: "mono long", cell: (one) => one.target },
-            { title: "details", class: "mono long", cell: (one) => one.details },
-          ]}
-        />
-      )}
+      <Listing
+        error={found.error}
+        rows={entries}
+        none={<Empty title={text ? "No entry matches." : "Nobody has changed anything yet, or looked at a secret."} />}
+        label="Audit log"
+        columns={[
+          { title: "when", cell: (one) => <When at={one.at} /> },
+          { title: "who", cell: (one) => one.who || <span class="quiet">anybody</span> },
+          { title: "what", cell: (one) => one.action },
+          { title: "of", class: "mono long", cell: (one) => one.target },
+          { title: "details", class: "mono long", cell: (one) => one.details },
+        ]}
+      />
     </>
   );
 }

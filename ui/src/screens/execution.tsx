@@ -12,7 +12,7 @@ import type { Mood } from "../graph/canvas";
 import { drawn } from "../graph/layout";
 import { GraphView } from "../graph/view";
 import { useKeys } from "../keys";
-import { Asking, Copy, Empty, Message, Trouble, Words } from "../parts/notes";
+import { Absent, Copy, Empty, Message, Trouble, Words } from "../parts/notes";
 import { isOver, Status } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { clockTime, count, Took, When } from "../time";
@@ -26,23 +26,7 @@ const ARC_PAGES_MAX = 20;
 export function Execution() {
   const id = words.value[1]!;
   const shown = useLoaded<MomentDocument>(id, () => momentOf(id, null));
-  if (!shown.value) {
-    return (
-      <main class="page" tabIndex={-1}>
-        {shown.error ? (
-          <>
-            <h1>Execution {id}</h1>
-            <Trouble problem={shown.error} />
-            <p>
-              <a href={href("/executions")}>All executions</a>
-            </p>
-          </>
-        ) : (
-          <Asking what={`execution ${id}`} />
-        )}
-      </main>
-    );
-  }
+  if (!shown.value) return <Absent title={`Execution ${id}`} what={`execution ${id}`} problem={shown.error} all={{ href: href("/executions"), text: "All executions" }} />;
   return <Shown latest={shown.value} reload={shown.reload} hear={shown.hear} stale={shown.stale} />;
 }
 

@@ -6,7 +6,7 @@ import type { ExecutionSummary } from "../api/types";
 import { useLoaded } from "../data";
 import { useKeys } from "../keys";
 import { Histogram, Scatter, type Dot } from "../parts/charts";
-import { Ask, showDialog } from "../parts/dialog";
+import { Ask, removeDialog, showDialog } from "../parts/dialog";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { QueryBar } from "../parts/querybar";
 import { ROW, Rows } from "../parts/rows";
@@ -369,11 +369,6 @@ function Views({ query, columns }: { query: string; columns: string[] }) {
       </label>
     </Ask>
   );
-  const forget = (close: () => void, name: string) => (
-    <Ask does="Forget" danger close={close} run={async () => { await call("DELETE /api/views/{name}", { path: { name } }); views.reload(); }}>
-      <p>It goes for everybody.</p>
-    </Ask>
-  );
   return (
     <label>
       <span class="hidden">Saved views</span>
@@ -383,7 +378,7 @@ function Views({ query, columns }: { query: string; columns: string[] }) {
           const chosen = event.currentTarget.value;
           event.currentTarget.value = current?.name ?? "";
           if (chosen === "+") showDialog("Keep this view", save);
-          else if (chosen === "-" && current) showDialog(`Forget “${current.name}”?`, (close) => forget(close, current.name));
+          else if (chosen === "-" && current) removeDialog("Forget", `“${current.name}”`, () => call("DELETE /api/views/{name}", { path: { name: current.name } }), views.reload, "It goes for everybody.");
           else {
             const view = found.find((one) => one.name === chosen);
             ask({ q: view?.q ?? "", columns: view?.columns.join(",") ?? "" }, { push: true });

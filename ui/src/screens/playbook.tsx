@@ -10,13 +10,12 @@ import { drawn } from "../graph/layout";
 import { GraphView } from "../graph/view";
 import { Diff } from "../parts/diff";
 import { Ask, showDialog } from "../parts/dialog";
-import { Asking, Trouble } from "../parts/notes";
+import { Absent, Trouble } from "../parts/notes";
 import { Status } from "../parts/status";
 import { Strip } from "../parts/strip";
 import { typedObject } from "../parts/typed";
 import { When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
-
 
 export function Playbook() {
   const name = words.value.slice(1).join("/");
@@ -29,20 +28,7 @@ export function Playbook() {
   const step = asked("step");
   const layout = found.value?.layout;
   const drawing = useMemo(() => (layout ? drawn(layout) : null), [layout]);
-  if (!found.value) {
-    return (
-      <main class="page" tabIndex={-1}>
-        {!found.error && <Asking what={name} />}
-        {found.error && (
-          <>
-            <h1>{name}</h1>
-            <Trouble problem={found.error} />
-            <p><a href={href("/playbooks")}>All playbooks</a></p>
-          </>
-        )}
-      </main>
-    );
-  }
+  if (!found.value) return <Absent title={name} what={name} problem={found.error} all={{ href: href("/playbooks"), text: "All playbooks" }} />;
   const shown = found.value;
   const versions = history.value?.versions.map((one) => one.version) ?? [shown.version];
   const named = (title: string, paths: string[]) => paths.length > 0 && <span>{title} {paths.map((one, number) => <>{number > 0 && ", "}<a href={href(path("playbooks", one))}>{one}</a></>)}</span>;

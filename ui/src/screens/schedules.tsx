@@ -5,11 +5,11 @@ import type { ScheduleDocument, ScheduleItem, ScheduleTime } from "../api/types"
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
-import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { tell, tellProblem, Trouble } from "../parts/notes";
 import { standing, Status } from "../parts/status";
-import { Table } from "../parts/table";
+import { Listing, Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
-import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NotificationTable, Outcome, pauseDialog } from "./triggers";
+import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NoneYet, NotificationTable, Outcome, pauseDialog } from "./triggers";
 import { chosenSpan, count, exact, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -78,31 +78,22 @@ function ScheduleTable() {
   const found = useLoaded("schedules", () => call("GET /api/schedules", { query: { limit: LISTED } }), EVERY, NEWS);
   const became = useBecame(found.value?.schedules.map((one) => one.last) ?? [], LISTED);
   return (
-    <>
-      {found.error && <Trouble problem={found.error} />}
-      {found.value && !found.value.schedules.length && (
-        <Empty title="Nothing is scheduled.">
-          <p>A document of kind Schedule names a playbook and its times; register it like a playbook:</p>
-          <Command>noetl register examples/triggers/</Command>
-        </Empty>
-      )}
-      {found.value && found.value.schedules.length > 0 && (
-        <Table
-          label="Schedules"
-          rows={found.value.schedules}
-          keyOf={(one) => one.path}
-          columns={[
-            { title: "schedule", cell: (one) => <a href={href(path("schedules", one.path))}>{one.path}</a> },
-            { title: "state", cell: (one) => <State one={one} /> },
-            { title: "playbook", cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
-            { title: "times", class: "mono", cell: (one) => rhythm(one) },
-            { title: "last", named: true, cell: (one) => <Last time={one.last} became={became} /> },
-            { title: "next", named: true, cell: (one) => <When at={one.next_time} /> },
-            { title: "note", cell: (one) => one.reason || one.description },
-          ]}
-        />
-      )}
-    </>
+    <Listing
+      error={found.error}
+      rows={found.value?.schedules}
+      none={<NoneYet title="Nothing is scheduled." kind="Schedule names a playbook and its times" />}
+      label="Schedules"
+      keyOf={(one) => one.path}
+      columns={[
+        { title: "schedule", cell: (one) => <a href={href(path("schedules", one.path))}>{one.path}</a> },
+        { title: "state", cell: (one) => <State one={one} /> },
+        { title: "playbook", cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
+        { title: "times", class: "mono", cell: (one) => rhythm(one) },
+        { title: "last", named: true, cell: (one) => <Last time={one.last} became={became} /> },
+        { title: "next", named: true, cell: (one) => <When at={one.next_time} /> },
+        { title: "note", cell: (one) => one.reason || one.description },
+      ]}
+    />
   );
 }
 

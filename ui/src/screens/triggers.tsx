@@ -3,10 +3,10 @@
 import { call, may } from "../api/client";
 import type { NotificationItem } from "../api/types";
 import { useLoaded } from "../data";
-import { Ask, showDialog } from "../parts/dialog";
+import { reasonDialog, removeDialog } from "../parts/dialog";
 import { Command, Copy, Empty, tell, tellProblem, Trouble, Words } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
-import { Table } from "../parts/table";
+import { Listing, Table } from "../parts/table";
 import { chosenSpan, When } from "../time";
 import { href, path } from "../url";
 
@@ -17,11 +17,17 @@ const SHOWN = 100;
 
 /** Nothing is started while it is paused; the note says why. */
 export function pauseDialog(run: (reason: string) => Promise<unknown>, done: () => void): void {
-  showDialog("Pause", (close) => (
-    <Ask does="Pause" close={close} run={async (data) => { await run(String(data.get("reason"))); done(); }}>
-      <label>Note <input name="reason" autofocus /></label>
-    </Ask>
-  ));
+  reasonDialog("Pause", "Pause", "Note", run, done);
+}
+
+/** No document of this kind is registered: what it would do. */
+export function NoneYet({ title, kind }: { title: string; kind: string }) {
+  return (
+    <Empty title={title}>
+      <p>A document of kind {kind}; register it like a playbook:</p>
+      <Command>noetl register examples/triggers/</Command>
+    </Empty>
+  );
 }
 
 /** What a document starts or wakes. */
@@ -31,38 +37,23 @@ function Target({ playbook, signal }: { playbook: string | null; signal: string 
 
 export function HookTable() {
   const found = useLoaded("hooks", () => call("GET /api/hooks", { query: { limit: 500 } }), EVERY, NEWS);
-  const hooks = found.value?.hooks;
-  const remove = (name: string) =>
-    showDialog(`Delete ${name}?`, (close) => (
-      <Ask does="Delete" danger close={close} run={async () => { await call("DELETE /api/hooks/{path}", { path: { path: name } }); found.reload(); }}>
-        <p>It takes no delivery any more. Its versions stay in the catalog.</p>
-      </Ask>
-    ));
+  const remove = (name: string) => removeDialog("Delete", name, () => call("DELETE /api/hooks/{path}", { path: { path: name } }), found.reload, "It takes no delivery any more. Its versions stay in the catalog.");
   return (
-    <>
-      {found.error && <Trouble problem={found.error} />}
-      {hooks && !hooks.length && (
-        <Empty title="Nobody calls in.">
-          <p>A document of kind Hook gives others an address that starts a playbook or wakes executions that wait; register it like a playbook:</p>
-          <Command>noetl register examples/triggers/</Command>
-        </Empty>
-      )}
-      {hooks && hooks.length > 0 && (
-        <Table
-          label="Hooks"
-          rows={hooks}
-          keyOf={(one) => one.path}
-          columns={[
-            { title: "hook", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=hooks`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
-            { title: "called at", class: "mono", cell: (one) => <>{one.url} <Copy text={location.origin + href(one.url)} label="Copy the address" /></> },
-            { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
-            { title: "verified by", named: true, cell: (one) => <>{one.verify}{one.missing_credentials.length > 0 && <div class="failed">takes nothing: no credential {one.missing_credentials.join(", ")}</div>}</> },
-            { title: "description", cell: (one) => one.description },
-            { title: "Delete", silent: true, class: "num", cell: (one) => may("author") && <button type="button" class="link" aria-label={`Delete ${one.path}`} onClick={() => remove(one.path)}>delete</button> },
-          ]}
-        />
-      )}
-    </>
+    <Listing
+      error={found.error}
+      rows={found.value?.hooks}
+      none={<NoneYet title="Nobody calls in." kind="Hook gives others an address that starts a playbook or wakes executions that wait" />}
+      label="Hooks"
+      keyOf={(one) => one.path}
+      columns={[
+        { title: "hook", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=hooks`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
+        { title: "called at", class: "mono", cell: (one) => <>{one.url} <Copy text={location.origin + href(one.url)} label="Copy the address" /></> },
+        { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
+        { title: "verified by", named: true, cell: (one) => <>{one.verify}{one.missing_credentials.length > 0 && <div class="failed">takes nothing: no credential {one.missing_credentials.join(", ")}</div>}</> },
+        { title: "description", cell: (one) => one.description },
+        { title: "Delete", silent: true, class: "num", cell: (one) => may("author") && <button type="button" class="link" aria-label={`Delete ${one.path}`} onClick={() => remove(one.path)}>delete</button> },
+      ]}
+    />
   );
 }
 
@@ -128,31 +119,21 @@ export function Hook({ name }: { name: string }) {
 
 export function ConsumerTable() {
   const found = useLoaded("consumers", () => call("GET /api/consumers", { query: { limit: 500 } }), EVERY, NEWS);
-  const consumers = found.value?.consumers;
   return (
-    <>
-      {found.error && <Trouble problem={found.error} />}
-      {consumers && !consumers.length && (
-        <Empty title="Nothing is fetched.">
-          <p>A document of kind Consumer takes messages of NATS, rows of PostgreSQL or new files, and starts a playbook for each, once; register it like a playbook:</p>
-          <Command>noetl register examples/triggers/</Command>
-        </Empty>
-      )}
-      {consumers && consumers.length > 0 && (
-        <Table
-          label="Consumers"
-          rows={consumers}
-          keyOf={(one) => one.path}
-          columns={[
-            { title: "consumer", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=consumers`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
-            { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
-            { title: "from", class: "mono", cell: (one) => one.source },
-            { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
-            { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
-          ]}
-        />
-      )}
-    </>
+    <Listing
+      error={found.error}
+      rows={found.value?.consumers}
+      none={<NoneYet title="Nothing is fetched." kind="Consumer takes messages of NATS, rows of PostgreSQL or new files, and starts a playbook for each, once" />}
+      label="Consumers"
+      keyOf={(one) => one.path}
+      columns={[
+        { title: "consumer", cell: (one) => <><a href={href(`${path("schedules", one.path)}?kind=consumers`)}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
+        { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
+        { title: "from", class: "mono", cell: (one) => one.source },
+        { title: "does", cell: (one) => <Target playbook={one.playbook} signal={one.signal} /> },
+        { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
+      ]}
+    />
   );
 }
 
@@ -211,46 +192,36 @@ export function Consumer({ name }: { name: string }) {
 
 export function NotificationTable() {
   const found = useLoaded("notifications", () => call("GET /api/notifications", { query: { limit: 500 } }), EVERY, NEWS);
-  const rules = found.value?.notifications;
   const resume = (name: string) => call("POST /api/notifications/resume", { body: { path: name } }).then(() => { tell("Resumed."); found.reload(); }, tellProblem);
   const about = (one: NotificationItem) => [...one.paths, ...Object.entries(one.labels).map(([name, value]) => `${name}=${value}`)].join(", ");
   return (
-    <>
-      {found.error && <Trouble problem={found.error} />}
-      {rules && !rules.length && (
-        <Empty title="Nobody is told.">
-          <p>A document of kind Notification names what is told (failures, executions that are late, steps that wait, missed times) and the playbook that tells it; register it like a playbook:</p>
-          <Command>noetl register examples/triggers/</Command>
-        </Empty>
-      )}
-      {rules && rules.length > 0 && (
-        <Table
-          label="Notifications"
-          rows={rules}
-          keyOf={(one) => one.path}
-          columns={[
-            { title: "notification", cell: (one) => <>{one.path} <span class="quiet">v{one.version}</span></> },
-            { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
-            { title: "tells of", named: true, cell: (one) => one.on.join(", ") },
-            { title: "where", class: "mono", named: true, cell: (one) => about(one) || "all" },
-            { title: "by", named: true, cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
-            { title: "once in", class: "num", named: true, cell: (one) => chosenSpan(one.window) },
-            { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
-            {
-              title: "Pause",
-              silent: true,
-              class: "num",
-              cell: (one) =>
-                may("operate") &&
-                (one.status === "paused" ? (
-                  <button type="button" class="link" aria-label={`Resume ${one.path}`} onClick={() => resume(one.path)}>resume</button>
-                ) : (
-                  <button type="button" class="link" aria-label={`Pause ${one.path}`} onClick={() => pauseDialog((reason) => call("POST /api/notifications/pause", { body: { path: one.path, reason } }), found.reload)}>pause</button>
-                )),
-            },
-          ]}
-        />
-      )}
-    </>
+    <Listing
+      error={found.error}
+      rows={found.value?.notifications}
+      none={<NoneYet title="Nobody is told." kind="Notification names what is told (failures, executions that are late, steps that wait, missed times) and the playbook that tells it" />}
+      label="Notifications"
+      keyOf={(one) => one.path}
+      columns={[
+        { title: "notification", cell: (one) => <>{one.path} <span class="quiet">v{one.version}</span></> },
+        { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
+        { title: "tells of", named: true, cell: (one) => one.on.join(", ") },
+        { title: "where", class: "mono", named: true, cell: (one) => about(one) || "all" },
+        { title: "by", named: true, cell: (one) => <a href={href(path("playbooks", one.playbook))}>{one.playbook}</a> },
+        { title: "once in", class: "num", named: true, cell: (one) => chosenSpan(one.window) },
+        { title: "note", cell: (one) => (one.problem ? <span class="failed"><Words text={one.problem} /></span> : one.reason || one.description) },
+        {
+          title: "Pause",
+          silent: true,
+          class: "num",
+          cell: (one) =>
+            may("operate") &&
+            (one.status === "paused" ? (
+              <button type="button" class="link" aria-label={`Resume ${one.path}`} onClick={() => resume(one.path)}>resume</button>
+            ) : (
+              <button type="button" class="link" aria-label={`Pause ${one.path}`} onClick={() => pauseDialog((reason) => call("POST /api/notifications/pause", { body: { path: one.path, reason } }), found.reload)}>pause</button>
+            )),
+        },
+      ]}
+    />
   );
 }

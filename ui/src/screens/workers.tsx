@@ -2,7 +2,7 @@
 import { call, may } from "../api/client";
 import type { WorkerDocument } from "../api/types";
 import { useLoaded } from "../data";
-import { Ask, showDialog } from "../parts/dialog";
+import { removeDialog } from "../parts/dialog";
 import { Command, Empty, Trouble } from "../parts/notes";
 import { Table } from "../parts/table";
 import { count, now, took, When } from "../time";
@@ -12,11 +12,7 @@ const EVERY = 3000;
 const SILENT_SECONDS = 30;
 
 function drain(name: string, done: () => void) {
-  showDialog(`Drain ${name}?`, (close) => (
-    <Ask does="Drain" close={close} run={async () => { await call("POST /api/worker/drain", { body: { worker_id: name } }); done(); }}>
-      <p>It takes nothing new, finishes what it has, and ends. It hears of it with its next heartbeat.</p>
-    </Ask>
-  ));
+  removeDialog("Drain", name, () => call("POST /api/worker/drain", { body: { worker_id: name } }), done, "It takes nothing new, finishes what it has, and ends. It hears of it with its next heartbeat.");
 }
 
 export function commandsWait(number: number): string {
@@ -49,54 +45,56 @@ export function Workers() {
       {pools.value?.pools.map((pool) => {
         const queue = queues.value?.queues.find((one) => one.pool === pool.pool);
         return (
-        <section class={pools.stale ? "stale" : ""}>
-          <h2>
-            pool {pool.pool}{" "}
-            <span class="quiet">
-              {pool.slots > 0 ? `${count(pool.leased)} of ${count(pool.slots)} slots in use` : "no worker"} · {commandsWait(pool.waiting)}
-            </span>
-          </h2>
-          {pool.slots > 0 && (
-            <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
-              <i class="tone-running" style={{ width: `${Math.min(100, (100 * pool.leased) / pool.slots)}%` }} />
-            </div>
-          )}
-          {queue && queue.waiting > 0 && (
-            <p>
-              {queue.oldest_seconds !== null && queue.oldest_execution_id && (
-                <>
-                  The oldest waits for {took(queue.oldest_seconds)}: <a class="id" href={href(path("executions", queue.oldest_execution_id))}>…{queue.oldest_execution_id.slice(-6)}</a>.{" "}
-                </>
-              )}
+          <section class={pools.stale ? "stale" : ""}>
+            <h2>
+              pool {pool.pool}{" "}
               <span class="quiet">
-                {queue.kinds_of < queue.waiting ? `Of the oldest ${count(queue.kinds_of)}: ` : ""}
-                {Object.entries(queue.kinds).sort(([, a], [, b]) => b - a).map(([kind, number]) => `${count(number)} ${kind}`).join(" · ")}
+                {pool.slots > 0 ? `${count(pool.leased)} of ${count(pool.slots)} slots in use` : "no worker"} · {commandsWait(pool.waiting)}
               </span>
-            </p>
-          )}
-          {pool.waiting > 0 && pool.workers.length === 0 && (
-            <>
-              <p class="failed">Nobody takes these commands.</p>
-              <Command>{`noetl worker start --pool ${pool.pool}`}</Command>
-            </>
-          )}
-          {pool.workers.length > 0 && <Table
-            label={`Workers of ${pool.pool}`}
-            rows={pool.workers}
-            keyOf={(one) => one.name}
-            columns={[
-              { title: "worker", class: "mono", cell: (one) => one.name },
-              { title: "host", named: true, cell: (one) => one.host },
-            { title: "labels", class: "long", named: true, cell: (one) => one.labels.join(", ") },
-              { title: "slots", class: "num", named: true, cell: (one) => one.slots },
-              { title: "version", named: true, cell: (one) => one.version },
-              { title: "sandbox", named: true, cell: (one) => one.sandbox || <span class="quiet">none</span> },
-              { title: "started", named: true, cell: (one) => <When at={one.started_at} /> },
-              { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
-              { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
-            ]}
-          />}
-        </section>
+            </h2>
+            {pool.slots > 0 && (
+              <div class="progress" role="img" aria-label={`${pool.leased} of ${pool.slots} slots in use`}>
+                <i class="tone-running" style={{ width: `${Math.min(100, (100 * pool.leased) / pool.slots)}%` }} />
+              </div>
+            )}
+            {queue && queue.waiting > 0 && (
+              <p>
+                {queue.oldest_seconds !== null && queue.oldest_execution_id && (
+                  <>
+                    The oldest waits for {took(queue.oldest_seconds)}: <a class="id" href={href(path("executions", queue.oldest_execution_id))}>…{queue.oldest_execution_id.slice(-6)}</a>.{" "}
+                  </>
+                )}
+                <span class="quiet">
+                  {queue.kinds_of < queue.waiting ? `Of the oldest ${count(queue.kinds_of)}: ` : ""}
+                  {Object.entries(queue.kinds).sort(([, a], [, b]) => b - a).map(([kind, number]) => `${count(number)} ${kind}`).join(" · ")}
+                </span>
+              </p>
+            )}
+            {pool.waiting > 0 && pool.workers.length === 0 && (
+              <>
+                <p class="failed">Nobody takes these commands.</p>
+                <Command>{`noetl worker start --pool ${pool.pool}`}</Command>
+              </>
+            )}
+            {pool.workers.length > 0 && (
+              <Table
+                label={`Workers of ${pool.pool}`}
+                rows={pool.workers}
+                keyOf={(one) => one.name}
+                columns={[
+                  { title: "worker", class: "mono", cell: (one) => one.name },
+                  { title: "host", named: true, cell: (one) => one.host },
+                  { title: "labels", class: "long", named: true, cell: (one) => one.labels.join(", ") },
+                  { title: "slots", class: "num", named: true, cell: (one) => one.slots },
+                  { title: "version", named: true, cell: (one) => one.version },
+                  { title: "sandbox", named: true, cell: (one) => one.sandbox || <span class="quiet">none</span> },
+                  { title: "started", named: true, cell: (one) => <When at={one.started_at} /> },
+                  { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
+                  { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
+                ]}
+              />
+            )}
+          </section>
         );
       })}
     </main>
