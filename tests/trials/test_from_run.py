@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from noetl.templates import Scope, compile_value
 from noetl.trials.from_run import quoted, written
+from tests.effort import generated
 
 PIECES = ("{{", "}}", "{% raw %}", "{%- endraw -%}", "{%", "%}", "{#", " 1 + 1 ", '"', "\\", "\n")
 
 
+@generated(100)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join))
 @example("{% endraw %}{{ 1 + 1 }}{% raw %}")
 @example("a {{ b }}\nc\n")
