@@ -309,3 +309,59 @@ def test_a_task_that_cannot_fail_needs_no_rule_for_it():
 
 def test_a_task_without_rules_fails_by_itself():
     assert codes("- {step: start, tool: {kind: http, url: 'http://x'}}") == []
+
+
+ADD = 'tool: {kind: noop, set: {ctx.n: "{{ ctx.n + 1 }}"}}'
+AT_THE_END = 'tool: {kind: noop}, set: {ctx.n: "{{ ctx.n + 1 }}"}'
+BRANCHES = "- {step: a, ADD, next: end}\n- {step: b, ADD, next: end}\n- {step: end}\n"
+FORK = f"- {{step: start, next: [a, b]}}\n{BRANCHES}"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "lost"),
+    [
+        (FORK, 2),
+        (f"- {{step: start, next: [a, c]}}\n- {{step: c, next: b}}\n{BRANCHES}", 2),
+        (
+            "- {step: start, next: [{step: a, args: {x: 1}}, {step: a, args: {x: 2}}]}\n"
+            "- {step: a, spec: {join: each}, ADD}",
+            1,
+        ),
+        (
+            "- {step: start, next: {arcs: [{step: a, when: '{{ ctx.n }}'}, {step: b}]}}\n"
+            + BRANCHES,
+            0,
+        ),
+        (
+            "- {step: start, next: [a, c]}\n- {step: c, next: end}\n- {step: a, ADD, next: b}\n"
+            "- {step: b, ADD, next: end}\n- {step: end}",
+            0,
+        ),
+        (
+            "- {step: start, next: [c, d]}\n- {step: c, next: m}\n- {step: d, next: m}\n"
+            "- {step: m, next: {arcs: [{step: a, when: '{{ ctx.n }}'}, {step: b}]}}\n" + BRANCHES,
+            0,
+        ),
+        (FORK.replace("ADD", ADD.replace("n + 1", "nn + 1")), 0),
+        (FORK.replace("ADD", AT_THE_END), 0),
+    ],
+)
+def test_branches_that_add_to_a_key_of_ctx_in_a_task_lose_what_others_add(workflow, lost):
+    assert codes(workflow.replace("ADD", ADD)).count("parallel-ctx-write") == lost
+
+
+def test_a_loop_that_adds_to_a_key_is_told_to_write_only_what_it_adds():
+    loop = "loop: {in: [1], iterator: x, mode: parallel}"
+
+    assert "reduce: {n: sum}`, and write only what one adds" in messages(
+        f"- {{step: start, {loop}, {ADD}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "said"), [("'{{ workload }}'", ["unused-key"]), ("1", [])], ids=["computed", "default"]
+)
+def test_what_a_workbook_entry_computes_itself_is_not_given(own, said):
+    entry = f"workbook: {{w: {{args: {{n: {own}}}, tool: {{kind: noop}}}}}}\n"
+
+    assert codes("- {step: start, tool: {kind: workbook, task: w, args: {n: 2}}}", entry) == said

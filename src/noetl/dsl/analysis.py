@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from noetl.dsl.building import Building
-from noetl.dsl.checks import step_graph
+from noetl.dsl.checks import keys_added_to, step_graph
+from noetl.dsl.walk import parts_of
 from noetl.model.graph import Graph, reachable, sources, strongly_connected
-from noetl.model.net import NOOP, Arc, Fail, Net, Result, Retry, Route, Skip, Step, Task
+from noetl.model.net import NOOP, Arc, Fail, Net, Patch, Result, Retry, Route, Skip, Step, Task
 
 FAILURES = frozenset({"step.failed", "call.error", "step.exit", "step.finished", "loop.done"})
 """Event names that a guard may compare with after a failure; `step.exit` and the like name both
@@ -177,6 +180,51 @@ def _check_fall_through(building: Building, task: Task) -> None:
     )
 
 
+ADDING_MAX = 200
+"""Of so many steps that add to ctx each is compared with the others; more would take long."""
+
+
+def forks_keep_what_they_add(building: Building, net: Net) -> None:
+    """Steps that may run at the same time must not each compute a key of ctx from its old value in
+    a task: what the later one writes was computed without the other's.
+    """
+    adding: dict[str, dict[str, Patch]] = {}
+    for step in net.steps:
+        for patch in parts_of(structs.replace(step, rules=(), patch=None)).patches:
+            for key in keys_added_to(building, patch):
+                is_reduced = step.loop is not None and key.partition(".")[0] in step.loop.reduce
+                if not is_reduced and sum(map(len, adding.values())) < ADDING_MAX:
+                    adding.setdefault(key, {})[step.name] = patch
+    graph = step_graph(building, net) if adding else None
+    if graph is None:
+        return
+    backwards = sources(graph)
+    repeated = {step.name for step in net.steps if step.join.kind == "each"}
+    forks = [step.router.arcs for step in net.steps if step.router.mode == "inclusive"]
+    for key, writers in adding.items():
+        before = {name: reachable(backwards, name) for name in writers}
+        lost: dict[str, Patch] = {}
+        for arcs in forks:
+            sure = [(n, arc.step) for n, arc in enumerate(arcs) if arc.when in (None, True)]
+            ways = {
+                name: frozenset(n for n, to in sure if to in steps)
+                for name, steps in before.items()
+            }
+            several = len(sure) > 1 and not any(arc.partition for arc in arcs)
+            for name, own in ways.items():
+                is_beside = any(own - other and other - own for other in set(ways.values()))
+                if is_beside or (several and name in repeated and len(own) > 1):
+                    lost[name] = writers[name]
+        for name, patch in lost.items():
+            building.report.add(
+                "parallel-ctx-write",
+                f'a task of step "{name}" computes `ctx.{key}` from its old value, and so does'
+                " another that may run at the same time: what one of them writes is lost. Write it"
+                " in `set` of the step, which is computed at its end.",
+                building.at(patch),
+            )
+
+
 def waits_end(building: Building, net: Net) -> None:
     """A waiting step needs a rule that ends its wait, or a time limit."""
     for step in net.steps:
@@ -206,5 +254,6 @@ ANALYSES = (
     cycles_have_exits,
     joins_complete,
     errors_are_seen,
+    forks_keep_what_they_add,
     waits_end,
 )

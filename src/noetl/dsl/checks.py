@@ -289,11 +289,19 @@ def jumps_land(building: Building, net: Net) -> None:
 
 def references_exist(building: Building, net: Net) -> None:
     """Workbook calls and compensations must name something that exists."""
-    blocks = [block.name for block in net.workbook]
+    blocks = {block.name: block for block in net.workbook}
     for task in building.tasks(net):
         name = task.config.get("task")
         if task.kind != WORKBOOK or not isinstance(name, str) or has_template(name):
             continue
+        for key in task.inputs.keys() & (blocks[name].inputs if name in blocks else ()):
+            if holds_template(blocks[name].inputs[key]):
+                building.report.add(
+                    "unused-key",
+                    f'`{key}` has no effect: workbook entry "{name}" computes its own. Give it'
+                    " another name, or write a plain default there.",
+                    building.at(task, "args"),
+                )
         if name not in blocks:
             hint = building.report.suggest(name, blocks)
             building.report.add(
@@ -377,14 +385,29 @@ def parallel_writes_combine(building: Building, net: Net) -> None:
                 by = {"merge": "merge", "replace": "last"}.get(action.mode, "extend")
                 written.append((action.into.removeprefix("ctx."), by, action))
         for key, by, action in written:
-            if key.partition(".")[0] not in body.loop.reduce:
-                building.report.add(
-                    "parallel-ctx-write",
-                    f'iterations of the parallel loop of "{body.name}" all write `ctx.{key}`;'
-                    " the second write will fail. Say how they combine:"
-                    f" `loop.spec.policy.reduce: {{{key}: {by}}}`.",
-                    building.at(action),
-                )
+            if key.partition(".")[0] in body.loop.reduce:
+                continue
+            only = ""
+            if isinstance(action, Patch) and key in keys_added_to(building, action):
+                by, only = "sum", ", and write only what one adds: it does not see what others do"
+            building.report.add(
+                "parallel-ctx-write",
+                f'iterations of the parallel loop of "{body.name}" all write `ctx.{key}`;'
+                " the second write will fail. Say how they combine:"
+                f" `loop.spec.policy.reduce: {{{key}: {by}}}`{only}.",
+                building.at(action),
+            )
+
+
+def keys_added_to(building: Building, patch: Patch) -> set[str]:
+    """The keys of ctx whose new value is computed from the old one."""
+    found = set()
+    for key, value in patch.ctx.items():
+        whole = ("ctx", *key.split("."))
+        for path in building.expressions.reads(value) if isinstance(value, str) else ():
+            if len(path) > 1 and path[: len(whole)] == whole[: len(path)]:
+                found.add(key)
+    return found
 
 
 def sinks_have_something_to_store(building: Building, net: Net) -> None:
