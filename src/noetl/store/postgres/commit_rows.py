@@ -22,48 +22,19 @@ from noetl.store.records import Summary, columns_of_summary
 _encoder = msgspec.json.Encoder()
 
 
-class LogLine(msgspec.Struct):
-    execution_id: str
-    seq: int
-    events: bytes
-    checksum: int
-
-
-class CommandLine(msgspec.Struct, omit_defaults=True):
-    number: int
-    execution_id: str
-    command_id: str
-    pool: str
-    priority: int
-    turn: int
-    body: bytes
-    checksum: int
-    worker_id: str | None = None
-    lease_expires_at: float | None = None
-
-
-class TimerLine(msgspec.Struct):
-    execution_id: str
-    timer_id: str
-    fires_at: float
-
-
-class ClosedLine(msgspec.Struct):
-    """A command or timer that is over."""
-
-    execution_id: str
-    id: str
+Line = dict[str, Any]
+"""A row to write, or to look for: columns by name."""
 
 
 class Rows(NamedTuple):
     """Everything that a commit writes."""
 
-    executions: list[dict[str, Any]]
-    log: list[LogLine]
-    commands: list[CommandLine]
-    closed: list[ClosedLine]
-    timers: list[TimerLine]
-    timers_cleared: list[ClosedLine]
+    executions: list[Line]
+    log: list[Line]
+    commands: list[Line]
+    closed: list[Line]
+    timers: list[Line]
+    timers_cleared: list[Line]
     audit: list[AuditEntry]
 
     def values(self, home: str) -> list[Value]:
@@ -194,35 +165,32 @@ def rows_of(writes: Sequence[Write], heads: Mapping[ExecutionId, Head]) -> Rows:
     for write in writes:
         execution_id = write.execution_id
         before = heads.get(execution_id) or Head(0, chain_start(execution_id))
-        end = _add_events(rows.log, write, before) if write.events else before
+        end = before
+        if write.events:
+            row = row_of(write, before.checksum)
+            rows.log.append({"execution_id": execution_id, **row._asdict()})
+            end = Head(row.seq, row.checksum)
         rows.executions.append(_execution_line(write, before, end))
         # Set before clear: what one write both sets and clears is gone afterwards.
         over, cleared = set(write.closed), set(write.timers_cleared)
         for new in write.commands:
             if new.command.command_id not in over:
                 rows.commands.append(_command_line(len(rows.commands), execution_id, new))
-        rows.closed.extend(ClosedLine(execution_id, command) for command in over)
+        rows.closed.extend({"execution_id": execution_id, "id": command} for command in over)
         rows.timers.extend(
-            TimerLine(execution_id, timer, at)
+            {"execution_id": execution_id, "timer_id": timer, "fires_at": at}
             for timer, at in dict(write.timers).items()
             if timer not in cleared
         )
-        rows.timers_cleared.extend(ClosedLine(execution_id, timer) for timer in cleared)
+        rows.timers_cleared.extend({"execution_id": execution_id, "id": timer} for timer in cleared)
         rows.audit.extend(write.audit)
     return rows
 
 
-def _add_events(lines: list[LogLine], write: Write, before: Head) -> Head:
-    """Append the events to the log. Returns its new end."""
-    row = row_of(write, before.checksum)
-    lines.append(LogLine(write.execution_id, *row))
-    return Head(row.seq, row.checksum)
-
-
-def _execution_line(write: Write, before: Head, end: Head) -> dict[str, Any]:
+def _execution_line(write: Write, before: Head, end: Head) -> Line:
     """The execution row to write, and the version it must still have."""
     summary = _own_summary(write)
-    row: dict[str, Any] = {"execution_id": write.execution_id}
+    row: Line = {"execution_id": write.execution_id}
     if summary is not None:
         row = columns_of_summary(summary)
         row["error"] = _without_nul(summary.error)
@@ -231,18 +199,18 @@ def _execution_line(write: Write, before: Head, end: Head) -> dict[str, Any]:
     return row
 
 
-def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> CommandLine:
+def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> Line:
     command, worker_id, expires_at = new
     body = _encoder.encode(command)
-    return CommandLine(
-        number,
-        execution_id,
-        command.command_id,
-        command.pool,
-        command.priority,
-        command.turn,
-        body,
-        crc32(body),
-        worker_id,
-        expires_at,
-    )
+    return {
+        "number": number,
+        "execution_id": execution_id,
+        "command_id": command.command_id,
+        "pool": command.pool,
+        "priority": command.priority,
+        "turn": command.turn,
+        "body": body,
+        "checksum": crc32(body),
+        "worker_id": worker_id,
+        "lease_expires_at": expires_at,
+    }
