@@ -643,6 +643,28 @@ def test_servers_that_all_decide_at_once_start_it_once(database_url: str):
     run(story)
 
 
+def test_a_run_that_is_asked_of_two_servers_at_once_under_one_key_is_one(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def story() -> None:
+        async with servers(database_url, 2) as (first, second):
+            await register(first, WAITING)
+            await register(first, document(every="10h", overlap="allow_all"))
+            by_key, started = second.store.records.by_key, []
+
+            async def overtaken(key: str) -> Any:
+                found = await by_key(key)
+                if not started:
+                    started.append((await first.schedules.start_now("t/s", key="one"))[0])
+                return found
+
+            monkeypatch.setattr(second.store.records, "by_key", overtaken)
+            assert await second.schedules.start_now("t/s", key="one") == (*started, True)
+            assert [one.outcome for one in await times(first)] == ["started"]
+
+    run(story)
+
+
 def test_an_end_that_another_server_stores_lets_go_on_what_waits(database_url: str):
     async def story() -> None:
         async with AsyncExitStack() as stack:

@@ -428,10 +428,11 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         """
         own = None if key is None else key_of_run(path, key)
         for _ in range(ATTEMPTS_MAX):
+            row = await self.row(path)
+            # After the row: whoever starts it now moves that.
             known = None if own is None else await self._records.by_key(own)
             if known is not None:
                 return known.execution_id, True
-            row = await self.row(path)
             state = self.decoded(row)
             schedule = await self.spec(state.digest)
             what = TriggerTime(
