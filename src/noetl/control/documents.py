@@ -81,7 +81,7 @@ def _texts(kind: type[Document]) -> frozenset[str]:
 
 def of(kind: type[D], *sources: Any, **fields: Any) -> D:
     """A document of that kind: `fields`, and what the sources hold under the names of the others. A
-    number in a field of text is a moment.
+    number in a field of text is a moment, and a field that is UNSET stays so, whatever they hold.
     """
     for source in sources:
         for name in kind.__struct_fields__:
@@ -90,7 +90,7 @@ def of(kind: type[D], *sources: Any, **fields: Any) -> D:
     for name in _texts(kind) & fields.keys():
         if isinstance(fields[name], float | int):
             fields[name] = moment(fields[name])
-    return msgspec.convert(fields, kind)
+    return msgspec.convert({name: one for name, one in fields.items() if one is not UNSET}, kind)
 
 
 def span(begun: float, ended: float | None) -> float | None:
@@ -329,18 +329,12 @@ def waiting(stored: str | None) -> Literal["form", "event", "timer"] | None:
 def summary(row: Summary, workload: dict[str, Any] | UnsetType = UNSET) -> ExecutionSummary:
     """An entry of the list of executions."""
     step = row.failed_step or next(iter(row.current_steps), None)
-    return ExecutionSummary(
-        execution_id=row.execution_id,
-        path=row.path,
-        version=row.version,
-        status=row.status,
-        start_time=moment(row.requested_at),
-        end_time=moment(row.ended_at),
+    return of(
+        ExecutionSummary,
+        row,
+        start_time=row.requested_at,
+        end_time=row.ended_at,
         duration_seconds=span(row.requested_at, row.ended_at),
-        parent_execution_id=row.parent_execution_id,
-        current_steps=list(row.current_steps),
-        error=row.error,
-        labels=row.labels,
         step=step,
         waits=waiting(row.waits),
         workload=workload,
@@ -457,17 +451,8 @@ def credential_id(name: str) -> str:
 
 def credential(row: StoredCredential, data: dict[str, Any] | None = None) -> CredentialDocument:
     """A credential; without its data it holds no secret."""
-    return CredentialDocument(
-        id=credential_id(row.name),
-        name=row.name,
-        type=row.type,
-        description=row.description,
-        tags=list(row.tags),
-        playbooks=list(row.playbooks),
-        created_at=moment(row.created_at),
-        updated_at=moment(row.updated_at),
-        data=UNSET if data is None else data,
-    )
+    shown = UNSET if data is None else data
+    return of(CredentialDocument, row, id=credential_id(row.name), data=shown)
 
 
 def runtime(row: Runtime) -> WorkerDocument:

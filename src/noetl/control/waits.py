@@ -205,16 +205,9 @@ async def _calls_waiting(log: Log, execution_id: ExecutionId) -> list[TaskWaitin
 
 def _of_call(call: TaskWaiting) -> WaitDocument:
     iteration = "" if call.iteration is None else f" (iteration {call.iteration})"
-    since = moment(call.at)
-    return WaitDocument(
-        waits_for="place",
-        text=f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what}'
-        f" since {since}",
-        step=call.step,
-        task=call.task,
-        what=call.what,
-        since=since,
-    )
+    text = f'task "{call.task}" of step "{call.step}"{iteration} waits for {call.what}'
+    text += f" since {moment(call.at)}"
+    return documents.of(WaitDocument, call, waits_for="place", text=text, since=call.at)
 
 
 def _of_listener(run: Run, state: ExecutionState) -> WaitDocument:
