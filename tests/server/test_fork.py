@@ -415,6 +415,38 @@ def test_a_fork_at_any_event_of_a_loop_that_writes_at_its_end_ends_the_same(dev,
     assert results == dict.fromkeys(forks, result)
 
 
+CALLED = HEAD + """
+metadata: {name: called, path: tests/fork_called}
+workflow: [{step: start, tool: {kind: noop, result: 1}}]
+"""
+CALLS = """
+metadata: {name: calls, path: tests/fork_calls}
+workflow:
+  - step: each
+    loop: {in: [1, 2], iterator: n, mode: parallel}
+    tool: {kind: playbook, path: tests/fork_called}
+    next: end
+  - step: end
+    tool: {kind: noop, result: "{{ each | length }}"}
+"""
+
+
+@pytest.mark.parametrize("step", ["each", "end"])
+def test_a_fork_inside_of_a_loop_is_run_again_from_a_step(dev, step):
+    """It was refused with an internal error: the loop that the fork had taken over was continued
+    without what had happened to it meanwhile."""
+    dev.post("/api/catalog/register", {"content": CALLED})
+    execution_id = dev.start(HEAD + CALLS)
+    dev.ended(execution_id)
+    waits = at(dev.events(execution_id), "step.waiting", "each")
+
+    for seq in range(waits, waits + 4):
+        forked = fork(dev, execution_id, seq=seq)["execution_id"]
+        assert dev.ended(forked)["result"] == 2
+        again = dev.post(f"/api/executions/{forked}/rerun", {"from": step})
+        assert dev.ended(again["execution_id"])["result"] == 2
+
+
 TASKS = """
 metadata: {name: tasks, path: tests/fork_tasks}
 workflow:

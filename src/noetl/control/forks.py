@@ -20,6 +20,7 @@ from noetl.errors import BadRequest, NotFound
 from noetl.model import refs
 from noetl.model.events import (
     Event,
+    ExecutionForked,
     ExecutionRequested,
     IterationDone,
     IterationFailed,
@@ -119,6 +120,10 @@ async def before_step(
                 tokens={token.token_id: token},
             )
         evolve(state, fact)
+        if isinstance(fact, ExecutionForked):
+            # What happens to the loops that it goes on with is not among these.
+            for run in state.runs.values():
+                run.loop = None
     if found is None:
         raise NotFound(
             f'execution {execution_id} never reached step "{step}", so nothing can start'
