@@ -14,8 +14,12 @@ import click
 import msgspec
 
 from noetl import configured
+from noetl.api.rights import local
+from noetl.api.routes import catalog, executions
 from noetl.cli import WRONG
 from noetl.cli.calls import acting, adds, holding, user_name
+from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
+from noetl.cli.follow import to_end
 from noetl.cli.options import (
     answered,
     json_option,
@@ -28,7 +32,11 @@ from noetl.cli.options import (
     workload,
 )
 from noetl.cli.output import counted, say
+from noetl.cli.views.source_lines import SourceLines
 from noetl.errors import BadInputs, BadRequest, NotFound, PlaybookRejected
+from noetl.model.execution_query import quoted
+from noetl.model.facts import Source
+from noetl.model.net import FormField
 from noetl.model.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -91,9 +99,6 @@ async def command(
       noetl run orders.yaml --set days=3 --json
       noetl run shop/orders                      # by its path in the catalog
     """
-    from noetl.cli.follow import to_end
-    from noetl.cli.views.source_lines import SourceLines
-
     given, named = workload(sets, payload), labels_of(labels)
     found = file = None
     if is_file(target):
@@ -136,9 +141,6 @@ async def _started(
     given: dict[str, Any],
     labels: dict[str, str],
 ) -> str:
-    from noetl.api.rights import local
-    from noetl.api.routes.executions import START, StartExecution
-    from noetl.model.facts import Source
 
     if found is not None and api.system is not None:
         # A file runs as it is, without becoming a version in the catalog.
@@ -149,8 +151,10 @@ async def _started(
             source=Source(name=found.name, code_lines=dict(found.compiled.code_lines)),
             labels=labels,
         )
-    body = StartExecution(path=chosen.path, version=chosen.version, workload=given, labels=labels)
-    return (await api.call(START, body=body)).execution_id
+    body = executions.StartExecution(
+        path=chosen.path, version=chosen.version, workload=given, labels=labels
+    )
+    return (await api.call(executions.START, body=body)).execution_id
 
 
 # --- Which playbook ----------------------------------------------------------------------------
@@ -174,7 +178,6 @@ def _require_catalog(settings: Settings, path: str) -> None:
 
 def compiled_file(settings: Settings, target: str) -> CompiledFile | None:
     """The playbook in a file. Prints why and returns None if it cannot be run."""
-    from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
     from noetl.dsl import compile_beside
 
     text = source(target)
@@ -210,8 +213,6 @@ def point_out_misspelt(
 
 
 async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
-    from noetl.api.routes.catalog import LIST, ListCatalog
-
     if found is not None:
         net, digest = found.compiled.unwrap(), found.compiled.digest
         await _register_neighbours(api, net, Path(target))
@@ -224,7 +225,9 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
     try:
         return await registered(api, target)
     except NotFound:
-        known = [one.path for one in (await api.call(LIST, body=ListCatalog())).entries]
+        known = [
+            one.path for one in (await api.call(catalog.LIST, body=catalog.ListCatalog())).entries
+        ]
         raise NotFound(
             f'there is no file "{target}", and no registered playbook with that path.'
             f"{did_you_mean(target, known)} `noetl catalog list` lists all."
@@ -233,10 +236,8 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
 
 async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
     """A registered playbook. Raises NotFound."""
-    from noetl.api.routes.catalog import RESOURCE, Wanted
-    from noetl.model.net import FormField
 
-    one = await api.call(RESOURCE, body=Wanted(path=path, version=version))
+    one = await api.call(catalog.RESOURCE, body=catalog.Wanted(path=path, version=version))
     inputs = msgspec.convert(msgspec.to_builtins(one.inputs), tuple[FormField, ...])
     return Chosen(one.digest, one.path, one.version, inputs, one.workload)
 
@@ -246,16 +247,14 @@ async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
 
 async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | None:
     """An interrupted execution of this very playbook, if the user wants to continue it."""
-    from noetl.api.routes.executions import GET, LIST, RESUME, Resume, Which
-    from noetl.model.execution_query import quoted
 
     if resume is False:
         return None
     edited: str | None = None
-    query = Which(q=f"status:active parent:none path:{quoted(chosen.path)}", limit=1000)
-    for row in (await api.call(LIST, query=query)).executions:
+    query = executions.Which(q=f"status:active parent:none path:{quoted(chosen.path)}", limit=1000)
+    for row in (await api.call(executions.LIST, query=query)).executions:
         execution_id = row.execution_id
-        if (await api.call(GET, execution_id=execution_id)).digest != chosen.digest:
+        if (await api.call(executions.GET, execution_id=execution_id)).digest != chosen.digest:
             edited = edited or execution_id
             if not resume:
                 say(
@@ -267,7 +266,9 @@ async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | N
         if resume or (sys.stdin.isatty() and answered(click.confirm, question, default=True)):
             say(f"continuing execution {execution_id}")
             if row.status == "PAUSED":
-                await api.call(RESUME, execution_id=execution_id, body=Resume())
+                await api.call(
+                    executions.RESUME, execution_id=execution_id, body=executions.Resume()
+                )
             return execution_id
         say(f"execution {execution_id} was interrupted and stays so; --resume continues it")
     if resume:
@@ -373,11 +374,9 @@ def _only_one(path: str, found: list[Neighbour], file: Path) -> Neighbour:
 
 async def _registered(api: Api, text: str, compiled: Compiled) -> int:
     """Register a playbook, without compiling it again. Returns its version."""
-    from noetl.api.routes.catalog import REGISTER, Register
-
     if api.system is not None:
         return (await api.system.catalog.keep(text, compiled)).version
-    return (await api.call(REGISTER, body=Register(content=text))).version
+    return (await api.call(catalog.REGISTER, body=catalog.Register(content=text))).version
 
 
 class Neighbour(NamedTuple):

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.cli.daemons import Daemon, daemons, start, status, stop, tell_ready
 from noetl.cli.options import db_option, json_option, local_settings
 from noetl.cli.output import say
+from noetl.cli.privacy import hide_process
 
 if TYPE_CHECKING:
     from noetl.settings import Settings
@@ -67,8 +69,6 @@ def start_command(host: str, port: int, db: str | None, detach: bool) -> None:
       noetl server start --host 0.0.0.0 --db postgresql://noetl@db.example.com/noetl
     """
     if detach:
-        from noetl.cli.daemons import Daemon, start
-
         arguments = ["server", "start", f"--host={host}", f"--port={port}"]
         sys.exit(start(Daemon("server"), arguments + ([f"--db={db}"] if db is not None else [])))
     run(local_settings(db), host, port, work=False)
@@ -82,8 +82,6 @@ def stop_command() -> None:
     Example:
       noetl server stop
     """
-    from noetl.cli.daemons import Daemon, stop
-
     sys.exit(stop(Daemon("server")))
 
 
@@ -96,8 +94,6 @@ def status_command(as_json: bool) -> None:
     Example:
       noetl server status
     """
-    from noetl.cli.daemons import daemons, status
-
     sys.exit(status(daemons("server"), as_json=as_json))
 
 
@@ -114,7 +110,6 @@ def run(
     if there is one.
     """
     from noetl import logs
-    from noetl.cli.privacy import hide_process
 
     logs.set_up(settings.log)
     hide_process()
@@ -137,7 +132,6 @@ async def _serve(
 ) -> None:
     from noetl import serving
     from noetl.api.listener import serve
-    from noetl.cli.daemons import tell_ready
 
     async with serving.server(settings, host=host, port=port, work=work) as served:
         bound = served.listener.getsockname()[1]

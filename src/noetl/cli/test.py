@@ -13,8 +13,11 @@ import click
 
 from noetl import configured
 from noetl.cli import FAILED, OK, WRONG
+from noetl.cli.files import TEST_ENDINGS, Unreadable, print_problems, source, yaml_files
 from noetl.cli.options import current_settings, db_option, json_option, server_option, settings_for
 from noetl.cli.output import as_text, counted, print_json, print_line, printable, say
+from noetl.cli.views.lines import length, plain_line
+from noetl.cli.views.source_lines import of_execution
 from noetl.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -121,7 +124,6 @@ def command(
 async def _against(settings: Settings, name: str, against: str, last: int, *, as_json: bool) -> int:
     from noetl.api.routes.whatif import WHATIF, WhatIf
     from noetl.cli.calls import looking
-    from noetl.cli.files import Unreadable, source
 
     text = source(name)
     if isinstance(text, Unreadable):
@@ -213,7 +215,6 @@ def _write(target: Path, text: str) -> None:
 
 def _loaded(settings: Settings, names: tuple[str, ...]) -> dict[str, PlaybookTrials] | None:
     """The tests by file. Prints why and returns None if something is wrong with any of them."""
-    from noetl.cli.files import Unreadable, print_problems
     from noetl.cli.run import Neighbours
     from noetl.trials.files import PlaybookTrials, load
 
@@ -248,8 +249,6 @@ def _is_playbook(text: str) -> bool:
 
 
 def _texts(names: tuple[str, ...]) -> Iterator[Source | Unreadable]:
-    from noetl.cli.files import TEST_ENDINGS, Unreadable, source, yaml_files
-
     for name in names:
         if not Path(name).is_dir():
             yield source(name)
@@ -289,7 +288,6 @@ async def _judge(
 
 async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> SourceLines:
     """Where the failed code is, in the playbook file and in those it calls."""
-    from noetl.cli.views.source_lines import of_execution
 
     class Records:
         async def document(self, execution_id: str) -> dict[str, Any]:
@@ -308,8 +306,6 @@ async def _source(settings: Settings, story: Story, playbooks: Playbooks) -> Sou
 
 def _show(judged: Judged) -> None:
     """Print one line, and below it every failed expectation."""
-    from noetl.cli.views.lines import length
-
     verdict = judged.verdict
     mark = _mark(verdict.passed)
     print_line(f"{mark} {printable(verdict.name)}  ({length(verdict.story.elapsed)})")
@@ -357,8 +353,6 @@ def _written(value: Any, placed: dict[str, str] | None = None) -> str:
 
 def _story(story: Story) -> Iterator[str]:
     """The events of the test, with their virtual time."""
-    from noetl.cli.views.lines import length, plain_line
-
     begun = story.events[0].at if story.events else 0.0
     for row in story.events:
         line = plain_line(row, story.execution["execution_id"])

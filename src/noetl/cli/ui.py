@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noetl.cli.daemons import tell_ready
+from noetl.cli.options import current_settings
 from noetl.cli.output import say
+from noetl.cli.server import open_browser
 
 if TYPE_CHECKING:
     from noetl.control.recordings import Recording
@@ -31,7 +34,6 @@ def command(file: str, port: int, no_open: bool) -> None:
       noetl ui 4711.noetl
     """
     from noetl import logs
-    from noetl.cli.options import current_settings
     from noetl.control.recordings import read
 
     settings = current_settings()
@@ -44,8 +46,6 @@ def command(file: str, port: int, no_open: bool) -> None:
 async def _show(settings: Settings, recording: Recording, port: int, *, opens: bool) -> None:
     from noetl import serving
     from noetl.api.listener import serve
-    from noetl.cli.daemons import tell_ready
-    from noetl.cli.server import open_browser
 
     head = recording.head
     async with serving.showing(settings, recording, port) as served:

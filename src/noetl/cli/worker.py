@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl import wiring
+from noetl.cli.daemons import Daemon, daemons, start, status, stop, tell_ready
 from noetl.cli.options import json_option, server_option, settings_for_server
 from noetl.cli.output import say
+from noetl.cli.privacy import hide_process
 from noetl.cli.server import detach_option
+from noetl.model.commands import placed
 from noetl.model.labels import of_worker
 
 if TYPE_CHECKING:
@@ -114,8 +117,6 @@ def start_command(
     """
     settings = settings_for_server(server)
     if detach:
-        from noetl.cli.daemons import Daemon, start
-
         daemon = Daemon(_daemon_name(pool))
         arguments = ["worker", "start", f"--pool={pool}", f"--grace={grace}"]
         arguments += [f"--server={settings.server_url}"]
@@ -125,12 +126,10 @@ def start_command(
         arguments += [f"--name={name}"] if name is not None else []
         sys.exit(start(daemon, arguments))
     from noetl import logs
-    from noetl.cli.privacy import hide_process
 
     logs.set_up(settings.log)
     hide_process()
     worker_id = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    from noetl.model.commands import placed
 
     offer = placed(pool, {**of_worker(settings.labels), **labels})
     me = wiring.presence(settings, worker_id, offer, slots or settings.slots)
@@ -150,8 +149,6 @@ def stop_command(pool: str) -> None:
     Example:
       noetl worker stop --pool gpu
     """
-    from noetl.cli.daemons import Daemon, stop
-
     sys.exit(stop(Daemon(_daemon_name(pool))))
 
 
@@ -164,14 +161,11 @@ def status_command(as_json: bool) -> None:
     Example:
       noetl worker status
     """
-    from noetl.cli.daemons import daemons, status
-
     sys.exit(status(daemons("worker"), as_json=as_json))
 
 
 async def _work(settings: Settings, me: Presence, grace: float, kinds: tuple[str, ...]) -> None:
     from noetl import serving
-    from noetl.cli.daemons import tell_ready
 
     ending = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

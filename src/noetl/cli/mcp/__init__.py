@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.calls import adds
+from noetl.cli.mcp.offers import Offers
+from noetl.cli.mcp.protocol import Session, lines_of
 from noetl.cli.output import say
 
 if TYPE_CHECKING:
@@ -35,9 +37,6 @@ async def command(settings: Settings, allow_actions: bool) -> None:
       noetl mcp
       noetl mcp --server https://noetl.example.com --allow-actions
     """
-    from noetl.cli.mcp.offers import Offers
-    from noetl.cli.mcp.protocol import Session, lines_of
-
     if sys.stdin.isatty():
         say("this speaks the Model Context Protocol on standard input; assistants start it.")
     given, out = _own_streams()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.cli.output import as_text, counted, cut, one_line, printable
+from noetl.control.documents import event_words
 from noetl.model.duration import timestamp
+from noetl.model.events import ChildFinished, ChildStarted, StepFailed, StepWaiting, decode
 
 if TYPE_CHECKING:
     from noetl.cli.views.source_lines import Locator
@@ -33,8 +35,6 @@ class Telling:
 
     async def line(self, row: EventRow) -> str | None:
         """The line for an event; None for an event that would be noise."""
-        from noetl.model.events import StepFailed, decode
-
         if row.type == "step.failed":
             fact = decode(row.body)
             assert isinstance(fact, StepFailed)
@@ -56,7 +56,6 @@ def of_what_is_there(rows: Sequence[EventRow]) -> list[EventRow]:
     with its announcement.
     """
     from noetl.engine.evolve import never_began
-    from noetl.model.events import ChildFinished, ChildStarted, StepWaiting, decode
 
     refused = set()
     for row in rows:
@@ -126,8 +125,6 @@ REASONS_SHOWN = 3
 
 def plain_line(row: EventRow, execution_id: str) -> str | None:
     """The line for an event of an execution; None for an event that would be noise."""
-    from noetl.model.events import decode
-
     make = _SAID.get(row.type)
     if make is None:
         return None
@@ -140,8 +137,6 @@ def plain_line(row: EventRow, execution_id: str) -> str | None:
 
 def _listening(listens: Listening, execution_id: str) -> str:
     """What a waiting step waits for, and the command that sends it."""
-    from noetl.control.documents import event_words
-
     how = how_to_tell(listens.events, bool(listens.form), execution_id)
     return f"waits for {event_words(listens.events)}" + (f"; {how}" if how else "")
 
@@ -263,8 +258,6 @@ def _because(reason: str) -> str:
 
 def event_line(row: EventRow) -> str:
     """Any event: number, time, name, step, and its other fields."""
-    from noetl.model.events import decode
-
     said = msgspec.to_builtins(decode(row.body))
     parts = [f"{row.seq:>5}", clock_time(row.at, precise=True), f"{row.type:<24}"]
     if row.step:
