@@ -85,6 +85,15 @@ class Gathering:
             )
 
 
+def check_memory(size: int, most: int, remedy: str) -> None:
+    """Raise TooLarge for a content that does not fit into the memory of one result."""
+    if size > most:
+        raise TooLarge(
+            f"It has {size:,} bytes, more than the {most:,} that this worker reads into memory."
+            f" {remedy}"
+        )
+
+
 # --- The clock of a task -----------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from noetl.tools.artifact import Artifact
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
 from noetl.tools.files.formats import Unreadable, decoded
-from noetl.tools.limits import Gathering, to_thread
+from noetl.tools.limits import Gathering, check_memory, to_thread
 from noetl.tools.plain_data import plain
 
 KEY = re.compile(r"[0-9a-f]{8,64}\Z")
@@ -89,12 +89,8 @@ async def _of_file(config: Artifact, file: refs.About, context: ToolContext) -> 
     size = file.size
     stop = size if config.limit is None else config.offset + config.limit
     most = context.resources.rules.max_response_bytes
-    if min(stop, size) - config.offset > most:
-        raise Failed(
-            "client_error",
-            f"The file has {size:,} bytes, and this worker reads {most:,} into memory. Read it "
-            "piece by piece with `offset` and `limit`.",
-        )
+    remedy = "Read it piece by piece with `offset` and `limit`."
+    check_memory(min(stop, size) - config.offset, most, remedy)
     body = await context.files.read(file, config.offset, stop)
     try:
         return plain(decoded(body, "", "text" if form == "text" else "bytes"))

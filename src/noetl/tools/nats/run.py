@@ -25,7 +25,7 @@ from noetl.tools.credentials import fields_of, secret_key, text_field
 from noetl.tools.egress import check_egress
 from noetl.tools.failures import Failed, check_header, require, within
 from noetl.tools.files.formats import form_of
-from noetl.tools.limits import shortest, to_thread
+from noetl.tools.limits import check_memory, shortest, to_thread
 from noetl.tools.nats import NEEDS, Nats
 from noetl.tools.plain_data import NotPlain, plain, read_json
 
@@ -159,10 +159,8 @@ class Call(msgspec.Struct, frozen=True):
         return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
     def check_size(self, size: int) -> None:
-        limit = self.context.resources.rules.max_response_bytes
-        if size > limit:
-            told = f"It is longer than the {limit:,} bytes that this worker holds in memory."
-            raise Failed("client_error", f"{told} Keep it as an object, and use a reference.")
+        most = self.context.resources.rules.max_response_bytes
+        check_memory(size, most, "Keep it as an object, and use a reference.")
 
     def read(self, data: bytes) -> Any:
         match self.config.decode:

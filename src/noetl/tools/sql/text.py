@@ -26,6 +26,9 @@ _NUMBER = re.compile(r"\d[\w.]*")
 _PERCENT_NAME = re.compile(r"%\((\w+)\)s")
 _PERCENT_PLACE = re.compile(r"%s(?!\w)")
 _PERCENTS = re.compile(r"%%|%")
+_TO_QUOTE = {one: re.compile(f"[^{one}]*(?:{one}{one}[^{one}]*)*{one}?") for one in "'\"`"}
+_TO_QUOTE["E'"] = re.compile(r"[^'\\]*(?:(?:''|\\.?)[^'\\]*)*'?", re.DOTALL)
+"""What follows an opening quote, up to the one that closes it; `E'` has escapes."""
 _NAMED = re.compile(r"[:$@]([A-Za-z_]\w*)")
 
 Kind = Literal["quoted", "comment", "word", "end", "name", "place", "other"]
@@ -98,7 +101,7 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     if char == ";":
         return "end", at + 1
     if char in "eE" and dialect != "sqlite" and sql.startswith("'", at + 1):
-        return "quoted", _closed(sql, at + 2, "'", escapes=True)
+        return "quoted", _closed(sql, at + 2, "E'")
     if word := _WORD.match(sql, at):
         return "word", word.end()
     if number := _NUMBER.match(sql, at):
@@ -106,18 +109,11 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     return "other", at + 1
 
 
-def _closed(sql: str, at: int, quote: str, escapes: bool = False) -> int:
+def _closed(sql: str, at: int, quote: str) -> int:
     """The position after the closing quote; a doubled one does not close."""
-    while at < len(sql):
-        if escapes and sql[at] == "\\":
-            at += 2
-        elif sql[at] != quote:
-            at += 1
-        elif sql.startswith(quote, at + 1):
-            at += 2
-        else:
-            return at + 1
-    return len(sql)
+    found = _TO_QUOTE[quote].match(sql, at)
+    assert found is not None
+    return found.end()
 
 
 def _comment_end(sql: str, at: int, nests: bool) -> int:
@@ -162,37 +158,25 @@ class _Body:
     """Whether we are inside `BEGIN … END` of a trigger or of a function in standard SQL."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._opens = {"sqlite": "TRIGGER", "postgres": "ATOMIC"}.get(dialect)
-        self._words = 0
-        self._creates = False
-        self._armed = False
+        self._dialect = dialect
+        self._words: list[str] = []
         self._depth = 0
-        self._last = ""
 
     @property
     def is_open(self) -> bool:
         return self._depth > 0
 
     def see(self, word: str) -> None:
-        self._words += 1
-        if self._words == 1:
-            self._creates = word == "CREATE"
-        if not self._creates or self._opens is None:
+        words = self._words
+        words.append(word)
+        if words[0] != "CREATE":
             return
-        if self._depth == 0:
-            self._open_with(word)
-        elif word == "CASE":
-            self._depth += 1
-        elif word == "END":
-            self._depth -= 1
-        self._last = word
-
-    def _open_with(self, word: str) -> None:
-        if self._opens == "TRIGGER":
-            self._armed = self._armed or (word == "TRIGGER" and self._words <= 3)
-            self._depth = int(self._armed and word == "BEGIN")
-        else:
-            self._depth = int(word == "ATOMIC" and self._last == "BEGIN")
+        if self._depth:
+            self._depth += (word == "CASE") - (word == "END")
+        elif self._dialect == "sqlite":
+            self._depth = int(word == "BEGIN" and "TRIGGER" in words[:3])
+        elif self._dialect == "postgres":
+            self._depth = int(words[-2:] == ["BEGIN", "ATOMIC"])
 
 
 def first_word(statement: str, dialect: Dialect) -> str:

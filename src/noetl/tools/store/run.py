@@ -20,7 +20,7 @@ from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed, require, within
 from noetl.tools.files.formats import Unreadable, decoded
 from noetl.tools.files.objects import Place, explained, opened, saved
-from noetl.tools.limits import shortest, to_thread
+from noetl.tools.limits import check_memory, shortest, to_thread
 from noetl.tools.plain_data import NotPlain, plain
 from noetl.tools.store import NEEDS, Store
 
@@ -113,13 +113,7 @@ async def _get(place: Place, key: str, config: Store, context: ToolContext) -> A
         await saved(found, path)
         form = FORMS.get(key.rpartition(".")[2].lower(), "bytes")
         return await context.files.keep(path, form=form, content_type=media or None)
-    limit = context.resources.rules.max_response_bytes
-    if size > limit:
-        told = (
-            f"The object has {size:,} bytes, more than the {limit:,} that this worker reads into "
-            "memory. Use `decode: reference`."
-        )
-        raise Failed("client_error", told)
+    check_memory(size, context.resources.rules.max_response_bytes, "Use `decode: reference`.")
     body = bytes(await found.bytes_async())
     return plain(_read(body, media, config))
 
