@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+
+import msgspec
+import pytest
+
+from noetl.model.answers import ExecutionStatus
+from tests.cli.conftest import COMMAND, clean_environment
+from tests.server.stage import Caller, answer, playing
 
 TEXT = """\
 apiVersion: noetl.io/v2
@@ -177,3 +186,55 @@ def test_an_execution_is_exported_to_a_file_or_to_standard_output(tmp_path, noet
     assert (tmp_path / "it.noetl").read_bytes()[:2] == b"\x1f\x8b"
     assert shown.code == 2
     assert "not a recording" in shown.err
+
+
+def test_an_export_that_breaks_off_leaves_the_file_as_it_was(tmp_path, noetl):
+    (tmp_path / "it.noetl").write_text("the one before")
+    status = ExecutionStatus(
+        execution_id="4711",
+        status="COMPLETED",
+        current_steps=[],
+        current_step=None,
+        completed_steps=[],
+        failed=False,
+        completed=True,
+        error=None,
+        start_time=None,
+        end_time=None,
+        duration_seconds=None,
+    )
+
+    def server(caller: Caller) -> None:
+        caller.hear()
+        caller.say(answer(msgspec.json.encode(status)))
+        caller.hear()
+        caller.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+
+    with playing(server) as stage:
+        command = ("executions", "export", "4711", "-o", "it.noetl", "--server", stage.url)
+        broken = noetl(*command)
+
+    assert broken.code == 1
+    assert "Traceback" not in broken.err
+    assert {path.name for path in tmp_path.iterdir()} == {"it.noetl"}
+    assert (tmp_path / "it.noetl").read_text() == "the one before"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="it has no disk that is always full")
+@pytest.mark.parametrize("command", ["list", "export last -o -", "events last --json"])
+def test_a_full_disk_behind_standard_output_is_said_in_a_sentence(tmp_path, noetl, command):
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("run", "chain.yaml")
+
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [*COMMAND, "executions", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=clean_environment(),
+        )
+
+    assert ran.returncode == 1
+    assert ran.stderr == "noetl: the output cannot be written: no space.\n"

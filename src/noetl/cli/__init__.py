@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import sys
 from typing import NoReturn
@@ -40,4 +41,9 @@ def main() -> NoReturn:
         say(str(error))
         is_wrong = isinstance(error, BadRequest | BadSetting | PlaybookRejected)
         sys.exit(WRONG if is_wrong else FAILED)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"noetl: {error.filename or 'the output'} cannot be written: no space.\n")
+        sys.exit(FAILED)
     sys.exit(OK)

@@ -123,13 +123,13 @@ def yaml_files(directory: Path) -> Iterator[Path | Unreadable]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(folder, name)
-            if name.endswith((".yaml", ".yml")) and not name.startswith(".") and _is_plain(path):
+            if name.endswith((".yaml", ".yml")) and not name.startswith(".") and is_plain(path):
                 yield path
     for error in unreadable:
         yield Unreadable(click.format_filename(error.filename), _reason(error))
 
 
-def _is_plain(path: Path) -> bool:
+def is_plain(path: Path) -> bool:
     """Whether it is a file, also one that cannot be reached, and no pipe, socket or device."""
     return path.is_file() or not path.exists()
 
