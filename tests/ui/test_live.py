@@ -424,6 +424,22 @@ def test_what_takes_long_to_read_is_not_read_all_the_time(own_tab: Tab, stage: S
     assert min(pauses[:-1], default=LONG) > 3 * LONG / 1000  # the last look is the one at the end
 
 
+def test_why_a_loop_runs_is_read_once_while_it_does(own_tab: Tab, stage: Stage):
+    """The whole log was read for each iteration that began, as often as there was news."""
+    register(stage.server, "shop/chatty", CHATTY)
+    chatty = start(stage.server, "shop/chatty")
+    asked: list[str] = []
+    own_tab.page.on("request", lambda one: "/why?step" in one.url and asked.append(one.url))
+    page = own_tab.go(f"/executions/{chatty}?step=start")
+    moment = page.locator(".slider .moment")
+    heard = set()
+    until(page, lambda: (heard.add(moment.inner_text()), len(heard) > 6)[1])
+    page.locator(".waits").first.wait_for()
+    assert len(asked) == 1
+    stage.server.post(f"/api/executions/{chatty}/cancel")
+    says(page, "cancelled")
+
+
 LONG = 400
 CHATTY = """
 workflow:

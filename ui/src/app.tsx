@@ -1,7 +1,7 @@
 // The frame: header, navigation, what is signed in, and the screen that the address names.
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { expired, may, me, reachable, signOut, whoAmI } from "./api/client";
+import { expired, isRecording, may, me, reachable, signOut, whoAmI } from "./api/client";
 import { useLoaded } from "./data";
 import { keysNow, useKeys } from "./keys";
 import { Dialogs, showDialog } from "./parts/dialog";
@@ -101,11 +101,6 @@ export function App() {
       {expired.value && <SignInAgain />}
     </>
   );
-}
-
-/** `noetl ui FILE`: one execution, and no server with playbooks, schedules or workers. */
-function isRecording(): boolean {
-  return me.value?.kind === "visitor";
 }
 
 function offers(word: string): boolean {

@@ -1,6 +1,6 @@
 // Go anywhere by typing: screens, playbooks, executions by id, and what can be changed at once.
 import { useEffect, useState } from "preact/hooks";
-import { call, me, signOut } from "./api/client";
+import { call, isRecording, me, signOut } from "./api/client";
 import type { CatalogItem, ExecutionSummary } from "./api/types";
 import { showDialog } from "./parts/dialog";
 import { tellProblem } from "./parts/notes";
@@ -53,7 +53,7 @@ function Palette({ close }: { close: () => void }) {
     call("GET /api/executions", { query: { limit: 50 } }).then((found) => setExecutions(found.executions), tellProblem);
   }, []);
   const own: Choice[] = [
-    ...FIXED.filter((one) => me.value?.kind !== "visitor" || READS.test(one.title)),
+    ...FIXED.filter((one) => !isRecording() || READS.test(one.title)),
     ...(me.value?.kind === "user" ? [{ title: "Sign out", hint: me.value.name, run: () => void signOut().then(() => go("/"), tellProblem) }] : []),
   ];
   const choices: Choice[] = [

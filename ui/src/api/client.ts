@@ -31,6 +31,11 @@ export const expired = signal(false);
 /** Whether the last call reached the server. */
 export const reachable = signal(true);
 
+/** `noetl ui FILE`: one execution, and no server with playbooks, schedules or workers. */
+export function isRecording(): boolean {
+  return me.value?.kind === "visitor";
+}
+
 export function may(right: string): boolean {
   return me.value?.rights.includes(right) ?? false;
 }

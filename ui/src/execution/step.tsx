@@ -157,15 +157,17 @@ function callsOf(events: EventDocument[]): Called[] {
 export function StepPanel({ execution, step, runs, at, content, callsOthers, onSelect }: { execution: MomentDocument; step: string; runs: RunLine[]; at: number | null; content: string | undefined; callsOthers: boolean; onSelect: (step: string) => void }) {
   const found = execution.steps.find((one) => one.step === step);
   const run = runs.findLast((one) => one.step === step);
-  const key = `${execution.execution_id} ${step} ${found?.attempts} ${found?.status}`;
   const isLoop = Boolean(found?.loop ?? run?.loop);
+  const key = `${execution.execution_id} ${step} ${isLoop ? found?.runs : found?.attempts} ${found?.status}`;
   const began = useLoaded(`${key} ${isLoop}`, () =>
     isLoop
       ? Promise.resolve(null)
       : call("GET /api/executions/{execution_id}/events", { path: { execution_id: execution.execution_id }, query: { step, type: ["task.started", "task.done", ...ANSWERS], limit: CALLS_MAX } }),
   );
   const isOpen = at === null && found?.status === "running" && !isOver(execution.status);
-  const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }), isOpen ? WAITS_EVERY : 0);
+  // Why it ran is read from the whole log, once; what it waits for from where the execution stands.
+  const why = useLoaded(`why ${key} ${at}`, () => call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id }, query: { step, seq: at } }));
+  const waits = useLoaded(`waits ${key} ${isOpen}`, () => (isOpen ? call("GET /api/executions/{execution_id}/why", { path: { execution_id: execution.execution_id } }) : Promise.resolve(null)), isOpen ? WAITS_EVERY : 0);
   const happened = useMemo(() => (began.value?.events ?? []).filter((event) => at === null || event.seq <= at), [began.value, at]);
   const calls = useMemo(() => callsOf(happened.filter((event) => !ANSWERS.includes(event.name))), [happened]);
   const told = why.value?.step;
@@ -186,7 +188,7 @@ export function StepPanel({ execution, step, runs, at, content, callsOthers, onS
         {may("operate") && found && <button type="button" onClick={() => rerunDialog(execution, step)}>Rerun from here</button>}
       </div>
       {found?.error && <Failure error={found.error} line={content && lineOf(content, step) >= 0 ? `line ${failedLine(content, step, found.error) + 1} of the playbook` : undefined} />}
-      {found?.waiting ? <Waiting execution={execution} step={found} asks={at === null} /> : isOpen && why.isOwn && <WaitsFor waits={why.value!.waits_for.filter((one) => one.step === step)} />}
+      {found?.waiting ? <Waiting execution={execution} step={found} asks={at === null} /> : isOpen && waits.isOwn && <WaitsFor waits={waits.value!.waits_for.filter((one) => one.step === step)} />}
       {told && <Said text={told.text} />}
       {told?.conditions && told.conditions.length > 0 && (
         <ul class="plain">

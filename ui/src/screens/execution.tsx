@@ -1,6 +1,6 @@
 // One execution: graph, timeline, events and data on one time cursor. Live while it runs.
 import { useMemo, useRef } from "preact/hooks";
-import { call } from "../api/client";
+import { call, isRecording } from "../api/client";
 import type { ExecutionDocument, MomentDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { Actions, Takeaways } from "../execution/actions";
@@ -79,7 +79,7 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
   const taken = useMemo(() => new Set((arcs.value ?? []).filter(([, seq]) => at === null || seq <= at).map(([arc]) => arc)), [arcs.value, at]);
   const runs = timeline.value?.runs ?? [];
   const playbook = useLoaded(`${latest.path} ${latest.version}`, () =>
-    latest.version === null ? Promise.resolve(null) : call("GET /api/catalog/{path}", { path: { path: latest.path }, query: { version: latest.version } }),
+    latest.version === null || isRecording() ? Promise.resolve(null) : call("GET /api/catalog/{path}", { path: { path: latest.path }, query: { version: latest.version } }),
   );
   const layout = useLoaded(latest.digest, () => call("GET /api/playbooks/{digest}/layout", { path: { digest: latest.digest } }));
   const drawing = useMemo(() => (layout.value ? drawn(layout.value) : null), [layout.value]);
@@ -108,7 +108,7 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
     <main class="execution" tabIndex={-1}>
       <div class={`title ${stale ? "stale" : ""}`}>
         <h1>
-          <a href={href(path("playbooks", latest.path))}>{latest.path}</a>
+          {isRecording() ? latest.path : <a href={href(path("playbooks", latest.path))}>{latest.path}</a>}
         </h1>
         {latest.version !== null && <span class="quiet">v{latest.version}</span>}
         <span class="id" title={id}>
