@@ -64,6 +64,20 @@ def test_the_slider_shows_another_moment_in_every_pane(tab: Tab, stage: Stage):
     expect(collect).to_contain_text("done")
 
 
+def test_keys_work_on_the_slider_and_on_every_keyboard(tab: Tab, stage: Stage):
+    """They did nothing after the slider was moved, nor where brackets need a third key."""
+    page = tab.go(f"/executions/{stage.ids['failed']}?at=100")
+    slider = page.get_by_label("Moment, by event")
+    slider.focus()
+    page.keyboard.press("[")
+    expect(slider).to_have_value("99")
+    page.evaluate(
+        """() => dispatchEvent(new KeyboardEvent("keydown",
+             {key: "]", ctrlKey: true, altKey: true, bubbles: true}))"""
+    )
+    expect(slider).to_have_value("100")
+
+
 def test_nothing_moves_under_the_pointer_that_moves_the_slider(tab: Tab, stage: Stage):
     page = tab.go(f"/executions/{stage.ids['failed']}?tab=data")
     page.locator(".timeline .note").wait_for()

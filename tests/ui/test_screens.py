@@ -79,6 +79,17 @@ def test_the_palette_leads_anywhere(tab: Tab):
     page.wait_for_url("**/playbooks/shop/flaky")
 
 
+def test_an_execution_is_found_by_the_digits_that_pages_show(tab: Tab, stage: Stage):
+    page = tab.go("/")
+    tab.says("What needs you")
+    page.keyboard.press("g")
+    page.get_by_label("Where to?").fill(f"…{stage.ids['failed'][-6:]}")
+    page.get_by_text("executions whose id begins or ends so").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=f"…{stage.ids['failed'][-6:]}").click()
+    tab.says(CAUSE)
+
+
 def test_what_is_typed_right_after_the_keys_is_in_the_palette(tab: Tab):
     """A key that comes before the next frame would be one of the screen."""
     page = tab.go("/executions")

@@ -24,14 +24,17 @@ export function useKeys(keys: Key[]): void {
   }, []);
 }
 
+/** Whether letters are written there; a box to tick and a slider take none. */
 function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.shadowRoot !== null);
+  if (target instanceof HTMLInputElement) return !/^(checkbox|radio|range)$/.test(target.type);
+  return target instanceof HTMLElement && (target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName) || target.shadowRoot !== null);
 }
 
 export function hearKeys(): void {
   addEventListener("keydown", (event) => {
-    const name = (event.metaKey || event.ctrlKey ? "mod+" : "") + event.key;
-    if (event.altKey || event.defaultPrevented) return;
+    // Many keyboards have brackets on a third level: AltGr is Control and Alt in some systems.
+    if (event.defaultPrevented || (event.altKey && !/^[^\w\s]$/.test(event.key))) return;
+    const name = ((event.metaKey || event.ctrlKey) && !event.altKey ? "mod+" : "") + event.key;
     if (!name.startsWith("mod+") && isTyping(event.target)) return;
     // A dialog is modal for keys, too.
     if (document.querySelector("dialog[open]")) return;

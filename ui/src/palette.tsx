@@ -35,6 +35,8 @@ const FIXED: Choice[] = [
 ];
 /** What there is of a recording, and preferences. */
 const READS = /^(Executions|Theme|Times)/;
+/** Pages show the last six of them. */
+const ID_DIGITS = 15;
 /** Of what matches; with nothing typed all screens and preferences are there. */
 const SHOWN = 12;
 
@@ -56,8 +58,9 @@ function Palette({ close }: { close: () => void }) {
     ...FIXED.filter((one) => !isRecording() || READS.test(one.title)),
     ...(me.value?.kind === "user" ? [{ title: "Sign out", hint: me.value.name, run: () => void signOut().then(() => go("/"), tellProblem) }] : []),
   ];
+  const id = /^…?(\d{4,})$/.exec(text.trim())?.[1];
   const choices: Choice[] = [
-    ...(/^\d{6,}$/.test(text.trim()) ? [{ title: text.trim(), hint: "open this execution", run: () => go(path("executions", text.trim())) }] : []),
+    ...(!id ? [] : id.length < ID_DIGITS ? [{ title: `…${id}`, hint: "executions whose id begins or ends so", run: () => go(`/executions?q=id:${id}`) }] : [{ title: id, hint: "open this execution", run: () => go(path("executions", id)) }]),
     ...own,
     ...playbooks.map((one) => ({ title: one.path, hint: `playbook, version ${one.version}`, run: () => go(path("playbooks", one.path)) })),
     ...executions.map((one) => ({

@@ -414,21 +414,26 @@ function WaitsFor({ waits }: { waits: WaitDocument[] }) {
   );
 }
 
-type Answer = { value: unknown } | { error: Problem };
+type Answer<T> = { value: T } | { error: Problem };
 
 /** What the last question was answered with: the answer to one before may come later. */
-export function useAnswer(): [answer: Answer | undefined, ask: (asked: Promise<unknown>) => void] {
-  const [answer, setAnswer] = useState<Answer>();
-  const last = useRef<Promise<unknown>>(undefined);
-  const ask = (asked: Promise<unknown>) => {
-    last.current = asked;
-    const tell = (told: Answer) => last.current === asked && setAnswer(told);
+export function useAnswer<T = unknown>(): [answer: Answer<T> | undefined, ask: (asked: Promise<T>) => void, busy: boolean] {
+  const [answer, setAnswer] = useState<Answer<T>>();
+  const [open, setOpen] = useState<Promise<T>>();
+  const last = useRef<Promise<T>>(undefined);
+  const ask = (asked: Promise<T>) => {
+    setOpen((last.current = asked));
+    const tell = (told: Answer<T>) => {
+      if (last.current !== asked) return;
+      setAnswer(told);
+      setOpen(undefined);
+    };
     asked.then((value) => tell({ value }), (error: Problem) => tell({ error }));
   };
-  return [answer, ask];
+  return [answer, ask, open !== undefined];
 }
 
-export function Answered({ answer }: { answer: Answer }) {
+export function Answered({ answer }: { answer: Answer<unknown> }) {
   const box = useRef<HTMLDivElement>(null);
   // The question is often the last thing that is seen of the pane.
   useEffect(() => box.current!.scrollIntoView({ block: "nearest" }), [answer]);

@@ -268,20 +268,12 @@ function ExpressionPart({ name }: { name: string }) {
 }
 
 function WhatIfPart({ name, text }: { name: string; text: () => string }) {
-  const [found, setFound] = useState<WhatIfDocument>();
-  const [error, setError] = useState<Problem>();
-  const [busy, setBusy] = useState(false);
-  const run = async (event: SubmitEvent) => {
+  const [answer, ask, busy] = useAnswer<WhatIfDocument>();
+  const found = answer && "value" in answer ? answer.value : undefined;
+  const run = (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
-    setBusy(true);
-    setError(undefined);
-    try {
-      setFound(await call("POST /api/whatif", { body: { content: text(), query: String(data.get("query")).trim() || null, last: Number(data.get("last")) || LAST } }));
-    } catch (problem) {
-      setError(problem as Problem);
-    }
-    setBusy(false);
+    ask(call("POST /api/whatif", { body: { content: text(), query: String(data.get("query")).trim() || null, last: Number(data.get("last")) || LAST } }));
   };
   return (
     <form onSubmit={run}>
@@ -291,7 +283,7 @@ function WhatIfPart({ name, text }: { name: string; text: () => string }) {
         <label>last <input name="last" type="number" min="1" max="100" defaultValue={String(LAST)} /></label>
         <button type="submit" disabled={busy}>{busy ? "…" : "Compare"}</button>
       </div>
-      {error && <Trouble problem={error} />}
+      {answer && "error" in answer && <Trouble problem={answer.error} />}
       {found && (
         <>
           <p aria-live="polite">
