@@ -334,10 +334,11 @@ async def events_command(
 @looks
 async def logs_command(
     api: Api, execution_id: str, step: str | None, grep: str | None, follow: bool, as_json: bool
-) -> None:
+) -> int:
     """Print the output of its tasks, each line with its step.
 
-    If a task prints very much, only the beginning and the end are kept. Secrets are masked.
+    If a task prints very much, only the beginning and the end are kept. Secrets are masked. With
+    --follow it exits with 1 if the execution is interrupted.
 
     \b
     Examples:
@@ -360,13 +361,14 @@ async def logs_command(
             for line in entry.text.splitlines():
                 shown = printable(line) if sys.stdout.isatty() else line
                 print_line(f"{speaker(entry.step, entry.task, entry.iteration)} | {shown}")
+    assert page is not None
     if as_json:
-        assert page is not None
         print_json(msgspec.structs.replace(page, entries=entries))
     elif not printed:
         where = f"step {step} of it" if step else "its tasks"
         what = "no such line" if grep else "nothing"
         say(f"execution {execution_id}: {where} printed {what}")
+    return FAILED if follow and page.status not in TERMINAL else OK
 
 
 async def _logs(
