@@ -278,15 +278,15 @@ class Maker:
             *([], [1], [1, 2, 3], {"from": 0, "to": 7}, "{{ range(12) | list }}"),
             *({"p": 1, "q": 2}, "{{ s0.results | default([4, 5]) }}"),
         )
-        if self._is(0.03):
-            items = {"from": 0, "to": 210}
-        mode = self._one("parallel", "sequential")
+        mode, most, keys = self._one("parallel", "sequential"), self._dice.randint(1, 5), 2
+        if self._is(0.03):  # More than a segment holds, and many at once: each may take minutes.
+            items, mode, most, keys = {"from": 0, "to": 210}, "parallel", 70, 50
         policy: Values = {"reduce": {"c": self._one("append", "count", "last"), "d": "last"}}
         spec: Values = {"mode": mode, "policy": policy}
         if mode == "parallel":
-            spec["max_in_flight"] = self._dice.randint(1, 5)
+            spec["max_in_flight"] = most
             if self._is(0.3):
-                policy["partition"] = {"key": "{{ iter.index % 2 }}"}
+                policy["partition"] = {"key": f"{{{{ iter.index % {keys} }}}}"}
             if self._is(0.3):
                 spec["batch_size"] = 2
         if self._is(0.5) or (self._steady and mode == "parallel"):

@@ -286,6 +286,7 @@ PAID_ROOTS = {
     "many": [1] * 2_000,
     "wide": {f"k{n}": n for n in range(1_000)},
     "shared": [["x" * 1_000] * 10] * 10,
+    "ctx": dict.fromkeys(map(str, range(50_000))),
 }
 PAID = {
     "capitalize": "big | capitalize", "lower": "big | lower", "upper": "big | upper",
@@ -317,6 +318,7 @@ PAID_OTHERWISE = [
     "big.replace('x', 'yy')", "','.join(few)", "wide.items()", "wide.keys()", "wide.values()",
     "big.startswith(few * 200)", "'y' in big", "1 in many", "few == few", "big ~ big", "many + many",
     "big < alike", "'x' * 100000", "[1] * 1000", "'%s' % shared", "'%s' % big", "'%2000s' % 'x' ~ 'x' * 1000",
+    "1 if ctx else 0",
 ]  # fmt: skip
 
 

@@ -425,7 +425,7 @@ def _emit_path(writer: _Writer, path: _Path) -> str:
         writer.line(f"{name} = {read}")
     writer.line(f"if {name}.__class__ is T: {name} = find({writer.run}, {about})")
     if _is_written_to(path):
-        writer.line(f"{name} = copied({name})")
+        writer.line(f"if {name}.__class__ is dict: {name} = copied({writer.run}, {name})")
     writer.paths[name] = about
     return name
 
@@ -839,7 +839,7 @@ def _find(run: Evaluation, path: _Path) -> object:
         if found is MISSING:
             return _undefined_at(run, node, value, key)
         value = run.take(found) if type(found) is Tainted else found
-    return _copied(value) if _is_written_to(path) else value
+    return _copied(run, value) if type(value) is dict and _is_written_to(path) else value
 
 
 def _is_written_to(path: _Path) -> bool:
@@ -847,12 +847,11 @@ def _is_written_to(path: _Path) -> bool:
     return path.name in WRITTEN_TO and all(key == "parent" for key in path.keys)
 
 
-def _copied(root: object) -> object:
+def _copied(run: Evaluation, root: dict[str, object]) -> object:
     """The root as it is now, with those around it: written into itself, it would have no end."""
-    if type(root) is not dict:
-        return root
+    run.charge(1 + len(root) // 100)
     around = root.get("parent")
-    return {**root, "parent": _copied(around)} if type(around) is dict else {**root}
+    return {**root, "parent": _copied(run, around)} if type(around) is dict else {**root}
 
 
 def _undefined_at(run: Evaluation, node: nodes.Expr, container: object, key: object) -> Undefined:
