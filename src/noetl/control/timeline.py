@@ -119,13 +119,15 @@ class Loop:
             strip.append((part.count(DONE), part.count(FAILED), part.count(RUNNING)))
         return LoopLine(
             total=self.total,
-            done=self.statuses.count(DONE),
-            failed=self.statuses.count(FAILED),
-            running=self.statuses.count(RUNNING),
+            **self._counts(),
             bucket_size=size,
             strip=strip,
             over_time=self._over_time(buckets),
         )
+
+    def _counts(self) -> dict[str, int]:
+        told = {"done": DONE, "failed": FAILED, "running": RUNNING}
+        return {name: self.statuses.count(status) for name, status in told.items()}
 
     def _over_time(self, buckets: int) -> list[LoopMomentDocument]:
         ends = [at for at in self._ended if at]
@@ -158,9 +160,7 @@ class Loop:
             step=self.run.step,
             step_run_id=self.run.step_run_id,
             total=self.total,
-            done=self.statuses.count(DONE),
-            failed=self.statuses.count(FAILED),
-            running=self.statuses.count(RUNNING),
+            **self._counts(),
             errors=[
                 IterationErrorDocument(message=message, count=count, first=first)
                 for message, (count, first, _) in errors

@@ -19,7 +19,7 @@ from noetl.store.postgres.commit_connection import Value
 from noetl.store.queue import NewCommand
 from noetl.store.records import Summary, columns_of_summary
 
-_encoder = msgspec.json.Encoder()
+as_json = msgspec.json.Encoder().encode
 
 
 Line = dict[str, Any]
@@ -76,7 +76,7 @@ def one(write: Write, before: Head, home: str) -> tuple[Head, list[Value]]:
         values += (
             summary.status.encode(),
             _float(summary.ended_at),
-            _encoder.encode(summary.current_steps),
+            as_json(summary.current_steps),
             _text(_without_nul(summary.error)),
             _text(summary.failed_step),
             _text(summary.waits),
@@ -84,7 +84,7 @@ def one(write: Write, before: Head, home: str) -> tuple[Head, list[Value]]:
     values.append(write.closed[0].encode() if write.closed else None)
     if write.commands:
         command, worker_id, expires_at = write.commands[0]
-        body = _encoder.encode(command)
+        body = as_json(command)
         values += (
             command.command_id.encode(),
             command.pool.encode(),
@@ -126,10 +126,6 @@ def array_of(texts: Iterable[str]) -> str:
     """Texts as a PostgreSQL array literal."""
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
     return "{" + ",".join([f'"{text}"' for text in quoted]) + "}"
-
-
-def as_json(rows: object) -> bytes:
-    return _encoder.encode(rows)
 
 
 def rounds(writes: Sequence[Write]) -> list[list[Write]]:
@@ -201,7 +197,7 @@ def _execution_line(write: Write, before: Head, end: Head) -> Line:
 
 def _command_line(number: int, execution_id: ExecutionId, new: NewCommand) -> Line:
     command, worker_id, expires_at = new
-    body = _encoder.encode(command)
+    body = as_json(command)
     return {
         "number": number,
         "execution_id": execution_id,

@@ -132,15 +132,13 @@ async def commit(
             return [write.execution_id]
         heads.remember(write.execution_id, end)
         return []
-    bound = {execution_id for group in tied for execution_id in group}
+    groups = [set(group) for group in tied]
     # An execution started by a trigger is written together with that row.
-    apart = [write for write in writes if _may_be_refused(write)]
-    bound.update(write.execution_id for write in apart)
+    apart = {write.execution_id for write in writes if _may_be_refused(write)}
+    groups += [{execution_id} for execution_id in apart.difference(*groups)]
+    bound = set().union(*groups)
     loose = [write for write in writes if write.execution_id not in bound]
     moved = await _commit(database, loose, heads) if loose else []
-    groups = [set(group) for group in tied]
-    inside = set().union(*groups)
-    groups += [{write.execution_id} for write in apart if write.execution_id not in inside]
     for group in groups:
         together = [write for write in writes if write.execution_id in group]
         moved += await _commit(
