@@ -326,41 +326,27 @@ class Executions:
                 )
             return await self._stopped_at(execution_id, known.at)
         _refuse_finished(execution_id, state)
-        below = await self._below(execution_id) if cascade else []
+        now = self._clock.now()
         await self._orchestrator.cancel(
             execution_id, reason, cascade=cascade, actor=actor, key=key or ""
         )
-        states = [await self._orchestrator.last_known(one) for one in (execution_id, *below)]
-        return sum(state.status == "CANCELLED" or state.cancelling for state in states)
+        return await self._stopped_at(execution_id, now)
 
     async def _stopped_at(self, execution_id: ExecutionId, at: float) -> int:
         """How many a cancellation at this time stopped: what has ended does not know its children
         any more, but they know their parent. One that a person cancelled is not among them.
         """
+        if not (await self._orchestrator.last_known(execution_id)).cancelling:
+            return 0  # It ended before.
         found = [execution_id]
         for one in found:
             async for row in matching(self._store.records, exactly(parent=one)):
                 if row.ended_at is None or row.ended_at >= at:
-                    state = await self._orchestrator.last_known(row.execution_id)
-                    acts = {act.action for act in state.acts}
-                    if state.cancelling and "playbook.cancelled" not in acts:
+                    state = await unless_lost(self._orchestrator.last_known(row.execution_id))
+                    acts = {act.action for act in state.acts} if state is not None else set()
+                    if state and state.cancelling and "playbook.cancelled" not in acts:
                         found.append(row.execution_id)
         return len(found)
-
-    async def _below(self, execution_id: ExecutionId) -> list[ExecutionId]:
-        """Executions that its steps wait for, those that their steps wait for, and so on."""
-        found: list[ExecutionId] = []
-        ahead = [execution_id]
-        for one in ahead:
-            try:
-                state = await self._orchestrator.last_known(one)
-            except NotFound:
-                if one == execution_id:
-                    raise
-                continue  # There is no such playbook, and it was never started.
-            found.append(one)
-            ahead += [child for run in state.runs.values() for child in run.children]
-        return found[1:]
 
     async def pause(
         self, execution_id: ExecutionId, reason: str = "", *, actor: Actor | None = None
