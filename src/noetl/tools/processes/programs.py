@@ -276,22 +276,14 @@ def task_directory() -> tempfile.TemporaryDirectory[str]:
 # --- Programs ----------------------------------------------------------------------------------
 
 
-class Program:
+class Program(msgspec.Struct, frozen=True, eq=False):
     """A running program with its three streams. Closing it ends everything it started."""
 
-    def __init__(
-        self,
-        spawned: Spawned,
-        stdin: asyncio.StreamWriter | None,
-        stdout: asyncio.StreamReader,
-        stderr: asyncio.StreamReader,
-        reading: list[asyncio.BaseTransport],
-    ) -> None:
-        self._spawned = spawned
-        self._reading = reading
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
+    spawned: Spawned
+    stdin: asyncio.StreamWriter | None
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    reading: list[asyncio.BaseTransport]
 
     @classmethod
     async def start(
@@ -349,19 +341,19 @@ class Program:
 
     async def ended(self) -> int:
         """The exit code, once it and its descendants are gone."""
-        return await asyncio.shield(self._spawned.exited)
+        return await asyncio.shield(self.spawned.exited)
 
     async def stop(self) -> None:
         """Ask it to end, and give it time to; `close` kills what is left."""
-        self._spawned.terminate()
-        await asyncio.wait([self._spawned.exited], timeout=GRACE_SECONDS)
+        self.spawned.terminate()
+        await asyncio.wait([self.spawned.exited], timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
         """Kill what is left of it. When this returns, it is dead."""
         try:
-            await self._spawned.dead()
+            await self.spawned.dead()
         finally:
-            for transport in self._reading:
+            for transport in self.reading:
                 transport.close()
             if self.stdin is not None:
                 self.stdin.close()

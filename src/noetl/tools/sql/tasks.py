@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import msgspec
-
 from noetl.model.outcome import Outcome, ok
 from noetl.tools.base import ToolContext
 from noetl.tools.failures import Failed
-from noetl.tools.files.formats import csv_rows, form_of
+from noetl.tools.files.formats import Unreadable, decoded, form_of
 from noetl.tools.files.objects import local_file
 from noetl.tools.files.scripts import loaded
 from noetl.tools.limits import Gathering, shortest, to_thread
-from noetl.tools.plain_data import check, numbered, plain, read_json, read_ndjson
+from noetl.tools.plain_data import check, numbered, plain
 from noetl.tools.sql.config import SqlConfig
 from noetl.tools.sql.rows import (
     Batch,
@@ -139,16 +136,12 @@ def _file_rows(path: Path, form: str) -> Iterable[Row]:
 
 def _from_file(path: Path, written: str) -> Any:
     try:
-        text = path.read_text("utf-8-sig")
-        if path.suffix == ".json":
-            return read_json(text)
-        if path.suffix in (".ndjson", ".jsonl"):
-            return read_ndjson(text)
-        if path.suffix == ".csv":
-            return csv_rows(text)
+        body, form = path.read_bytes(), path.suffix.replace(".jsonl", ".ndjson")[1:]
+        if form in ("csv", "json", "ndjson"):
+            return decoded(body, "", form) if body or form == "json" else []
     except FileNotFoundError:
         raise Failed("not_found", f'rows: the file "{written}" does not exist.') from None
-    except (msgspec.DecodeError, UnicodeDecodeError, csv.Error) as error:
+    except Unreadable as error:
         raise Failed("parse", f'rows: the file "{written}" cannot be read: {error}.') from None
     raise BadSql(f'rows: "{written}" is no .csv, .json, .ndjson or .parquet file.')
 

@@ -203,14 +203,9 @@ def from_http(end: FromHttp, ask: Ask, wanted: Wanted) -> Batches:
 
 
 def _read(end: FromHttp, ask: Ask, first: int) -> Iterator[Any]:
-    request: dict[str, Any] = {
-        "method": end.method,
-        "url": end.url,
-        "params": dict(end.params),
-        "headers": end.headers,
-        "json": end.json,
-        "auth": end.auth,
-    }
+    asked = ("method", "url", "params", "headers", "json", "auth")
+    request: dict[str, Any] = {name: getattr(end, name) for name in asked}
+    request["params"] = dict(end.params)
     paging = end.paging
     if paging is not None and paging.next is None:
         request["params"][paging.param] = paging.start + first

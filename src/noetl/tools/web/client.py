@@ -10,7 +10,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -90,10 +90,7 @@ class Session:
             self._places.clear()
         key = (url.host, url.port)
         place = self._places.setdefault(key, asyncio.Semaphore(self._per_host))
-        if place.locked():
-            with waiting(f"a connection to {url.host}"):
-                await place.acquire()
-        else:
+        with waiting(f"a connection to {url.host}") if place.locked() else nullcontext():
             await place.acquire()
         try:
             with awaiting(f"an answer of {url.host}:{url.port}"):
