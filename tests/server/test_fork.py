@@ -415,10 +415,13 @@ def test_a_fork_at_any_event_of_a_loop_that_writes_at_its_end_ends_the_same(dev,
     assert results == dict.fromkeys(forks, result)
 
 
-CALLED = HEAD + """
+CALLED = (
+    HEAD
+    + """
 metadata: {name: called, path: tests/fork_called}
 workflow: [{step: start, tool: {kind: noop, result: 1}}]
 """
+)
 CALLS = """
 metadata: {name: calls, path: tests/fork_calls}
 workflow:

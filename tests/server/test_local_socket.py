@@ -157,6 +157,18 @@ def test_a_socket_that_was_left_behind_is_not_taken_for_that_of_a_visitor(tmp_pa
     assert asyncio.run(work()) is False
 
 
+def test_it_is_found_by_every_name_that_leads_to_the_file(tmp_path):
+    """A link may be elsewhere, or short where the real path is too long for a socket."""
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    (tmp_path / "short").symlink_to(deep)
+    (tmp_path / "link.db").symlink_to(deep / "noetl.db")
+    written = (deep / "noetl.db", tmp_path / "short" / "noetl.db", tmp_path / "link.db")
+    settings = [Settings(database_url=f"sqlite:///{path}") for path in written]
+
+    assert len({wiring.socket_path(one) for one in settings}) == 1
+
+
 def test_where_the_path_is_too_long_it_lies_in_the_users_own_folder(tmp_path):
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)

@@ -140,6 +140,24 @@ async def test_the_same_process_cannot_open_it_twice_but_again_after_closing(tmp
     await again.close()
 
 
+async def test_a_link_to_the_file_is_the_same_database(tmp_path: Path):
+    """Its lock and its large results lie beside the file, whatever name leads there."""
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(tmp_path / "noetl.db")
+    store, large = await SqliteStore.open(f"sqlite:///{link}"), b"y" * (3 * MIB)
+    await store.log.commit([start(ONE, results=[("k", large)])])
+
+    with pytest.raises(StoreBusy):
+        await SqliteStore.open(f"sqlite:///{tmp_path / 'noetl.db'}")
+    await store.close()
+
+    again = await SqliteStore.open(f"sqlite:///{tmp_path / 'noetl.db'}")
+    assert await again.bodies.get(ONE, "k") == large
+    await again.close()
+    assert [path.name for path in link.parent.iterdir()] == ["link.db"]
+
+
 async def test_readers_see_what_is_committed_beside_the_writer_and_after_it(tmp_path: Path):
     path = str(tmp_path / "noetl.db")
     store = await SqliteStore.open(path)

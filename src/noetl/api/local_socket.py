@@ -49,7 +49,7 @@ def path_of(database: Path, short: Path | None = None) -> Path:
     the `short` folder under a digest of the database's path. Raises OSError if that folder is not
     private to the user.
     """
-    beside = database.absolute().with_name(f"{database.name}.sock")
+    beside = database.with_name(f"{database.name}.sock")
     if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
         return beside
     folder = short or short_folder()
@@ -58,7 +58,7 @@ def path_of(database: Path, short: Path | None = None) -> Path:
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         # Another user may have created it to receive our calls.
         raise PermissionError(f"{folder} is not private to this user")
-    digest = hashlib.sha256(os.fsencode(database.resolve())).hexdigest()[:24]
+    digest = hashlib.sha256(os.fsencode(database)).hexdigest()[:24]
     return folder / f"noetl-{digest}.sock"
 
 

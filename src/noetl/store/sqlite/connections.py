@@ -37,12 +37,14 @@ EVERYWHERE = (
 
 
 def database_path(url: str) -> Path | None:
-    """The file that a URL or a plain path names; None for `:memory:`."""
+    """The file that a URL or a plain path names; None for `:memory:`. What is beside it (lock, log,
+    socket, key) is found by every name that leads to it.
+    """
     text = url
     if url.startswith("sqlite:"):
         # Three slashes are relative to the working directory, four absolute.
         text = unquote(urlsplit(url).path).removeprefix("/") or MEMORY
-    return None if text == MEMORY else Path(text).absolute()
+    return None if text == MEMORY else Path(text).resolve()
 
 
 def _lenient_text(data: bytes) -> str:
