@@ -394,21 +394,19 @@ class When(Shape):
         if not isinstance(node, Scalar) or node.value is None:
             look.wrong_type(node, what, 'a condition such as "{{ ctx.count > 3 }}"')
             return None
-        if isinstance(node.value, str) and not has_template(node.value):
-            look.report.add(
-                "condition-is-text",
-                f"{what} has no {{{{ }}}}, so it is a text and never computed."
-                f' Write "{{{{ {node.value[:60]} }}}}" if you mean an expression.',
-                node.place,
+        text, why = node.value if isinstance(node.value, str) else None, ""
+        if text is not None and not has_template(text):
+            why = (
+                f"has no {{{{ }}}}, so it is a text and never computed."
+                f' Write "{{{{ {text[:60]} }}}}" if you mean an expression.'
             )
-        elif isinstance(node.value, str) and look.expressions.is_put_together(node.value):
-            look.report.add(
-                "condition-is-text",
-                f"{what} is a text made of several parts, and a text is true whatever the values"
-                " in it are. Write all of it in one pair of braces, such as"
-                ' "{{ ctx.a and ctx.b == 2 }}".',
-                node.place,
+        elif text is not None and look.expressions.is_put_together(text):
+            why = (
+                "is a text made of several parts, and a text is true whatever the values in it are."
+                ' Write all of it in one pair of braces, such as "{{ ctx.a and ctx.b == 2 }}".'
             )
+        if why:
+            look.report.add("condition-is-text", f"{what} {why}", node.place)
         return node
 
     def schema(self) -> Schema:
@@ -418,8 +416,10 @@ class When(Shape):
 class ListOf(Shape):
     """A list whose entries all have one shape."""
 
-    def __init__(self, item: Shape, what: str, *, filled: bool = False) -> None:
-        self._item, self._what, self._filled = item, what, filled
+    def __init__(
+        self, item: Shape, what: str, *, filled: bool = False, empty: str = "bad-value"
+    ) -> None:
+        self._item, self._what, self._filled, self._empty = item, what, filled, empty
 
     def nothing(self) -> tuple[Any, ...]:
         return ()
@@ -429,7 +429,7 @@ class ListOf(Shape):
             look.wrong_type(node, what, f"a list of {self._what}")
             return ()
         if self._filled and not node.items:
-            look.report.add("bad-value", f"{what} is an empty list.", node.place)
+            look.report.add(self._empty, f"{what} is an empty list.", node.place)
         found = [self._item.read(item, f"an entry of {what}", look) for item in node.items]
         return tuple(one for one in found if one is not None)
 
@@ -637,6 +637,9 @@ class Record(Shape):
         something else.
         """
         required = [key for key, field in self.fields.items() if field.required]
+        first = next(iter(self.fields), "")
+        if isinstance(node, Sequence) and first and isinstance(self.fields[first].shape, ListOf):
+            return f" Put the list under `{first}:`."
         text = nodes.text_of(node)
         homes = required or [
             key

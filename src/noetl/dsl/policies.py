@@ -264,35 +264,22 @@ class RuleShape(Shape):
         return record | {"oneOf": [{"required": ["when", "then"]}, today, older]}
 
 
-class RuleList(Shape):
+class RuleList(ListOf):
     """Rules in order, at most one `else`, at the end."""
 
     def __init__(self, rule: Shape) -> None:
-        self._rule = rule
-
-    def nothing(self) -> tuple[Any, ...]:
-        return ()
+        super().__init__(rule, "rules", filled=True, empty="empty-rules")
 
     def read(self, node: Node, what: str, look: Inspection) -> tuple[Any, ...]:
-        if not isinstance(node, nodes.Sequence):
-            look.wrong_type(node, what, "a list of rules")
-            return ()
-        if not node.items:
-            look.report.add("empty-rules", f"{what} has no rules.", node.place)
-        found, last = [], len(node.items) - 1
-        for index, item in enumerate(node.items):
-            found.append(self._rule.read(item, "a rule", look))
-            if isinstance(item, Mapping) and "else" in item.entries and index != last:
+        for item in nodes.items(node)[:-1]:
+            if isinstance(item, Mapping) and "else" in item.entries:
                 look.report.add(
                     "misplaced-else",
                     "an `else` closes the list of rules; those after it would never be tried."
                     " Move it to the end and keep only one.",
                     item.keys["else"],
                 )
-        return tuple(one for one in found if one is not None)
-
-    def schema(self) -> Schema:
-        return {"type": "array", "items": self._rule.schema(), "minItems": 1}
+        return super().read(node, what, look)
 
 
 TASKS = Defined("tasks")
@@ -308,22 +295,7 @@ _HOOK = Either(
 _AROUND = "Tasks that run around this one."
 
 
-class _TaskPolicy(Record):
-    """A task's policy must have rules; the message says more than "missing key"."""
-
-    def read(self, node: Node, what: str, look: Inspection) -> Any:
-        if isinstance(node, nodes.Sequence):
-            look.wrong_type(node, what, "a mapping", " Put the list under `rules:`.")
-            return None
-        found = super().read(node, what, look)
-        if found and not {"rules", "before", "after", "finally"} & found.node.entries.keys():
-            look.report.add("empty-rules", "a task policy needs `rules`.", node.place)
-        return found
-
-
-class WrittenTaskPolicy(
-    Placed, title="a task's policy", astray=astray_policies("a task"), record=_TaskPolicy
-):
+class WrittenTaskPolicy(Placed, title="a task's policy", astray=astray_policies("a task")):
     """What an outcome leads to."""
 
     rules: tuple[WrittenRule, ...] = field(
@@ -334,6 +306,10 @@ class WrittenTaskPolicy(
     before: WrittenTasks = field(_HOOK, _AROUND)
     after: WrittenTasks = field(_HOOK, _AROUND)
     finally_: WrittenTasks = field(_HOOK, _AROUND)
+
+    def check(self, look: Inspection) -> None:
+        if not {"rules", "before", "after", "finally"} & self.node.entries.keys():
+            look.report.add("empty-rules", "a task policy needs `rules`.", self.place)
 
 
 class WrittenTaskSpec(

@@ -463,15 +463,12 @@ def step(
 def _with_defaults(
     building: Building, tasks: tuple[Task, ...], own: dict[str, Values]
 ) -> tuple[Task, ...]:
-    if not own and not building.kind_defaults:
-        return tasks
-    found = []
-    for task in tasks:
+    def made(task: Task) -> Task:
         placed = {**building.kind_defaults.get(task.kind, {}), **own.get(task.kind, {})}
-        if placed:
-            task = building.changed(task, config=dict(sorted({**placed, **task.config}.items())))
-        found.append(task)
-    return tuple(found)
+        config = dict(sorted({**placed, **task.config}.items()))
+        return building.changed(task, config=config) if placed else task
+
+    return tuple(map(made, tasks))
 
 
 def _yielding(

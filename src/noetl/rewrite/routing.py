@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from noetl.dsl.building import Where
 from noetl.rewrite.edit import Work
 from noetl.rewrite.tasks import migrate_condition
@@ -250,7 +252,8 @@ def migrate_case(work: Work, step: Branch) -> None:
     rest = (_ways(structural) or []) if structural is not None else []
     if structural is not None and rest:
         rest[0].above += without_blanks((*structural.lead, structural.side))
-    for rule, own in zip(items(case.value), _by_rule(ways), strict=True):
+    by_rule = [list(own) for _, own in groupby(ways, lambda way: id(way.when))]
+    for rule, own in zip(items(case.value), by_rule, strict=True):
         own[0].above = _comments_around(rule, own)
     arcs = [way.arc() for way in [*ways, *rest]]
     mode = "exclusive" if len(items(case.value)) > 1 or rest else "inclusive"
@@ -261,16 +264,6 @@ def migrate_case(work: Work, step: Branch) -> None:
         step.remove(structural)
     step.entries.append(router)
     work.changed(case, "the rules of `case` only route; they are guards in `next.arcs`.")
-
-
-def _by_rule(ways: list[_Way]) -> list[list[_Way]]:
-    found: list[list[_Way]] = []
-    for way in ways:
-        if found and found[-1][0].when is way.when:
-            found[-1].append(way)
-        else:
-            found.append([way])
-    return found
 
 
 def _why_case_stays(work: Work, step: Branch, case: Entry) -> tuple[str | None, list[_Way]]:

@@ -107,7 +107,7 @@ async def _stand_ins(recording: Recording) -> dict[str, Any]:
         if kinds.get((step, task)) in PURE:
             continue
         for call in made:
-            answer = _answer(call.outcome)
+            answer = _answer(call)
             if iteration is not None:
                 answer = {"when": f"{{{{ iteration == {iteration} }}}}", **answer}
             by_task.setdefault(f"{step}.{task}", []).append(answer)

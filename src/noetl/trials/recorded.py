@@ -47,15 +47,8 @@ Key = tuple[str, str, int | None]
 """Step, task, iteration."""
 
 
-class RecordedCall(NamedTuple):
-    """The outcome of a call, and its duration."""
-
-    outcome: Outcome
-    seconds: float
-
-
-Calls = dict[Key, deque[RecordedCall]]
-"""The recorded calls of an execution, to be given again in order."""
+Calls = dict[Key, deque[Outcome]]
+"""The outcomes of the recorded calls of an execution, to be given again in order."""
 
 
 async def calls_of(recording: Recording) -> Calls:
@@ -68,9 +61,8 @@ async def calls_of(recording: Recording) -> Calls:
         outcome = fact.outcome
         asking = refs.real(outcome.result, owner, refs.UNSEALED)
         result = await refs.fetched(asking, recording.body)
-        calls.setdefault((fact.step, fact.task, fact.iteration), deque()).append(
-            RecordedCall(msgspec.structs.replace(outcome, result=result), outcome.meta.duration)
-        )
+        made = calls.setdefault((fact.step, fact.task, fact.iteration), deque())
+        made.append(msgspec.structs.replace(outcome, result=result))
     return calls
 
 
@@ -94,8 +86,8 @@ class RecordedTools:
         if tool.kind in PURE and tool.run is not None:
             return await tool.run(config, context)
         if found is not None:
-            await self._world.clock.sleep(found.seconds)
-            return found.outcome
+            await self._world.clock.sleep(found.meta.duration)
+            return found
         self.unknown = self.unknown or key
         what = f"nothing is recorded for {_named(key)}"
         self._world.stop.complain(key, what)
