@@ -268,14 +268,23 @@ def bounds(made: type[Bounds], *written: Placed) -> Bounds:
 
 
 def within(
-    building: Building, asked: Amount | None, limit: float | None, what: str, place: Place
-) -> Amount | None:
-    """The value written, cut to the limit; a template is cut when it is evaluated."""
-    if limit is None or not isinstance(asked, int | float) or asked <= limit:
-        return asked
-    building.report.add(
-        "limit-applied",
-        f"{what} is {asked:g}, but the limit here is {limit:g}: {limit:g} applies.",
-        place,
-    )
+    building: Building,
+    asked: Any,
+    limit: float | None,
+    what: str,
+    place: Place,
+    default: Amount | None = None,
+) -> Any:
+    """The value written, else the default, cut to the limit. A template is cut when it is
+    evaluated; only a value that was written is reported.
+    """
+    value = default if asked is None else asked
+    if limit is None or not isinstance(value, int | float) or value <= limit:
+        return value
+    if asked is not None:
+        building.report.add(
+            "limit-applied",
+            f"{what} is {asked:g}, but the limit here is {limit:g}: {limit:g} applies.",
+            place,
+        )
     return limit

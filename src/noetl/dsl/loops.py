@@ -153,18 +153,10 @@ _MODES: tuple[tuple[str, ...], ...] = ((), ("spec",), ("spec", "policy"))
 """Where the mode of a loop may stand."""
 
 
-def _with_mode(word: str, *path: str) -> Schema:
-    """A schema for loops with this mode under this key."""
-    mode = {"required": ["mode"], "properties": {"mode": {"const": word}}}
-    for key in reversed(path):
-        mode = {"required": [key], "properties": {key: mode}}
-    return mode
-
-
-def _has(key: str, *below: str) -> Schema:
-    """A schema for mappings with this path of keys."""
-    found: Schema = {"type": "object", "required": [key]}
-    return found | ({"properties": {key: _has(*below)}} if below else {})
+def _has(key: str, *below: str, word: str = "") -> Schema:
+    """A schema for mappings with this path of keys; with `word`, that is what the last one says."""
+    inner: Schema = _has(*below, word=word) if below else {"const": word} if word else {}
+    return {"type": "object", "required": [key], "properties": {key: inner}}
 
 
 _LOOP: Schema = {
@@ -173,14 +165,14 @@ _LOOP: Schema = {
         {"anyOf": [{"required": [key]} for key in ("iterator", "element")]},
         {"if": _has("spec", "policy", "backpressure"), "then": {"required": ["cursor"]}},
         {
-            "if": {"anyOf": [_with_mode("cursor", *path) for path in _MODES]},
+            "if": {"anyOf": [_has(*path, "mode", word="cursor") for path in _MODES]},
             "then": {"required": ["cursor"]},
         },
         {
             "if": _has("spec", "policy", "partition"),
             "then": {
                 "not": {"required": ["cursor"]},
-                "anyOf": [_with_mode("parallel", *path) for path in _MODES],
+                "anyOf": [_has(*path, "mode", word="parallel") for path in _MODES],
             },
         },
     ]
@@ -319,14 +311,18 @@ def loop(building: Building, written: WrittenLoop | None, knobs: Values) -> Loop
     if not written or written.iterator is None:
         return None
     spec, policy = written.spec, written.spec.policy
-    over = written.in_
+    over, limit = written.in_, building.limits.max_in_flight
+    asked = spec.max_in_flight or policy.max_in_flight
+    in_flight = building.amount(asked, Where.LOOP)
     made = Loop(
         iterator=written.iterator,
         items=None if isinstance(over, _Range) else building.value(over, Where.LOOP),
         range=_range(building, over) if isinstance(over, _Range) else None,
         cursor=_cursor(building, written, knobs),
         mode=_mode(written),
-        max_in_flight=_in_flight(building, spec.max_in_flight or policy.max_in_flight),
+        max_in_flight=within(
+            building, in_flight, limit, "max_in_flight", (asked or written).place, default=limit
+        ),
         batch_size=building.amount(spec.batch_size, Where.LOOP),
         on_error=spec.on_error or "fail",
         placement=policy.exec or "distributed",
@@ -349,13 +345,6 @@ def _mode(written: WrittenLoop) -> Any:
         return "parallel"
     mode = written.mode or written.spec.mode or written.spec.policy.mode
     return mode if mode == "parallel" else "sequential"
-
-
-def _in_flight(building: Building, node: Node | None) -> Amount | None:
-    asked = building.amount(node, Where.LOOP)
-    if node is None:
-        return building.limits.max_in_flight
-    return within(building, asked, building.limits.max_in_flight, "max_in_flight", node.place)
 
 
 def _range(building: Building, written: _Range) -> Range:

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from noetl.dsl.tasks import WrittenTask, WrittenTasks
 
 ON_ANY_ERROR = "{{ outcome.status == 'error' }}"
+TRIES = 3
+"""How often a `retry` calls in all, unless it says how often."""
 
 # --- How they are written ------------------------------------------------------------------------
 
@@ -513,8 +515,9 @@ define("task_spec", WrittenTaskSpec.shape)
 
 def default_retry(building: Building) -> Rule:
     """The retry of `on_error: retry`, for a task without one of its own."""
-    again = Retry(attempts=3, backoff="exponential", delay=1)
-    return Rule(label="retry", when=ON_ANY_ERROR, actions=(_limited(building, again, None),))
+    tries = min(TRIES, building.limits.max_attempts or TRIES)
+    again = Retry(attempts=tries, backoff="exponential", delay=1)
+    return Rule(label="retry", when=ON_ANY_ERROR, actions=(again,))
 
 
 def task_rules(building: Building, policy: WrittenTaskPolicy) -> tuple[Rule, ...]:
@@ -590,28 +593,16 @@ def retry(building: Building, written: WrittenDirective | _Again, where: Where) 
         shape = "exponential" if multiplier is not None else "fixed"
     if delay is None:
         delay = 1 if backoff is not None and shape != "none" else 0
-    made = Retry(
-        attempts=building.amount(attempts, where) or 3,
+    limit, place = building.limits.max_attempts, (attempts or written).place
+    tries = building.amount(attempts, where)
+    return Retry(
+        attempts=within(building, tries, limit, "the number of tries", place, default=TRIES),
         backoff=shape,
         delay=delay,
         max_delay=building.amount(written.max_delay or detail.max_delay_seconds, where),
         multiplier=2 if multiplier is None else multiplier,
         jitter=bool(written.jitter or detail.jitter),
     )
-    return _limited(building, made, attempts)
-
-
-def _limited(building: Building, made: Retry, written: Node | None) -> Retry:
-    """Cut the attempts to the limit; only a number that was written is reported."""
-    limit = building.limits.max_attempts
-    attempts = made.attempts
-    if written is not None:
-        attempts = (
-            within(building, attempts, limit, "the number of tries", written.place) or attempts
-        )
-    elif limit is not None and not isinstance(attempts, str):
-        attempts = min(attempts, limit)
-    return msgspec.structs.replace(made, attempts=attempts)
 
 
 def retry_rules(

@@ -527,13 +527,10 @@ def _timeout(building: Building, spec: WrittenStepSpec, default: Amount | None) 
     node = spec.policy.lifecycle.timeout_s or spec.timeout
     if isinstance(node, WrittenTimeout):
         node = node.total
-    asked = building.amount(node, Where.STEP)
-    limit = building.limits.timeout
-    if node is None or asked is None:
-        if default is None or isinstance(default, str) or limit is None:
-            return default
-        return min(default, limit)
-    return within(building, asked, limit, "the step's timeout", node.place)
+    asked, place = building.amount(node, Where.STEP), (node or spec).place
+    limit, what = building.limits.timeout, "the step's timeout"
+    found: Amount | None = within(building, asked, limit, what, place, default)
+    return found
 
 
 def _answered(building: Building, spec: WrittenStepSpec) -> tuple[EventRule, ...]:

@@ -570,23 +570,19 @@ def _select(written: tuple[_Selected, ...]) -> tuple[Select, ...]:
 def _bounded_timeout(building: Building, asked: object, written: WrittenTask) -> object:
     limit = building.limits.timeout
     place = written.spec.place_of("timeout") or written.place
-    if isinstance(asked, int | float):
-        return within(building, asked, limit, "the timeout", place)
     if isinstance(asked, dict):
         return {
             key: within(building, value, limit, f"the {key} timeout", place)
             for key, value in asked.items()
         }
-    return limit if asked is None else asked
+    return within(building, asked, limit, "the timeout", place, default=limit)
 
 
 def _max_jumps(building: Building, asked: Amount | None, written: WrittenTask) -> Amount:
     place = written.spec.place_of("max_jumps") or written.place
     limit = building.limits.max_jumps
-    if asked is None:
-        return min(100_000, limit) if limit is not None else 100_000
-    found = within(building, asked, limit, "max_jumps", place)
-    return asked if found is None else found
+    found: Amount = within(building, asked, limit, "max_jumps", place, default=100_000)
+    return found
 
 
 def nothing(building: Building, name: str, place: Place) -> Task:
