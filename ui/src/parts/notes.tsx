@@ -26,6 +26,11 @@ export function Timed({ text }: { text: string }) {
   );
 }
 
+/** An execution by the end of its id, one click away. */
+export function ExecutionId({ id }: { id: string }) {
+  return <a class="id" href={href(path("executions", id))}>…{id.slice(-6)}</a>;
+}
+
 /** What an error says; an execution that it names is one click away. */
 export function Message({ text }: { text: string }) {
   return <>{text.split(/(?<=child execution )(\d{6,})/).map((part, number) => (number % 2 ? <a href={href(path("executions", part))}>{part}</a> : part))}</>;

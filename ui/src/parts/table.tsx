@@ -21,7 +21,7 @@ interface Shape<T> {
 }
 
 /** A table of what was asked for; where there is nothing yet, what to do. */
-export function Listing<T>({ error, rows, none, ...shape }: Shape<T> & { error: Problem | undefined; rows: readonly T[] | undefined; none: ComponentChildren }) {
+export function Listing<T>({ error, rows, none, ...shape }: Shape<T> & { error?: Problem | undefined; rows: readonly T[] | undefined; none: ComponentChildren }) {
   return (
     <>
       {error && <Trouble problem={error} />}

@@ -3,13 +3,13 @@ import { useState } from "preact/hooks";
 import { call, may, me } from "../api/client";
 import { useLoaded } from "../data";
 import { Ask, removeDialog, showDialog } from "../parts/dialog";
-import { Command, Copy, Empty, tell, tellProblem, Trouble } from "../parts/notes";
+import { Command, Copy, Empty, ExecutionId, tell, tellProblem, Trouble } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
 import { Listing, Table } from "../parts/table";
 import { Tabs } from "../parts/tabs";
 import { typedObject } from "../parts/typed";
 import { chosenSpan, count, took, When } from "../time";
-import { ask, asked, href, path } from "../url";
+import { ask, asked, href } from "../url";
 import { commandsWait } from "./workers";
 
 const ROLES: [name: string, may: string][] = [
@@ -279,7 +279,7 @@ function Retention() {
             <ul class="plain">
               {shown.holds.map((one) => (
                 <li class="why">
-                  <a class="id" href={href(path("executions", one.execution_id))}>…{one.execution_id.slice(-6)}</a>
+                  <ExecutionId id={one.execution_id} />
                   <span class="quiet">{one.who} <When at={one.at} /></span>
                   {may("manage") && <button type="button" class="link" onClick={() => release(one.execution_id)}>release</button>}
                   {one.note && <p>{one.note}</p>}

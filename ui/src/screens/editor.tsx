@@ -11,7 +11,7 @@ import { Answered, lineOf, Said, templateOf, useAnswer } from "../execution/step
 import { NO_ARCS, NO_MOODS, type Drawing } from "../graph/canvas";
 import { GraphView } from "../graph/view";
 import { drawn } from "../graph/layout";
-import { Empty, tell, Trouble, Words } from "../parts/notes";
+import { Empty, ExecutionId, tell, Trouble, Words } from "../parts/notes";
 import { Mark, Status, wordOf } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { moment } from "../time";
@@ -293,7 +293,7 @@ function WhatIfPart({ name, text }: { name: string; text: () => string }) {
             {found.executions.map((one) => (
               <li class="top">
                 <Mark status={one.verdict === "same" ? "done" : one.verdict === "different" ? "changed" : "waiting"} />
-                <a class="id" href={href(path("executions", one.execution_id))}>…{one.execution_id.slice(-6)}</a>
+                <ExecutionId id={one.execution_id} />
                 <Said text={one.text} />
               </li>
             ))}

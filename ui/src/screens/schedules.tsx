@@ -5,9 +5,9 @@ import type { ScheduleDocument, ScheduleItem, ScheduleTime } from "../api/types"
 import { useLoaded } from "../data";
 import { Ask, showDialog } from "../parts/dialog";
 import { Json } from "../parts/json";
-import { tell, tellProblem, Trouble } from "../parts/notes";
+import { ExecutionId, tell, tellProblem, Trouble } from "../parts/notes";
 import { standing, Status } from "../parts/status";
-import { Listing, Table } from "../parts/table";
+import { Listing } from "../parts/table";
 import { Tabs } from "../parts/tabs";
 import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NoneYet, NotificationTable, Outcome, pauseDialog } from "./triggers";
 import { chosenSpan, count, exact, When } from "../time";
@@ -155,20 +155,18 @@ function OneSchedule({ name }: { name: string }) {
           <h2>Two weeks <span class="quiet">in {one.timezone}</span></h2>
           <Calendar one={one} />
           <h2>What became of the last times</h2>
-          {!one.times.length && <p class="quiet">It has not come to a time yet.</p>}
-          {one.times.length > 0 && (
-            <Table
-              label="Times"
-              rows={one.times.slice(0, ROWS)}
-              columns={[
-                { title: "time", cell: (time) => <When at={time.time} /> },
-                { title: "outcome", cell: (time) => <Outcome outcome={time.outcome} /> },
-                { title: "by", class: "quiet", cell: (time) => time.origin },
-                { title: "execution", cell: (time) => time.execution_id && <><a class="id" href={href(path("executions", time.execution_id))}>…{time.execution_id.slice(-6)}</a> {became.has(time.execution_id) && <Status status={became.get(time.execution_id)!} />}</> },
-                { title: "reason", cell: (time) => time.reason },
-              ]}
-            />
-          )}
+          <Listing
+            none={<p class="quiet">It has not come to a time yet.</p>}
+            label="Times"
+            rows={one.times.slice(0, ROWS)}
+            columns={[
+              { title: "time", cell: (time) => <When at={time.time} /> },
+              { title: "outcome", cell: (time) => <Outcome outcome={time.outcome} /> },
+              { title: "by", class: "quiet", cell: (time) => time.origin },
+              { title: "execution", cell: (time) => time.execution_id && <><ExecutionId id={time.execution_id} /> {became.has(time.execution_id) && <Status status={became.get(time.execution_id)!} />}</> },
+              { title: "reason", cell: (time) => time.reason },
+            ]}
+          />
         </>
       )}
     </main>

@@ -4,9 +4,9 @@ import { call, may } from "../api/client";
 import type { NotificationItem } from "../api/types";
 import { useLoaded } from "../data";
 import { reasonDialog, removeDialog } from "../parts/dialog";
-import { Command, Copy, Empty, tell, tellProblem, Trouble, Words } from "../parts/notes";
+import { Command, Copy, Empty, ExecutionId, tell, tellProblem, Trouble, Words } from "../parts/notes";
 import { Mark, Status } from "../parts/status";
-import { Listing, Table } from "../parts/table";
+import { Listing } from "../parts/table";
 import { chosenSpan, When } from "../time";
 import { href, path } from "../url";
 
@@ -92,24 +92,17 @@ export function Hook({ name }: { name: string }) {
             {one.wait > 0 && (<><dt>answers</dt><dd>with the result, after at most {chosenSpan(one.wait)}</dd></>)}
           </dl>
           <h2>What became of the last deliveries</h2>
-          {!one.deliveries.length && (
-            <div class="quiet">
-              <p>Nobody has called yet. Try it:</p>
-              <Command>{`curl -X POST ${location.origin + href(one.url)} -H "Content-Type: application/json" -d '{}'`}</Command>
-            </div>
-          )}
-          {one.deliveries.length > 0 && (
-            <Table
-              label="Deliveries"
-              rows={one.deliveries}
-              columns={[
-                { title: "when", cell: (told) => <When at={told.time} /> },
-                { title: "outcome", cell: (told) => <Outcome outcome={told.outcome} /> },
-                { title: "execution", cell: (told) => told.execution_id && <a class="id" href={href(path("executions", told.execution_id))}>…{told.execution_id.slice(-6)}</a> },
-                { title: "reason", cell: (told) => [told.reason, OUTCOMES[told.outcome]].filter(Boolean).join(": ") },
-              ]}
-            />
-          )}
+          <Listing
+            none={<div class="quiet"><p>Nobody has called yet. Try it:</p><Command>{`curl -X POST ${location.origin + href(one.url)} -H "Content-Type: application/json" -d '{}'`}</Command></div>}
+            label="Deliveries"
+            rows={one.deliveries}
+            columns={[
+              { title: "when", cell: (told) => <When at={told.time} /> },
+              { title: "outcome", cell: (told) => <Outcome outcome={told.outcome} /> },
+              { title: "execution", cell: (told) => told.execution_id && <ExecutionId id={told.execution_id} /> },
+              { title: "reason", cell: (told) => [told.reason, OUTCOMES[told.outcome]].filter(Boolean).join(": ") },
+            ]}
+          />
           {one.deliveries.length === SHOWN && <p class="quiet">the last {SHOWN}</p>}
         </>
       )}
@@ -169,21 +162,19 @@ export function Consumer({ name }: { name: string }) {
             {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
           </dl>
           <h2>What became of the last messages</h2>
-          {!one.messages.length && <p class="quiet">None came yet.</p>}
-          {one.messages.length > 0 && (
-            <Table
-              label="Messages"
-              rows={one.messages}
-              keyOf={(message) => message.id}
-              columns={[
-                { title: "when", cell: (message) => <When at={message.time} /> },
-                { title: "message", class: "mono", cell: (message) => message.id },
-                { title: "outcome", cell: (message) => <Outcome outcome={message.outcome} /> },
-                { title: "execution", cell: (message) => message.execution_id && <a class="id" href={href(path("executions", message.execution_id))}>…{message.execution_id.slice(-6)}</a> },
-                { title: "reason", cell: (message) => message.reason },
-              ]}
-            />
-          )}
+          <Listing
+            none={<p class="quiet">None came yet.</p>}
+            label="Messages"
+            rows={one.messages}
+            keyOf={(message) => message.id}
+            columns={[
+              { title: "when", cell: (message) => <When at={message.time} /> },
+              { title: "message", class: "mono", cell: (message) => message.id },
+              { title: "outcome", cell: (message) => <Outcome outcome={message.outcome} /> },
+              { title: "execution", cell: (message) => message.execution_id && <ExecutionId id={message.execution_id} /> },
+              { title: "reason", cell: (message) => message.reason },
+            ]}
+          />
         </>
       )}
     </main>

@@ -3,10 +3,9 @@ import { call, may } from "../api/client";
 import type { WorkerDocument } from "../api/types";
 import { useLoaded } from "../data";
 import { removeDialog } from "../parts/dialog";
-import { Command, Empty, Trouble } from "../parts/notes";
-import { Table } from "../parts/table";
+import { Command, Empty, ExecutionId, Trouble } from "../parts/notes";
+import { Listing } from "../parts/table";
 import { count, now, took, When } from "../time";
-import { href, path } from "../url";
 
 const EVERY = 3000;
 const SILENT_SECONDS = 30;
@@ -61,7 +60,7 @@ export function Workers() {
               <p>
                 {queue.oldest_seconds !== null && queue.oldest_execution_id && (
                   <>
-                    The oldest waits for {took(queue.oldest_seconds)}: <a class="id" href={href(path("executions", queue.oldest_execution_id))}>…{queue.oldest_execution_id.slice(-6)}</a>.{" "}
+                    The oldest waits for {took(queue.oldest_seconds)}: <ExecutionId id={queue.oldest_execution_id} />.{" "}
                   </>
                 )}
                 <span class="quiet">
@@ -76,24 +75,23 @@ export function Workers() {
                 <Command>{`noetl worker start --pool ${pool.pool}`}</Command>
               </>
             )}
-            {pool.workers.length > 0 && (
-              <Table
-                label={`Workers of ${pool.pool}`}
-                rows={pool.workers}
-                keyOf={(one) => one.name}
-                columns={[
-                  { title: "worker", class: "mono", cell: (one) => one.name },
-                  { title: "host", named: true, cell: (one) => one.host },
-                  { title: "labels", class: "long", named: true, cell: (one) => one.labels.join(", ") },
-                  { title: "slots", class: "num", named: true, cell: (one) => one.slots },
-                  { title: "version", named: true, cell: (one) => one.version },
-                  { title: "sandbox", named: true, cell: (one) => one.sandbox || <span class="quiet">none</span> },
-                  { title: "started", named: true, cell: (one) => <When at={one.started_at} /> },
-                  { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
-                  { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
-                ]}
-              />
-            )}
+            <Listing
+              none={null}
+              label={`Workers of ${pool.pool}`}
+              rows={pool.workers}
+              keyOf={(one) => one.name}
+              columns={[
+                { title: "worker", class: "mono", cell: (one) => one.name },
+                { title: "host", named: true, cell: (one) => one.host },
+                { title: "labels", class: "long", named: true, cell: (one) => one.labels.join(", ") },
+                { title: "slots", class: "num", named: true, cell: (one) => one.slots },
+                { title: "version", named: true, cell: (one) => one.version },
+                { title: "sandbox", named: true, cell: (one) => one.sandbox || <span class="quiet">none</span> },
+                { title: "started", named: true, cell: (one) => <When at={one.started_at} /> },
+                { title: "seen", named: true, cell: (one) => <Seen worker={one} /> },
+                { title: "Drain", silent: true, class: "num", cell: (one) => may("operate") && !one.draining && !one.name.startsWith("embedded-") && <button type="button" class="link" aria-label={`Drain ${one.name}`} onClick={() => drain(one.name, pools.reload)}>drain</button> },
+              ]}
+            />
           </section>
         );
       })}
