@@ -715,6 +715,41 @@ def test_errors_of_a_loop_that_differ_in_numbers_are_one_line(tab: Tab, stage: S
     )
 
 
+MANY_LOOPS = """
+workflow:
+""" + "".join(
+    f"""
+  - step: s{number}
+    loop:
+      in: "{{{{ range(20) | list }}}}"
+      iterator: n
+      spec: {{ mode: parallel, on_error: continue }}
+    tool:
+      kind: python
+      code: "raise ValueError('abcdefghijklmnopqrstuvwxyz'[n] * 3)"
+      args: {{ n: "{{{{ iter.n }}}}" }}
+    next: s{number + 1}
+"""
+    for number in range(12)
+).replace("step: s0\n", "step: start\n") + """
+  - { step: s12, tool: { kind: noop } }
+"""
+
+
+def test_however_much_went_wrong_the_panes_have_their_room(tab: Tab, stage: Stage):
+    """Twelve loops had twelve lines at the top, and each kind of error one above the iterations."""
+    register(stage.server, "ops/loops", MANY_LOOPS)
+    ended = start(stage.server, "ops/loops")
+    stage.server.ended(ended)
+    page = tab.go(f"/executions/{ended}?step=start")
+    page.get_by_text("12 more errors").wait_for()
+    expect(page.locator(".headline")).to_have_count(12)
+    assert page.locator(".panes").bounding_box()["height"] > 500
+    expect(page.get_by_role("table", name="Iterations")).to_be_in_viewport()
+    page.get_by_text("12 more errors").click()
+    expect(page.get_by_text("ttt").first).to_be_visible()
+
+
 def test_a_loop_says_how_far_it_had_come_at_the_moment(tab: Tab, stage: Stage):
     loop = stage.ids["done"]
     events = stage.server.get(f"/api/executions/{loop}/events", limit=1000)["events"]

@@ -12,6 +12,8 @@ import { forkDialog } from "./fork";
 
 const PAGE = 200;
 const SHOWN_MAX = 1000;
+/** More kinds of errors than these push the iterations out of sight. */
+const ERRORS = 8;
 
 /** Errors that differ only in numbers are one line: that forty rows have no city is one thing to know. */
 export function alike(errors: { message: string; count: number }[]): { first: string; times: number; others: number }[] {
@@ -26,6 +28,7 @@ export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocu
   const [from, setFrom] = useState(-1);
   const [at, setAt] = useState(-1);
   const [shown, setShown] = useState(PAGE);
+  const [allErrors, setAllErrors] = useState(false);
   const which = { execution_id: execution.execution_id, step_run_id: run.step_run_id };
   const ask = (after: number, limit = shown, status: typeof only = only) =>
     call("GET /api/executions/{execution_id}/loops/{step_run_id}/iterations", { path: which, query: { status: status || null, after, limit } });
@@ -50,6 +53,7 @@ export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocu
       }, tellProblem);
   };
   useKeys([{ key: "n", says: "next failed iteration", run: nextFailed }]);
+  const errors = alike(page.value?.errors ?? []);
   const total = loop.total ?? loop.done + loop.failed + loop.running;
   const { done, failed } = moment ?? loop;
   const left = total - done - failed;
@@ -77,14 +81,15 @@ export function LoopPanel({ execution, run, moment }: { execution: ExecutionDocu
           ))}
         </div>
       )}
-      {page.value && page.value.errors.length > 0 && (
+      {errors.length > 0 && (
         <ul class="plain">
-          {alike(page.value.errors).map(({ first, times, others }) => (
+          {errors.slice(0, allErrors ? errors.length : ERRORS).map(({ first, times, others }) => (
             <li>
               <span class="num failed">{count(times)}×</span>
               <span class="words"><code><Message text={first} /></code>{others > 0 && <span class="quiet"> and {count(others)} alike but for numbers</span>}</span>
             </li>
           ))}
+          {errors.length > ERRORS && !allErrors && <li><button type="button" class="link" onClick={() => setAllErrors(true)}>{count(errors.length - ERRORS)} more errors</button></li>}
         </ul>
       )}
       <div class="row">

@@ -20,7 +20,6 @@ import { ask, asked, href, path, words } from "../url";
 
 const TABS = ["step", "events", "data", "output", "why"] as const;
 type Tab = (typeof TABS)[number];
-const WARNINGS_SHOWN = 2;
 const ARC_PAGES_MAX = 20;
 
 export function Execution() {
@@ -135,29 +134,7 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
           <span class="mono" title={latest.error.message}><Message text={latest.error.message} /></span>
         </div>
       )}
-      {!latest.error && latest.steps.map((one) => one.loop && one.loop.failed > 0 && (
-        <div class="headline">
-          <Status status="warning" />
-          <button type="button" class="link" onClick={() => select(one.step)}>{one.step}</button>
-          <span>{count(one.loop.failed)} of {count(one.loop.total)} iterations failed</span>
-          {one.loop.errors?.[0] && <span class="mono" title={one.loop.errors[0].message}><Message text={one.loop.errors[0].message} /></span>}
-        </div>
-      ))}
-      {latest.steps.map((one) => one.unmatched && !latest.warnings.some((warning) => warning.step === one.step) && (
-        <div class="headline">
-          <button type="button" class="link" onClick={() => select(one.step)}>{one.step}</button>
-          <span class="quiet">none of its arcs held; its branch ended there</span>
-        </div>
-      ))}
-      {latest.warnings.slice(0, WARNINGS_SHOWN).map((one, number) => (
-        <div class="headline">
-          <Status status="warning" />
-          <span><Words text={one.message} /></span>
-          {number === WARNINGS_SHOWN - 1 && latest.warnings.length > WARNINGS_SHOWN && (
-            <button type="button" class="link" onClick={() => ask({ tab: "why" })}>{count(latest.warnings.length - WARNINGS_SHOWN)} more</button>
-          )}
-        </div>
-      ))}
+      <Notices execution={latest} onSelect={select} />
       <div class="slider">
         <button type="button" class="bare" aria-label="Event before" disabled={head < 2} onClick={() => move((at ?? head) - 1)}>◀</button>
         <input type="range" min={1} max={Math.max(1, head)} value={at ?? head} aria-label="Moment, by event" onInput={(event) => move(Number(event.currentTarget.value))} />
@@ -194,6 +171,28 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
         </section>
       </div>
     </main>
+  );
+}
+
+/** What nobody would notice: loops that went on without some of their iterations, branches that ended, warnings. However many
+ * there are, they leave the panes their room. */
+function Notices({ execution: { error, steps, warnings }, onSelect }: { execution: ExecutionDocument; onSelect: (step: string) => void }) {
+  const loops = error ? [] : steps.filter((one) => one.loop && one.loop.failed > 0);
+  const ended = steps.filter((one) => one.unmatched && !warnings.some((warning) => warning.step === one.step));
+  if (!loops.length && !ended.length && !warnings.length) return null;
+  const link = (step: string) => <button type="button" class="link" onClick={() => onSelect(step)}>{step}</button>;
+  return (
+    <div class="notices" tabIndex={0} role="group" aria-label="What to know">
+      {loops.map(({ step, loop }) => (
+        <div class="headline">
+          <Status status="warning" /> {link(step)}
+          <span>{count(loop!.failed)} of {count(loop!.total)} iterations failed</span>
+          {loop!.errors?.[0] && <span class="mono" title={loop!.errors[0].message}><Message text={loop!.errors[0].message} /></span>}
+        </div>
+      ))}
+      {ended.map(({ step }) => <div class="headline">{link(step)} <span class="quiet">none of its arcs held; its branch ended there</span></div>)}
+      {warnings.map(({ message }) => <div class="headline"><Status status="warning" /> <span><Words text={message} /></span></div>)}
+    </div>
   );
 }
 
