@@ -235,6 +235,38 @@ def test_each_call_that_a_rule_answers_has_calls_of_its_own() -> None:
     simulate(story, 0)
 
 
+ROUNDS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: rounds, path: sim/rounds}
+workflow:
+  - step: start
+    tool:
+      name: one
+      kind: effect
+      spec:
+        policy:
+          rules:
+            - {when: "{{ not iter.k }}", then: {do: jump, to: one, set_iter: {k: 1}}}
+    case:
+      - when: "{{ event.name == 'call.done' }}"
+        then: [{note: {tool: {kind: effect}}}]
+"""
+
+
+def test_calls_of_a_rule_are_others_in_each_round_of_jumps() -> None:
+    """The rule answers a call when its policy has jumped already: what the rule called then, and
+    what it called in the next round, had one name."""
+
+    async def story(world: World) -> None:
+        world.faults.calm = True
+        await world.execute(ROUNDS, "1", {})
+        assert (await world.ended("1")).status == "COMPLETED"
+        assert sorted(world.effects.values()) == [1] * 4
+
+    simulate(story, 0)
+
+
 WAITS = """
 apiVersion: noetl.io/v2
 kind: Playbook

@@ -86,6 +86,8 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The position of that task in the pipeline."""
     call: Tries = Tries()
     """The counters of that call."""
+    jumps: int | None = None
+    """The jumps before that call: its policy may have jumped since."""
     fails: TaskError | None = None
     """The error of the pipeline, unless a rule changes it."""
     branch: int = 0

@@ -180,8 +180,10 @@ class Frame(msgspec.Struct, eq=False):
         """The same on every attempt of a logical call, another for every other call."""
         if self.chain is None:
             return derive(self.cause, task.name, page, self.jumps)
+        jumps = self.chain.outermost.jumps
+        jumps = self.jumps if jumps is None else jumps
         # The same task may stand in several rules, and the same rule may answer several events.
-        return derive(self.cause, task.name, page, self.jumps, *self.chain.place)
+        return derive(self.cause, task.name, page, jumps, *self.chain.place)
 
     def recall(self, tasks: Mapping[str, Task], values: Values, previous: Any) -> None:
         """What was done before an interruption, with references replaced by what they stand for."""

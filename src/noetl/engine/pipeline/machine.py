@@ -437,8 +437,10 @@ class Pipeline(msgspec.Struct, eq=False):
         elif self._case is not None:
             chain = self._answer(self._case, program, settled)
         frame.leave(settled.directive.writes)
+        jumps = frame.jumps
         ended = self._move(program, settled) if not settled.directive.rule else None
         if chain is not None:
+            chain.jumps = jumps if jumps != frame.jumps else None
             chain.fails = ended.error if ended is not None else None
             frame.chain = chain
         before = len(self._doing)
