@@ -214,9 +214,8 @@ def _memory(written: str | None) -> str | None:
 
 def _registry(image: str) -> str:
     first, slash, _ = image.partition("/")
-    return (
-        first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
-    )
+    is_host = slash and ("." in first or ":" in first or first == "localhost")
+    return first if is_host else "docker.io"
 
 
 def _is_engines(text: str) -> bool:

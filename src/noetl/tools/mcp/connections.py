@@ -63,7 +63,7 @@ def result_of(answer: Any) -> dict[str, Any]:
 def _refused(error: dict[str, Any]) -> Failed:
     code = error.get("code")
     code = code if isinstance(code, int) else None
-    kind = KINDS.get(code, "exception") if code is not None else "exception"
+    kind = KINDS.get(code or 0, "exception")
     said = str(error.get("message") or "it did not say why")
     # The protocol has no code of its own for an unknown tool or prompt.
     if kind == "client_error" and _UNKNOWN.search(said):
@@ -92,13 +92,11 @@ class HttpConnection(msgspec.Struct):
         self.number += 1
         message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         answer = await self._send(message)
-        found = _message(answer, self.number)
+        result = result_of(_message(answer, self.number))
         if method == "initialize":
             self.session = answer.headers.get(SESSION)
-            result = result_of(found)
             self.headers["MCP-Protocol-Version"] = str(result.get("protocolVersion", ""))
-            return result
-        return result_of(found)
+        return result
 
     async def tell(self, method: str) -> None:
         await self._send({"jsonrpc": "2.0", "method": method})
@@ -241,13 +239,10 @@ class StdioConnection:
 
     async def _heard(self, message: dict[str, Any]) -> None:
         """Answer a request of the server: we respond to pings, and support nothing else."""
-        if "id" not in message:
-            return
-        if message["method"] == "ping":
-            await self._send({"id": message["id"], "result": {}})
-            return
-        refusal = {"code": NO_SUCH_METHOD, "message": "not supported"}
-        await self._send({"id": message["id"], "error": refusal})
+        refusal = {"error": {"code": NO_SUCH_METHOD, "message": "not supported"}}
+        if "id" in message:
+            answer = {"result": {}} if message["method"] == "ping" else refusal
+            await self._send({"id": message["id"], **answer})
 
     async def _ended(self) -> Failed:
         code = await self._program.ended()

@@ -58,7 +58,9 @@ READS = frozenset(["SELECT", "VALUES", "TABLE", "WITH"])
 WRITES = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"])
 BYTEA = postgres.types["bytea"].oid
 TEXTS = frozenset(postgres.types[name].oid for name in ("text", "varchar", "bpchar"))
-NUMBERS = frozenset(postgres.types[name].oid for name in ("int2", "int4", "int8"))
+MOST = {postgres.types[name].oid: 2.0**63 for name in ("int2", "int4", "int8")}
+MOST |= dict.fromkeys(TEXTS, 1e15)
+"""Whole numbers below this are written without a point into columns of these types."""
 DOCUMENTS = frozenset([postgres.types["json"].oid, postgres.types["jsonb"].oid])
 MARKS = "noetl_effect"
 """The table that remembers which effects have happened."""
@@ -369,18 +371,12 @@ def _fitted(value: Any, column: str, type_: int) -> Any:
     found = postgres.types.get(type_)
     if found is not None and found.array_oid == type_ and isinstance(value, list | tuple):
         return [_part(part, column, found.oid) for part in value]
-    if isinstance(value, bool | float) and type_ in TEXTS | NUMBERS:
-        return _alike(value, type_ in TEXTS)
-    return _by_itself(value)
-
-
-def _alike(value: bool | float, as_text: bool) -> Any:
-    """The value that COPY and INSERT take alike; which of them writes is a question of how many
-    rows there are.
-    """
-    if isinstance(value, float) and value.is_integer() and not (as_text and abs(value) >= 1e15):
+    # What COPY and INSERT take alike: which of them writes depends on how many rows there are.
+    if isinstance(value, float) and value.is_integer() and abs(value) < MOST.get(type_, 0):
         value = int(value)
-    return str(value).lower() if as_text else value
+    if type_ in TEXTS and isinstance(value, int | float):
+        return as_text(value)
+    return _by_itself(value)
 
 
 def _by_itself(value: Any) -> Any:

@@ -89,9 +89,7 @@ def _as_function(tree: ast.Module, name: str) -> ast.Module:
 def _opens(statement: ast.stmt) -> bool:
     """Whether it must stay at the head of a module: the docstring, `__future__`."""
     match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-        case ast.ImportFrom(module="__future__"):
+        case ast.Expr(value=ast.Constant(value=str())) | ast.ImportFrom(module="__future__"):
             return True
     return False
 

@@ -221,10 +221,6 @@ def _fill(room: Room) -> None:
         _bind(source, place, _NO_SUID | _NO_DEVICES)
     for path in room.hides:
         _hide(path)
-    _processes()
-
-
-def _processes() -> None:
     os.mkdir("/proc", 0o555)
     _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
     # No process inside may create namespaces: they expose much of the kernel.

@@ -234,9 +234,8 @@ def _check_text(text: str, what: str) -> None:
     if found := OPENS.search(text):
         raise BadSql(f"{what} may not use {found.group()}. {ATTACH}")
     if found := RUNS_TEXT.search(text):
-        name = re.match(r"\w+", found.group())
-        assert name is not None
-        raise BadSql(f"{what} may not use {name.group()}, which runs a text as SQL. Write the SQL.")
+        name = re.split(r"\W", found.group())[0]
+        raise BadSql(f"{what} may not use {name}, which runs a text as SQL. Write the SQL.")
     check_log(text, what)
 
 

@@ -59,19 +59,16 @@ class Task(Database):
             connection = self.connection = connection_to(self.path, mode)
             with closing(connection), self.halt.stoppable(connection.interrupt):
                 try:
-                    return self._performed()
+                    self._prepare()
+                    verbs = self.verbs
+                    if verbs and self.plan.write is None and ALONE.issuperset(verbs):
+                        return Done([self.statement(one) for one in self.plan.statements])
+                    return self.perform()
                 except sqlite3.OperationalError as error:
                     hint = known_instead(error, connection)
                     raise failure(error, self.halt, hint) from error
         except sqlite3.Error as error:
             raise failure(error, self.halt) from error
-
-    def _performed(self) -> Done:
-        self._prepare()
-        verbs = self.verbs
-        if verbs and self.plan.write is None and ALONE.issuperset(verbs):
-            return Done([self.statement(one) for one in self.plan.statements])
-        return self.perform()
 
     def _prepare(self) -> None:
         execute = self.connection.execute

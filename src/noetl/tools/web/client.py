@@ -539,11 +539,11 @@ def _error(name: str, answer: aiohttp.ClientResponse, body: bytes) -> TaskError:
 
 def _text(written: str) -> str:
     """What a header says: UTF-8, or else Latin-1, which older servers send."""
+    raw = written.encode("utf-8", "surrogateescape")
     try:
-        written.encode()
-        return written
-    except UnicodeEncodeError:
-        return written.encode("utf-8", "surrogateescape").decode("latin-1")
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _retry_after(written: str | None) -> float | None:
