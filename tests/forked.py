@@ -265,7 +265,7 @@ def make_once() -> None:
     async def work(folder: str) -> None:
         settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{folder}/noetl.db"})
         async with embedded(settings) as system:
-            client = here(system, "tests").client
+            client = here(system).client
             await client.register(PLAYBOOK)
             started = await client.start("tests/first")
             assert [event async for event in client.follow(started.execution_id)]

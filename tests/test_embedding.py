@@ -1,6 +1,7 @@
 """The public names, and NoETL inside another program."""
 
 import asyncio
+import pwd
 import re
 import subprocess
 import sys
@@ -382,6 +383,23 @@ def test_a_client_in_this_process_has_no_server_to_ask(tmp_path):
 
     with pytest.raises(Unreachable, match="in its own process"):
         asyncio.run(work())
+
+
+def test_a_program_may_run_under_an_account_without_a_name(tmp_path, monkeypatch):
+    """As in a container whose user id is chosen when it starts."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+
+    async def main():
+        async with noetl.embedded(f"sqlite:///{tmp_path}/here.db", slots=1) as client:
+            return await client.call(executions.LIST, query=executions.Which())
+
+    assert asyncio.run(main()).executions == []
 
 
 def test_what_was_started_goes_on_when_the_program_starts_again(tmp_path):

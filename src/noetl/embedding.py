@@ -6,7 +6,6 @@ durable as anywhere: after a crash, the next `embedded` on the same database con
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -40,4 +39,4 @@ async def embedded(
             raise BadSetting(f"slots is {slots}, and with less than 1 no task would ever run.")
         settings = msgspec.structs.replace(settings, slots=slots)
     async with whole_system(settings, tools=tools) as system:
-        yield here(system, getpass.getuser()).client
+        yield here(system).client

@@ -456,9 +456,7 @@ class Reached(NamedTuple):
 
 
 @asynccontextmanager
-async def reached(
-    settings: Settings, account: str, *, reads: bool = False
-) -> AsyncIterator[Reached]:
+async def reached(settings: Settings, *, reads: bool = False) -> AsyncIterator[Reached]:
     """A way to the API: of the chosen server, of the process that holds the database, or in this
     process if none holds it. Raises Unanswered if the holder does not answer; then nothing was
     done.
@@ -474,7 +472,7 @@ async def reached(
         return
     if reads:
         async with reading(settings) as system:
-            yield here(system, account)
+            yield here(system)
         return
     async with AsyncExitStack() as stack:
         began = time.monotonic()
@@ -485,7 +483,7 @@ async def reached(
             except StoreBusy as error:
                 busy = error
             else:
-                yield here(system, account)
+                yield here(system)
                 return
             holder = await _holder(settings)
             if holder is not None:
@@ -501,12 +499,12 @@ async def reached(
             await asyncio.sleep(BUSY_PAUSE)
 
 
-def here(system: Services, account: str) -> Reached:
+def here(system: Services) -> Reached:
     """The API of a system in this process."""
     from noetl.api.client import Client, InProcess
-    from noetl.api.rights import local
+    from noetl.api.rights import myself
 
-    return Reached(Client.through(InProcess(system, local(account))), system)
+    return Reached(Client.through(InProcess(system, myself())), system)
 
 
 async def _holder(settings: Settings) -> Client | None:

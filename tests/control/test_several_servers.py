@@ -361,7 +361,7 @@ def test_why_tells_status_and_reasons_of_one_moment(
                 return found
 
             monkeypatch.setattr(here.orchestrator, "state", ends_after_the_first_look)
-            client, _ = wiring.here(here, "somebody")
+            client, _ = wiring.here(here)
             why = await client.call(WHY, execution_id=execution_id, query=WhichWhy())
 
             assert (why.status, why.waits_for) == ("COMPLETED", [])

@@ -39,9 +39,9 @@ async def two_clients(settings: Settings):
     """A client in the process that holds the database and serves it, and one that calls it."""
     async with (
         wiring.embedded(settings, work=False, serves=True) as system,
-        wiring.reached(settings, "me") as caller,
+        wiring.reached(settings) as caller,
     ):
-        yield wiring.here(system, "me").client, caller.client
+        yield wiring.here(system).client, caller.client
 
 
 def test_a_database_that_is_held_is_used_through_its_holder(tmp_path):
@@ -151,7 +151,7 @@ def test_a_socket_that_was_left_behind_is_not_taken_for_that_of_a_visitor(tmp_pa
         dead.bind(str(path))
 
     async def work():
-        async with wiring.reached(settings, "me"):
+        async with wiring.reached(settings):
             return path.exists()
 
     assert asyncio.run(work()) is False

@@ -219,7 +219,7 @@ def test_a_recording_that_is_too_large_is_not_read_to_its_end(tmp_path, monkeypa
         async with wiring.embedded(here, work=False, serves=True) as services:
             entry, _ = await services.catalog.register(HEAD + TEXT)
             started = await services.executions.start(entry.digest, entry.path, entry.version, {})
-            client = wiring.here(services, "ada").client
+            client = wiring.here(services).client
             question = whatif.WhatIf(content=HEAD + TEXT, executions=[started])
             assert (await client.call(whatif.WHATIF, body=question)).same == 1
             monkeypatch.setattr(whatif, "BYTES_MAX", 100)

@@ -139,3 +139,13 @@ VISITOR = Principal(name="visitor", kind="visitor", roles=("viewer",))
 def local(account: str) -> Principal:
     """A process on this machine that can write the database file, named by its account."""
     return Principal(name=account, kind="local")
+
+
+def myself() -> Principal:
+    """This process, named by its account; a container may run under a user id without a name."""
+    import getpass
+
+    try:
+        return local(getpass.getuser())
+    except (OSError, KeyError):
+        return local("")

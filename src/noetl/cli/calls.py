@@ -242,21 +242,11 @@ def _following(query: Any, page: Any) -> Any:
             return None if page.next_after is None else replace(query, after=page.next_after)
 
 
-def user_name() -> str:
-    """The account on this machine; empty if it has no name."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""  # A container may run under a user id without a name.
-
-
 @asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[Api]:
     """The API, for reading."""
     is_server = settings.server_url is not None
-    async with wiring.reached(settings, user_name(), reads=True) as (client, _):
+    async with wiring.reached(settings, reads=True) as (client, _):
         yield Api(
             settings,
             client,
@@ -272,7 +262,7 @@ async def acting(settings: Settings) -> AsyncIterator[Api]:
     async with AsyncExitStack() as opened:
 
         async def reach() -> tuple[Client, Services | None, Callable[[], bool]]:
-            found = wiring.reached(settings, user_name())
+            found = wiring.reached(settings)
             client, system = await opened.enter_async_context(found)
             is_run = system is None or configured.is_server(settings.database_url)
             return client, system, lambda: is_run
@@ -298,7 +288,7 @@ async def holding(settings: Settings) -> AsyncIterator[Api]:
     # search still frees what libraries report as leaked: they are loaded after this.
     gc.freeze()
     async with wiring.embedded(settings, work=False) as system:
-        client, _ = wiring.here(system, user_name())
+        client, _ = wiring.here(system)
         yield Api(settings, client, system, lambda: True)
 
 

@@ -14,10 +14,10 @@ import click
 import msgspec
 
 from noetl import configured
-from noetl.api.rights import local
+from noetl.api.rights import myself
 from noetl.api.routes import catalog, executions
 from noetl.cli import WRONG
-from noetl.cli.calls import acting, adds, holding, user_name
+from noetl.cli.calls import acting, adds, holding
 from noetl.cli.files import Unreadable, print_problems, source, suggest_migrate
 from noetl.cli.follow import to_end
 from noetl.cli.options import (
@@ -147,7 +147,7 @@ async def _started(
         return await api.system.executions.start(
             *chosen[:3],
             given,
-            actor=local(user_name()).actor,
+            actor=myself().actor,
             source=Source(name=found.name, code_lines=dict(found.compiled.code_lines)),
             labels=labels,
         )
