@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from noetl.store.base import Store
+from noetl.store.postgres import PostgresStore
 from noetl.store.records import SavedView
-from tests.store.making import NOON, ONE, TWO, credential, entry, more, start
+from tests.store.making import NOON, ONE, TWO, credential, entry, more, start, summary
 
 MIB = 1 << 20
 
@@ -193,3 +194,20 @@ async def test_views_are_kept_replaced_and_removed(store: Store):
     assert await store.records.delete_view("all")
     assert not await store.records.delete_view("all")
     assert await store.records.views() == [newer]
+
+
+async def test_a_body_that_is_removed_while_it_is_asked_for_is_not_there(
+    new_database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store = await PostgresStore.open(new_database_url)
+    await store.log.commit([start(ONE, summary=summary(ONE, status="FAILED", ended_at=NOON))])
+    await store.bodies.put(ONE, "k", b"a result")
+    get = store.bodies.get
+
+    async def removed(*which: str) -> bytes | None:
+        assert await store.retention.forget([ONE]) == [ONE]
+        return await get(*which)
+
+    monkeypatch.setattr(store.bodies, "get", removed)
+    assert await store.bodies.get_pieces(ONE, "k") is None
+    await store.close()
