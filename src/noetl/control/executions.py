@@ -90,13 +90,11 @@ class _Asked(NamedTuple):
     """What makes two requests to start an execution the same."""
 
     path: str
-    digest: str | None
-    payload: dict[str, Any]
+    version: str | None
+    """Its digest; None: whichever is the newest."""
+    workload: dict[str, Any]
     parent: ExecutionId | None
     labels: dict[str, str]
-
-
-_WORDS = ("path", "version", "workload", "parent", "labels")
 
 
 def _reused(known: Summary, how: str) -> KeyReused:
@@ -229,12 +227,12 @@ class Executions:
                 raise _reused(known, "for another request")
             return known.execution_id
         program = await self._orchestrator.programs.by_digest(request.digest)
-        digest = None if asked.digest is None else request.digest
+        digest = None if asked.version is None else request.digest
         parent = known.parent_execution_id
         before = _Asked(request.path, digest, request.payload, parent, request.labels)
         asked = asked._replace(labels=label_rules.combined(program.labels, asked.labels))
         if before != asked:
-            pairs = zip(_WORDS, before, asked, strict=True)
+            pairs = zip(_Asked._fields, before, asked, strict=True)
             others = ", ".join(word for word, one, other in pairs if one != other)
             raise _reused(known, f"with another {others}")
         return known.execution_id

@@ -227,13 +227,10 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
             await self._settle_notice(row)
             return
         try:
-            found = await self.find(row.path)
+            rule, state = await self.find(row.path)
         except NotFound:
             return
-        await self._settle_rule(*found)
-
-    async def _settle_rule(self, rule: Notification, state: NotificationState) -> None:
-        """Write the notices of what servers did that had not heard of a rule."""
+        # Write the notices of what servers did that had not heard of the rule.
         due = self.next_look(rule, state)
         if due is None or state.unheard_since is None or due > self._clock.now():
             return
