@@ -66,6 +66,8 @@ def test_a_mistyped_address_says_so_and_leads_home(tab: Tab):
     tab.load("/executions/100%zz")  # nothing was shown at all
     tab.says("there is no execution 100%zz")
     page.get_by_role("link", name="All executions").click()
+    tab.load("/editor?path=none/such")  # it was "Checking …" for ever
+    page.get_by_role("link", name="All playbooks").click()
 
 
 def test_the_palette_leads_anywhere(tab: Tab):

@@ -90,6 +90,17 @@ def test_consumers_and_notifications_are_listed_and_paused(tab: Tab, stage: Stag
         assert stage.server.ask("DELETE", f"/api/{path}").status == 200
 
 
+def test_a_schedule_leads_to_its_text_which_is_no_playbook_to_start(tab: Tab, stage: Stage):
+    """Nothing led to where its times are changed, and that page offered to start it."""
+    stage.server.post("/api/catalog/register", {"content": NIGHTLY})
+    page = tab.go("/schedules/shop/nightly")
+    page.get_by_role("link", name="shop/nightly").click()
+    tab.says("kind: Schedule")
+    expect(page.get_by_role("button", name="Start", exact=True)).to_have_count(0)
+    page.get_by_role("link", name="Edit").click()
+    tab.says("No problems")
+
+
 def test_a_schedule_is_paused_with_a_note(tab: Tab, stage: Stage):
     stage.server.post("/api/catalog/register", {"content": NIGHTLY})
     page = tab.go("/schedules")

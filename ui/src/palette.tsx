@@ -62,7 +62,7 @@ function Palette({ close }: { close: () => void }) {
   const choices: Choice[] = [
     ...(!id ? [] : id.length < ID_DIGITS ? [{ title: `…${id}`, hint: "executions whose id begins or ends so", run: () => go(`/executions?q=id:${id}`) }] : [{ title: id, hint: "open this execution", run: () => go(path("executions", id)) }]),
     ...own,
-    ...playbooks.map((one) => ({ title: one.path, hint: `playbook, version ${one.version}`, run: () => go(path("playbooks", one.path)) })),
+    ...playbooks.map((one) => ({ title: one.path, hint: `${one.kind.toLowerCase()}, version ${one.version}`, run: () => go(path("playbooks", one.path)) })),
     ...executions.map((one) => ({
       title: `${one.path} …${one.execution_id.slice(-6)}`,
       hint: one.start_time ? moment(one.start_time) : "",

@@ -11,7 +11,7 @@ import { Answered, lineOf, Said, templateOf, useAnswer } from "../execution/step
 import { NO_ARCS, NO_MOODS, type Drawing } from "../graph/canvas";
 import { GraphView } from "../graph/view";
 import { drawn } from "../graph/layout";
-import { Empty, ExecutionId, tell, Trouble, Words } from "../parts/notes";
+import { Absent, Empty, ExecutionId, tell, Trouble, Words } from "../parts/notes";
 import { Mark, Status, wordOf } from "../parts/status";
 import { Tabs } from "../parts/tabs";
 import { moment } from "../time";
@@ -54,6 +54,7 @@ function Editing({ wanted }: { wanted: string }) {
   const [remarks, setRemarks] = useState<RemarkDocument[]>([]);
   const [drawing, setDrawing] = useState<Drawing | null>(null);
   const [error, setError] = useState<Problem>();
+  const [absent, setAbsent] = useState<Problem>();
   const [isDraft, setIsDraft] = useState(false);
   const [step, setStep] = useState("");
   const original = useRef("");
@@ -101,7 +102,8 @@ function Editing({ wanted }: { wanted: string }) {
         setIsDraft(kept !== null && kept !== original.current);
         void check();
       } catch (problem) {
-        setError(problem instanceof Problem ? problem : new Problem(0, "broken", "The editor could not be loaded. The server may have been updated: reload the page."));
+        if (problem instanceof Problem) setAbsent(problem);
+        else setError(new Problem(0, "broken", "The editor could not be loaded. The server may have been updated: reload the page."));
       }
     };
     void begin();
@@ -140,6 +142,7 @@ function Editing({ wanted }: { wanted: string }) {
     const line = name ? lineOf(handle.current!.text(), name) : -1;
     if (line >= 0) handle.current!.goTo(line + 1, 1);
   };
+  if (absent) return <Absent title={wanted} what={wanted} problem={absent} all={{ href: href("/playbooks"), text: "All playbooks" }} />;
   const bad = problems?.some((one) => one.severity === "error") ?? true;
   const part = PARTS.find((one) => one === asked("part")) ?? "problems";
   const title = problems === null ? "problems" : `problems ${problems.length}`;

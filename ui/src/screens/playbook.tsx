@@ -64,7 +64,7 @@ export function Playbook() {
         {!!history.value?.runs.length && <span class="quiet strip-title">{history.value.runs.length === 1 ? "last run" : "last runs"}</span>}
         <Strip name={shown.path} runs={history.value?.runs ?? []} />
         {may("author") && <a class="button" href={href(`/editor?path=${encodeURIComponent(shown.path)}`)}>Edit</a>}
-        {may("operate") && <button type="button" class="primary" onClick={() => showDialog(`Start ${shown.path}`, (close) => <Start playbook={shown} close={close} />)}>Start</button>}
+        {may("operate") && shown.kind === "Playbook" && <button type="button" class="primary" onClick={() => showDialog(`Start ${shown.path}`, (close) => <Start playbook={shown} close={close} />)}>Start</button>}
       </div>
       {(shown.description || links.length > 0) && (
         <p class="headline quiet">

@@ -9,7 +9,7 @@ import { ExecutionId, tell, tellProblem, Trouble } from "../parts/notes";
 import { standing, Status } from "../parts/status";
 import { Listing } from "../parts/table";
 import { Tabs } from "../parts/tabs";
-import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NoneYet, NotificationTable, Outcome, pauseDialog } from "./triggers";
+import { Consumer, ConsumerTable, Hook, HookTable, NEWS, NoneYet, NotificationTable, Outcome, pauseDialog, Text } from "./triggers";
 import { chosenSpan, count, exact, When } from "../time";
 import { ask, asked, go, href, path, words } from "../url";
 
@@ -145,6 +145,7 @@ function OneSchedule({ name }: { name: string }) {
             <dt>overlap</dt>
             <dd>{one.overlap}</dd>
             {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
+            <Text name={name} />
           </dl>
           {Object.keys(one.workload).length > 0 && (
             <section>

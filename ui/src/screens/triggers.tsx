@@ -30,6 +30,11 @@ export function NoneYet({ title, kind }: { title: string; kind: string }) {
   );
 }
 
+/** Where it is read and edited, as a line of its facts. */
+export function Text({ name }: { name: string }) {
+  return <><dt>text</dt><dd><a href={href(path("playbooks", name))}>{name}</a></dd></>;
+}
+
 /** What a document starts or wakes. */
 function Target({ playbook, signal }: { playbook: string | null; signal: string | null }) {
   return playbook ? <>starts <a href={href(path("playbooks", playbook))}>{playbook}</a></> : <>sends <code>{signal}</code></>;
@@ -90,6 +95,7 @@ export function Hook({ name }: { name: string }) {
             <dd>{one.verify}{one.credentials.length > 0 && <span class="quiet"> with {one.credentials.join(", ")}</span>}</dd>
             {one.missing_credentials.length > 0 && (<><dt>missing</dt><dd class="failed">{one.missing_credentials.join(", ")}: no delivery is taken</dd></>)}
             {one.wait > 0 && (<><dt>answers</dt><dd>with the result, after at most {chosenSpan(one.wait)}</dd></>)}
+            <Text name={name} />
           </dl>
           <h2>What became of the last deliveries</h2>
           <Listing
@@ -160,6 +166,7 @@ export function Consumer({ name }: { name: string }) {
             {one.holder && (<><dt>read by</dt><dd class="mono">{one.holder}</dd></>)}
             {one.problem && (<><dt>problem</dt><dd class="failed">{one.problem}</dd></>)}
             {one.reason && (<><dt>note</dt><dd>{one.reason}</dd></>)}
+            <Text name={name} />
           </dl>
           <h2>What became of the last messages</h2>
           <Listing
@@ -193,7 +200,7 @@ export function NotificationTable() {
       label="Notifications"
       keyOf={(one) => one.path}
       columns={[
-        { title: "notification", cell: (one) => <>{one.path} <span class="quiet">v{one.version}</span></> },
+        { title: "notification", cell: (one) => <><a href={href(path("playbooks", one.path))}>{one.path}</a> <span class="quiet">v{one.version}</span></> },
         { title: "state", cell: (one) => <Status status={one.problem ? "failed" : one.status} /> },
         { title: "tells of", named: true, cell: (one) => one.on.join(", ") },
         { title: "where", class: "mono", named: true, cell: (one) => about(one) || "all" },
