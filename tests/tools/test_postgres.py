@@ -14,6 +14,7 @@ import pytest
 
 from noetl.tools.postgres.connections import Connections
 from noetl.tools.rules import Rules
+from noetl.tools.sql.postgres import parameters
 from noetl.tools.tables.files import converted
 from tests.faults.silence import proxy_to
 from tests.stopwatch import PATIENCE
@@ -55,6 +56,20 @@ def test_a_credential_may_be_written_in_every_usual_way(postgres, postgres_serve
             )
             assert outcome.is_ok, (fields, outcome)
             assert outcome.result["rows"] == [{"me": "locked"}]
+
+
+def test_an_address_may_name_several_hosts():
+    address = "postgresql+psycopg://u:p%40@h1:5432,h2:5433/db?target_session_attrs=read-write"
+
+    assert parameters({"dsn": address}) == {
+        "host": "h1,h2",
+        "port": "5432,5433",
+        "user": "u",
+        "password": "p@",
+        "dbname": "db",
+        "target_session_attrs": "read-write",
+    }
+    assert parameters({"dsn": "postgresql://h1,h2/db"}) == {"host": "h1,h2", "dbname": "db"}
 
 
 @pytest.mark.parametrize(

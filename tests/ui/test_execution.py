@@ -715,10 +715,12 @@ def test_errors_of_a_loop_that_differ_in_numbers_are_one_line(tab: Tab, stage: S
     )
 
 
-MANY_LOOPS = """
+MANY_LOOPS = (
+    """
 workflow:
-""" + "".join(
-    f"""
+"""
+    + "".join(
+        f"""
   - step: s{number}
     loop:
       in: "{{{{ range(20) | list }}}}"
@@ -730,10 +732,12 @@ workflow:
       args: {{ n: "{{{{ iter.n }}}}" }}
     next: s{number + 1}
 """
-    for number in range(12)
-).replace("step: s0\n", "step: start\n") + """
+        for number in range(12)
+    ).replace("step: s0\n", "step: start\n")
+    + """
   - { step: s12, tool: { kind: noop } }
 """
+)
 
 
 def test_however_much_went_wrong_the_panes_have_their_room(tab: Tab, stage: Stage):

@@ -28,6 +28,7 @@ from noetl.tools.files.formats import form_of
 from noetl.tools.files.objects import is_object
 from noetl.tools.limits import Gathering
 from noetl.tools.sql.duckdb import (
+    LOADS_UNNAMED,
     Instance,
     check_log,
     check_statement,
@@ -36,7 +37,6 @@ from noetl.tools.sql.duckdb import (
     connection_to,
     failure,
     literal,
-    may_load,
     sharing,
     spill_to,
 )
@@ -133,7 +133,7 @@ class Task(Database):
                 needed = [one.kind for one in self.attached.values() if one.kind != "duckdb"]
                 extensions = (*self.config.extensions, *needed)
                 texts = (*self.config.settings, *(one.sql for one in self.plan.statements))
-                extends = may_load(extensions, texts)
+                extends = bool(extensions) or any(map(LOADS_UNNAMED.search, texts))
                 shared = stack.enter_context(sharing(self.path, self.files.folder, extends=extends))
                 read_only = self.path is not None and self.config.read_only
                 self.connection = connection_to(self.path or ":memory:", read_only=read_only)

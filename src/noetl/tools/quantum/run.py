@@ -40,7 +40,9 @@ async def run(config: Quantum, context: ToolContext) -> Outcome:
         )
     need("quantum", "qiskit", "qiskit_aer")
     require(config, "op", NEEDS)
-    own_id = job_id_of(context.execution_id, context.action_id)
+    # The same for every attempt of one call, so that a repeated submit is the same job.
+    text = f"{context.execution_id} {context.action_id}"
+    own_id = f"aer-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     job_id = own_id if config.op == "run" else config.job_id or own_id
     circuit = {
         "circuit": config.circuit,
@@ -95,12 +97,6 @@ class Job(msgspec.Struct, frozen=True):
     counts: dict[str, int] | None = None
     kind: str = ""
     message: str = ""
-
-
-def job_id_of(execution_id: str, action_id: str) -> str:
-    """The same for every attempt of one call, so that a repeated submit is the same job."""
-    text = f"{execution_id} {action_id}"
-    return f"aer-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 async def simulated(

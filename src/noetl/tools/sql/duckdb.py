@@ -21,7 +21,7 @@ import re
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,6 @@ def literal(value: Any) -> str:
 
 
 # --- Tasks that have the same file open --------------------------------------------------------
-
-
-def may_load(extensions: Collection[str], texts: Iterable[str]) -> bool:
-    """Whether a task may load an extension: it names one, or its settings or statements could make
-    DuckDB do so by itself.
-    """
-    return bool(extensions) or any(LOADS_UNNAMED.search(text) for text in texts)
 
 
 class Instance(msgspec.Struct):

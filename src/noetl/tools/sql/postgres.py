@@ -87,6 +87,9 @@ def _from_url(address: str) -> dict[str, str]:
         parts = urlsplit(address)
         if parts.scheme.partition("+")[0] not in ("postgres", "postgresql"):
             raise ValueError
+        if re.search(r":\d+,|,.*:\d", parts.netloc.rpartition("@")[2]):
+            # Only libpq reads several hosts with their ports.
+            return _from_dsn(f"postgresql://{address.partition('://')[2]}")
         found = {
             "host": unquote(parts.hostname or ""),
             "port": str(parts.port or ""),

@@ -69,10 +69,15 @@ CODES: dict[int, ErrorKind] = {
 }
 """Error numbers of MySQL and MariaDB."""
 FINAL = frozenset([1049])
-PLAIN = frozenset(["SELECT", "WITH", "VALUES", "INSERT", "REPLACE", "UPDATE", "DELETE", "MERGE"])
+PLAIN = frozenset(
+    [
+        *("SELECT", "WITH", "VALUES", "SHOW", "DESCRIBE", "EXPLAIN"),
+        *("INSERT", "REPLACE", "UPDATE", "DELETE", "MERGE", "TRUNCATE"),
+    ]
+)
 """First words of statements that leave nothing in a session, unless they call what `LASTS`."""
-LASTS = re.compile(r"@|\b(?:get_lock|set_config|\w*advisory_lock\w*)\b", re.IGNORECASE)
-"""Variables, settings and locks of a session."""
+LASTS = re.compile(r"[@#]|\b(?:get_lock|set_config|\w*advisory_lock\w*)\b", re.IGNORECASE)
+"""Variables, tables, settings and locks of a session."""
 KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
     (exc.IntegrityError, "db_constraint"),
     (exc.DataError, "schema"),
