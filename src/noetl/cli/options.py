@@ -297,8 +297,15 @@ def json_text(text: str, what: str) -> Any:
 def answered(question: Callable[..., Any], text: str, **more: Any) -> Any:
     """The answer to a question of click. Ctrl-C ends the command: the event loop would only note
     it, and the question would go on waiting.
+
+    Python notices a signal between two instructions, or when it interrupts a system call. One that
+    comes just before the call that waits for the answer would be noticed after the answer only, so
+    an alarm interrupts the wait five times a second.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    alarm = signal.signal(signal.SIGALRM, lambda *about: None)
+    loop = signal.set_wakeup_fd(-1)  # the event loop reads nothing meanwhile
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
     try:
         return question(text, err=True, **more)
     except click.Abort as error:
@@ -306,6 +313,9 @@ def answered(question: Callable[..., Any], text: str, **more: Any) -> Any:
             raise KeyboardInterrupt from None
         raise
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.set_wakeup_fd(loop)
+        signal.signal(signal.SIGALRM, alarm)
         signal.signal(signal.SIGINT, before)
 
 
