@@ -1,4 +1,5 @@
 // The frame: header, navigation, what is signed in, and the screen that the address names.
+import type { Signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { expired, isRecording, may, me, reachable, signOut, whoAmI } from "./api/client";
@@ -134,24 +135,21 @@ function Header() {
         <span class="phone" aria-hidden="true">⋯</span>
         <span class="hidden">Go anywhere</span>
       </button>
-      <label>
-        <span class="hidden">Times</span>
-        <select value={clock.value} onChange={(event) => (clock.value = event.currentTarget.value as typeof clock.value)} title="How times are shown">
-          {CLOCKS.map((one) => (
-            <option value={one}>{one === "utc" ? "UTC" : one}</option>
-          ))}
-        </select>
-      </label>
-      <label>
-        <span class="hidden">Theme</span>
-        <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as typeof theme.value)} title="Theme">
-          {THEMES.map((one) => (
-            <option value={one}>{one}</option>
-          ))}
-        </select>
-      </label>
+      <Preference name="Times" says="How times are shown" of={clock} values={CLOCKS} />
+      <Preference name="Theme" says="Theme" of={theme} values={THEMES} />
       <Caller />
     </header>
+  );
+}
+
+function Preference<T extends string>({ name, says, of, values }: { name: string; says: string; of: Signal<T>; values: readonly T[] }) {
+  return (
+    <label>
+      <span class="hidden">{name}</span>
+      <select value={of.value} onChange={(event) => (of.value = event.currentTarget.value as T)} title={says}>
+        {values.map((one) => <option value={one}>{one === "utc" ? "UTC" : one}</option>)}
+      </select>
+    </label>
   );
 }
 

@@ -21,9 +21,17 @@ effect(() => {
   document.documentElement.dataset.clock = clock.value;
 });
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const prefersDark = signal(dark.matches);
-dark.addEventListener("change", () => (prefersDark.value = dark.matches));
+/** A condition of the style sheet, as it is now. */
+function media(query: string) {
+  const found = matchMedia(query);
+  const holds = signal(found.matches);
+  found.addEventListener("change", () => (holds.value = found.matches));
+  return holds;
+}
+
+const prefersDark = media("(prefers-color-scheme: dark)");
+/** There is no room for one thing beside another: see the end of style.css. */
+export const narrow = media("(max-width: 820px)");
 
 export function isDark(): boolean {
   return theme.value === "dark" || (theme.value === "system" && prefersDark.value);

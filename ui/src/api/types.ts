@@ -272,6 +272,7 @@ export interface Chain {
   task?: string;
   position?: number;
   call?: Tries;
+  jumps?: number | null;
   fails?: TaskError | null;
   branch?: number;
   action?: number;

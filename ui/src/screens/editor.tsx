@@ -312,24 +312,17 @@ function TestsPart({ name, text }: { name: string; text: () => string }) {
   const key = `noetl.tests.${name}`;
   const example = useMemo(() => `playbook: ${name.split("/").at(-1) || "hello"}.yaml\ntests:\n  - name: ends well\n    stand_ins: {}\n    expect: { status: COMPLETED }\n`, [name]);
   const [tests, setTests] = useState(localStorage.getItem(key) ?? example);
-  const [found, setFound] = useState<TestsDocument>();
-  const [error, setError] = useState<Problem>();
-  const [busy, setBusy] = useState(false);
+  const [answer, ask, busy] = useAnswer<TestsDocument | undefined>();
+  const found = answer && "value" in answer ? answer.value : undefined;
   const write = (next: string) => {
     setTests(next);
     localStorage.setItem(key, next);
-  };
-  const attempt = async (run: () => Promise<void>) => {
-    setBusy(true);
-    setError(undefined);
-    await run().catch((problem: Problem) => setError(problem));
-    setBusy(false);
   };
   return (
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        void attempt(async () => setFound(await call("POST /api/tests", { body: { content: text(), tests } })));
+        ask(call("POST /api/tests", { body: { content: text(), tests } }));
       }}
     >
       <textarea class="grow" rows={10} aria-label="Tests" spellcheck={false} value={tests} onInput={(event) => write(event.currentTarget.value)} />
@@ -343,7 +336,7 @@ function TestsPart({ name, text }: { name: string; text: () => string }) {
               type="button"
               onClick={(event) => {
                 const id = String(new FormData(event.currentTarget.form!).get("from"));
-                void attempt(async () => write(await fetchText("/api/executions/{execution_id}/test", { execution_id: id })));
+                ask(fetchText("/api/executions/{execution_id}/test", { execution_id: id }).then((made) => void write(made)));
               }}
             >
               Make a test of it
@@ -352,7 +345,7 @@ function TestsPart({ name, text }: { name: string; text: () => string }) {
         )}
       </div>
       <p class="quiet">Stand-ins answer for every tool, and waiting takes no time. Kept in this browser; put it beside the playbook as a <code>.test.yaml</code> file for <code>noetl test</code>.</p>
-      {error && <Trouble problem={error} />}
+      {answer && "error" in answer && <Trouble problem={answer.error} />}
       {found && found.problems.length > 0 && (
         <ul class="plain">
           {found.problems.map((one) => (

@@ -9,6 +9,7 @@ import { Histogram, Scatter, type Dot } from "../parts/charts";
 import { Ask, removeDialog, showDialog } from "../parts/dialog";
 import { Command, Empty, tell, tellProblem, Trouble } from "../parts/notes";
 import { QueryBar } from "../parts/querybar";
+import { narrow } from "../prefs";
 import { ROW, Rows } from "../parts/rows";
 import { standing, Status, whereabouts } from "../parts/status";
 import { count, now, Took, When } from "../time";
@@ -19,7 +20,6 @@ const LOADED_MAX = 5000;
 const REFRESH = 15_000;
 const NEWS = ["executions"];
 /** Where a row has no room for why it failed, that stands below: see `.execution-row` in style.css. */
-const NARROW = matchMedia("(max-width: 820px)");
 const ROW_NARROW = 46;
 
 interface Page {
@@ -53,17 +53,6 @@ function useRows(query: string, fields: string[]) {
       .finally(() => (loading.current = false));
   };
   return { rows, next, error: first.error, stale: first.stale, isOwn: first.isOwn, isKnown: first.value !== undefined, reload: first.reload };
-}
-
-function useNarrow(): boolean {
-  const [narrow, setNarrow] = useState(NARROW.matches);
-  useEffect(() => {
-    const look = () => setNarrow(NARROW.matches);
-    look();
-    NARROW.addEventListener("change", look);
-    return () => NARROW.removeEventListener("change", look);
-  }, []);
-  return narrow;
 }
 
 const BARS_MIN = 40;
@@ -133,7 +122,6 @@ export function Executions() {
   const fields = asked("columns").split(",").map((one) => one.trim()).filter(Boolean);
   const { rows, next, error, stale, isOwn, isKnown, reload } = useRows(query, fields);
   const counted = useLoaded(`count ${query}`, () => call("GET /api/executions/count", { query: { q: query } }), REFRESH, NEWS);
-  const narrow = useNarrow();
   const total = counted.value?.count;
   // Rows of the query before are shown until those of this one are there; keys do not act on them.
   const reached = isOwn ? rows : [];
@@ -244,7 +232,7 @@ export function Executions() {
           label="Executions"
           cursor={at}
           onEnd={next}
-          height={narrow ? ROW_NARROW : ROW}
+          height={narrow.value ? ROW_NARROW : ROW}
           head={
             <div role="row" class={`execution-row ${fields.length ? "more-columns" : ""} ${stale ? "stale" : ""}`} style={fields.length ? { "--extra": String(fields.length) } : undefined}>
               <span role="columnheader"><span class="hidden">Selected</span></span>
