@@ -31,15 +31,12 @@ def slots_of(turn: Turn) -> dict[str, int]:
         scope = Scope(roots, now=moment(turn.at), seed=turn.execution_id)
         key = program.concurrency_key.render(scope, "key of `concurrency`")
         if key not in (None, ""):
-            found[_name("key", _text(key))] = executor.concurrency.limit
+            text = key if isinstance(key, str) else msgspec.json.encode(key).decode()
+            found[_name("key", text)] = executor.concurrency.limit
     if executor.max_running is not None:
         found[_name("playbook", state.path)] = executor.max_running
     above = state.parent.slots if state.parent is not None else ()
     return {name: capacity for name, capacity in found.items() if name not in above}
-
-
-def _text(key: object) -> str:
-    return key if isinstance(key, str) else msgspec.json.encode(key).decode()
 
 
 def _name(kind: str, text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.evolve import DRY, TAKEN_OVER, discount_reason, evolve, put, release
+from noetl.engine.loops import rest_of
 from noetl.engine.turn import Turn
 from noetl.model import refs
 from noetl.model.events import (
@@ -236,9 +237,9 @@ class Past:
                 return self._is_written_by_call(fact)
             case StepWaiting():
                 return fact.listens is None
-            case StepDone() | StepFailed() | ChildFinished() | ExecutionForked():
+            case StepDone() | StepFailed() | ExecutionForked():
                 return True
-            case MessageReceived() | ApprovalReceived():
+            case ChildFinished() | MessageReceived() | ApprovalReceived():
                 return True
             case _:
                 return isinstance(fact, ReportedFact)
@@ -413,9 +414,8 @@ def _progress(progress: Progress | None, named: Any, later: float) -> Progress |
 def _loop(loop: LoopState, named: Any, wakes: set[int | None], later: float) -> LoopState:
     """A loop without open chunks: iterations that have not ended are to be handed out again."""
     returned = [*loop.returned]
-    for start, stop in loop.chunks.values():
-        rest = next((one for one in range(start, stop) if _is_open(loop, one)), None)
-        if rest is not None:
+    for command_id, (_, stop) in loop.chunks.items():
+        if (rest := rest_of(loop, command_id)) is not None:
             returned.append((rest, stop))
     return msgspec.structs.replace(
         loop,
@@ -447,10 +447,6 @@ def _parts(loop: LoopState) -> Partitions | None:
     for chains in loop.parts.chains.values():
         release(loop, parts, chains)
     return parts
-
-
-def _is_open(loop: LoopState, iteration: int) -> bool:
-    return not loop.has_ended(iteration) and iteration not in loop.suspended
 
 
 def _hand_back(run: Run, iteration: int) -> None:
