@@ -218,6 +218,25 @@ def test_what_waited_for_its_playbook_is_told_as_it_happened(tmp_path: Path):
     run(story)
 
 
+def test_what_may_be_late_in_an_hour_wakes_nobody_now(tmp_path: Path):
+    """Only the first one is due before anything that servers know of."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            await register(system, WAITING)
+            await register(system, (RULE % ("late", "0s")).replace("window", "late: 1h\n  window"))
+            announced: list[None] = []
+            system.triggers.on_changed = lambda: announced.append(None)
+            while True:
+                before = len(announced)
+                await begun(system)
+                if before == len(announced):
+                    break
+                await asyncio.sleep(0.01)
+
+    run(story)
+
+
 def test_what_waits_in_order_is_told_at_a_cost_that_grows_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

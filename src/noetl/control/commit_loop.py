@@ -602,7 +602,7 @@ class CommitLoop:
             if write.slots:
                 self.slots_changed.set()
             if self.notifications is not None and write.trigger and write.trigger.rows:
-                self.notifications.noticed()
+                self.notifications.noticed(write.trigger.rows)
             for new in write.commands:
                 if new.worker_id is None:
                     opened.append(new.command)

@@ -180,9 +180,9 @@ class Notifications(TriggerDocuments[Notification, NotificationState]):
         """Rows to write with these events."""
         return tuple(_notices(self.rules, execution_id, state, events))
 
-    def noticed(self) -> None:
-        """Notices are stored, and may be due."""
-        self._triggers.announce()
+    def noticed(self, rows: Sequence[TriggerRow]) -> None:
+        """These notices are stored."""
+        self._triggers.announce(min(row.next_at or 0.0 for row in rows))
 
     def of_missed(self, schedule: Schedule, time: TriggerTime) -> tuple[TriggerRow, ...]:
         """Rows to write with a time that was missed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 
 from noetl.control.clock import Clock, Deadline, heard
@@ -61,6 +62,8 @@ class Triggers:
         """Set, and replaced by another, when a document was registered or a credential stored: who
         waits may go on.
         """
+        self._looks_at = math.inf
+        """When this server looks next; infinite while it looks."""
         self._stuck: dict[str, tuple[str, str]] = {}
         """By path: the row that could not be settled, and why, as the log has it."""
 
@@ -68,10 +71,12 @@ class Triggers:
         """Something may be due earlier than this server thinks."""
         self._changed.set()
 
-    def announce(self) -> None:
-        """Something may be due earlier than any server thinks."""
-        self._changed.set()
-        self.on_changed()
+    def announce(self, at: float = -math.inf) -> None:
+        """Something may be due, at that moment: earlier than servers think, unless they look
+        before it anyway."""
+        if at < self._looks_at:
+            self._changed.set()
+            self.on_changed()
 
     def retry(self) -> None:
         """A document was registered, or a credential stored: what waited may be settled."""
@@ -95,6 +100,7 @@ class Triggers:
                 await self._clock.sleep(POLL_SECONDS)
 
     async def _round(self, resting: Resting) -> None:
+        self._looks_at = math.inf
         self._changed.clear()
         touched, self._touched = self._touched, {}
         await asyncio.gather(*map(self._settle, touched.values()))
@@ -140,6 +146,8 @@ class Triggers:
             # It rests, or it is another server's to look after.
             following = None
             longest = min(longest, POLL_SECONDS if is_resting else NEIGHBOUR_SECONDS)
+        now = self._clock.now()
+        self._looks_at = now + longest if following is None else min(following, now + longest)
         deadline = Deadline(self._clock, longest)
         while not self._changed.is_set() and (left := deadline.left()) > 0:
             ahead = left if following is None else following - self._clock.now()
