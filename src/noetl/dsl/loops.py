@@ -285,17 +285,13 @@ class WrittenLoop(
             )
         elif not modes or modes[0] == "sequential":
             for one in (spec, policy):
-                keys = [key for key in _OF_PARALLEL if _is_more_than_one(one.entries.get(key))]
+                # One at a time is what a sequential loop does.
+                keys = [key for key in _OF_PARALLEL if nodes.plain(one.entries.get(key)) != 1]
                 why = "in a sequential loop: write `mode: parallel`, or leave it out."
                 warn_unused(one, keys, why, look)
 
 
 _OF_PARALLEL = ("max_in_flight", "batch_size")
-
-
-def _is_more_than_one(node: Node | None) -> bool:
-    """One at a time is what a sequential loop does."""
-    return node is not None and not (isinstance(node, nodes.Scalar) and node.value == 1)
 
 
 A_LOOP = define("loop", WrittenLoop.shape)

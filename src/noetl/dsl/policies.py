@@ -614,9 +614,10 @@ def retry_rules(
     """`retry` of a task or step: a mapping, or a list of policies with their own conditions."""
     if isinstance(written, WrittenRetry):
         check_scope(building, written, scopes)
+        when = building.condition(written.when, Where.RETRY)
         rule = Rule(
             label="retry",
-            when=_retry_condition(building, written),
+            when=on_errors(written.kinds) if when is None else when,
             actions=(retry(building, written, Where.RETRY),),
         )
         building.mark(rule, written.place)
@@ -636,13 +637,6 @@ def check_scope(building: Building, written: WrittenRetry | None, scopes: tuple[
             " `chain` belongs to the `retry` of a case rule, `step` to that of a step.",
             written.place_of("scope") or written.place,
         )
-
-
-def _retry_condition(building: Building, written: WrittenRetry) -> bool | str:
-    condition = building.condition(written.when, Where.RETRY)
-    if condition is not None:
-        return condition
-    return on_errors(written.kinds)
 
 
 def on_errors(kinds: Iterable[str | None]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from noetl.dsl.building import Building, Where
 from noetl.dsl.grammar import (
     PRIORITY,
@@ -184,14 +186,8 @@ def router(building: Building, written: WrittenRouter | WrittenTargets | None) -
             arcs=arcs,
             quiet=spec.on_no_match == "quiet",
         )
-    arcs = tuple(_plain_arc(building, target) for target in _targets(building, written, Where.ARC))
+    arcs = _targets(building, written, Where.ARC, Arc)
     return Router(mode="inclusive" if len(arcs) > 1 else "exclusive", arcs=arcs)
-
-
-def _plain_arc(building: Building, target: Target) -> Arc:
-    arc = Arc(step=target.step, args=target.args)
-    building.mark(arc, building.at(target), step=building.at(target, "step"))
-    return arc
 
 
 def _arc(building: Building, written: WrittenArc, policy: _Quality) -> Arc:
@@ -233,15 +229,18 @@ def _reads_failure(building: Building, when: Condition | None) -> bool:
     )
 
 
+_Way = TypeVar("_Way", Arc, Target)
+
+
 def _targets(
-    building: Building, written: WrittenTargets | None, where: Where
-) -> tuple[Target, ...]:
+    building: Building, written: WrittenTargets | None, where: Where, made: type[_Way]
+) -> tuple[_Way, ...]:
     found = []
     for one in written or ():
         step, args = (one.step, one.args) if isinstance(one, WrittenTarget) else (one, None)
         if step is None or text_of(step) is None:
             continue
-        target = Target(step=building.value(step, where), args=building.values(args, where))
+        target = made(step=building.value(step, where), args=building.values(args, where))
         building.mark(target, one.place, step=step.place)
         found.append(target)
     return tuple(found)
@@ -251,9 +250,9 @@ def route(building: Building, written: WrittenNextAction | WrittenTargets | None
     """`next` of an event rule."""
     where = Where.CASE_NEXT
     if not isinstance(written, WrittenNextAction):
-        return Route(targets=_targets(building, written, where))
+        return Route(targets=_targets(building, written, where, Target))
     return Route(
-        targets=_targets(building, written.to, where),
+        targets=_targets(building, written.to, where, Target),
         policy=written.policy,
         priority=written.priority,
         delay=building.amount(written.spec.delay, where),

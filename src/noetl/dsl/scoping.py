@@ -53,26 +53,22 @@ _ARGS = frozenset({"args"})
 _SECRETS = frozenset({"keychain"})
 _PAGES = frozenset({"status_code", "page"})
 """Reserved only where they exist; even there the playbook's own name wins."""
+_BEFORE = EVERYWHERE | _ARGS | {"event"}
+_TASKS = EVERYWHERE | _ARGS | PIPELINE
+_END = EVERYWHERE | _ARGS | OUTCOME | ANSWER
 IN_SCOPE: dict[Where, frozenset[str]] = {
     Where.WORKLOAD: frozenset({"workload", "execution_id", "job"}),
     Where.KEYCHAIN: EVERYWHERE | _SECRETS,
-    Where.STEP: EVERYWHERE | _ARGS | {"event"},
-    Where.LOOP_ARGS: EVERYWHERE | _ARGS | {"event", "iter", "loop", "loop_index"},
-    Where.ADMIT: EVERYWHERE | _ARGS | {"event"},
-    Where.LOOP: EVERYWHERE | _ARGS | {"event"},
-    Where.TASK: EVERYWHERE | _ARGS | PIPELINE | _SECRETS,
-    Where.LATER: EVERYWHERE | _ARGS | PIPELINE | _SECRETS | OUTCOME,
-    Where.HOOK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _SECRETS,
-    Where.POLICY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME,
-    Where.RETRY: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES,
-    Where.SINK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
-    Where.AFTER: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
-    Where.KEPT: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
-    Where.CASE: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER,
-    Where.CASE_SERVER: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
-    Where.CASE_TASK: EVERYWHERE | _ARGS | PIPELINE | OUTCOME | ANSWER | _PAGES | _SECRETS,
-    Where.CASE_NEXT: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
-    Where.ARC: EVERYWHERE | _ARGS | OUTCOME | ANSWER,
+    **dict.fromkeys((Where.STEP, Where.ADMIT, Where.LOOP), _BEFORE),
+    Where.LOOP_ARGS: _BEFORE | {"iter", "loop", "loop_index"},
+    Where.TASK: _TASKS | _SECRETS,
+    Where.LATER: _TASKS | _SECRETS | OUTCOME,
+    Where.HOOK: _TASKS | _SECRETS | OUTCOME | ANSWER,
+    Where.POLICY: _TASKS | OUTCOME,
+    Where.RETRY: _TASKS | OUTCOME | ANSWER | _PAGES,
+    **dict.fromkeys((Where.SINK, Where.CASE_TASK), _TASKS | OUTCOME | ANSWER | _PAGES | _SECRETS),
+    **dict.fromkeys((Where.AFTER, Where.CASE), _TASKS | OUTCOME | ANSWER),
+    **dict.fromkeys((Where.KEPT, Where.CASE_SERVER, Where.CASE_NEXT, Where.ARC), _END),
 }
 _OUTSIDE_TASKS = frozenset(
     {Where.STEP, Where.LOOP_ARGS, Where.ADMIT, Where.LOOP, Where.KEPT, Where.ARC}
@@ -756,9 +752,10 @@ OF_A_LOOP: Mapping[str, Yielded] = {
 def _yielded(step: Step, tools: Mapping[str, ToolShape], called: Mapping[str, Net]) -> Yielded:
     """What is known of a step's result: what its only task, its loop or its form declares."""
     if step.rules:
-        results = [one for rule in step.rules for one in rule.actions if isinstance(one, Result)]
+        actions = [one for rule in step.rules for one in rule.actions]
+        results = [one for one in actions if isinstance(one, Result)]
         is_event = all(one.value == ANSWER_DATA for one in results) if results else not step.tasks
-        return _heard(step) if is_event and not _runs_tasks(step) else None
+        return _heard(step) if is_event and not any(isinstance(x, Run) for x in actions) else None
     if step.loop is not None:
         return OF_A_LOOP
     if len(step.tasks) != 1 or step.sink is not None:
@@ -790,10 +787,6 @@ def _heard(step: Step) -> Yielded:
         return None
     of_timers = TIMER_KEYS if TIMER in names else ()
     return dict.fromkeys([*(one.name for one in step.form), *of_timers])
-
-
-def _runs_tasks(step: Step) -> bool:
-    return any(isinstance(one, Run) for rule in step.rules for one in rule.actions)
 
 
 def _list_in(step: Step, tools: Mapping[str, ToolShape]) -> str:

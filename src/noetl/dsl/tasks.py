@@ -43,17 +43,7 @@ from noetl.dsl.policies import (
 )
 from noetl.dsl.schemas import A_SCHEMA, result_schema
 from noetl.dsl.sugar import SUGAR, WrittenChoose, WrittenSugar, WrittenUntil, WrittenWhile, expand
-from noetl.model.net import (
-    NOOP,
-    PLAYBOOK,
-    WORKBOOK,
-    Amount,
-    Poll,
-    Rule,
-    Select,
-    Task,
-    Values,
-)
+from noetl.model.net import NOOP, PLAYBOOK, WORKBOOK, Amount, Poll, Rule, Select, Task, Values
 from noetl.model.problems import Place
 from noetl.model.toolshape import CodeProblem, ToolShape
 

@@ -655,7 +655,8 @@ def _schedule(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
     if every:
         _check_within(report, spec, given, every)
     given["offset"] = given.get("offset", 0.0) % every if every else 0.0
-    _default_to_zero(given, "jitter")
+    # Zeros are written out: the digests of registered documents contain them.
+    given.setdefault("jitter", 0.0)
 
 
 def _check_within(report: Report, spec: nodes.Mapping, given: dict[str, Any], every: float) -> None:
@@ -678,11 +679,6 @@ def _check_within(report: Report, spec: nodes.Mapping, given: dict[str, Any], ev
 def _report_idle(report: Report, spec: nodes.Mapping, key: str, when: str) -> None:
     message = f"`{key}` has an effect only {when}. Delete it."
     report.add("hint-ignored", message, spec.keys[key])
-
-
-def _default_to_zero(given: dict[str, Any], key: str) -> None:
-    """Write out a zero that is not written: the digests of registered documents contain it."""
-    given.setdefault(key, float(0))
 
 
 def _check_cron_or_every(report: Report, spec: nodes.Mapping) -> None:
@@ -720,7 +716,7 @@ def _hook(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> None:
         for key in spec.entries.keys() & {"debounce", "wait"}:
             _report_idle(report, spec, key, "if the target is a playbook")
         given.pop("debounce", None)
-    _default_to_zero(given, "wait")
+    given.setdefault("wait", 0.0)
     if given["wait"] > WAIT_SECONDS_MAX:
         message = f"`wait` is at most {WAIT_SECONDS_MAX:g}s; after that the answer is 202."
         report.add("limit-applied", message, spec.keys["wait"])
@@ -803,7 +799,7 @@ def _notification(look: Look, spec: nodes.Mapping, given: dict[str, Any]) -> Non
     if "late" in given and "late" not in events:
         _report_idle(report, spec, "late", "with `on: late`")
     given["on"] = tuple(one for one in _EVENTS if one in events)
-    _default_to_zero(given, "late")
+    given.setdefault("late", 0.0)
     given["paths"] = given.pop("path", ())
     given["labels"] = {name: str(value) for name, value in given.get("labels", {}).items()}
 

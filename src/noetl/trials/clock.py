@@ -34,7 +34,8 @@ class VirtualSelector(selectors.DefaultSelector):
         """Seconds that were skipped."""
         self.worked = 0.0
         """Seconds that real work took."""
-        self.real_work = 0
+        self._works = 0
+        """How many real works are under way, since `_begun`."""
         self._begun = 0.0
         self.on_rest: Callable[[], None] = _nothing
         """Called when nothing is left that could happen by itself."""
@@ -46,7 +47,7 @@ class VirtualSelector(selectors.DefaultSelector):
         if time.monotonic() >= self.deadline:
             self.deadline = math.inf
             self.on_deadline()
-        if self.real_work:
+        if self._works:
             return super().select(timeout)
         ready = super().select(0)
         if ready or timeout == 0:
@@ -58,18 +59,21 @@ class VirtualSelector(selectors.DefaultSelector):
         return ready
 
     def time(self) -> float:
-        ongoing = time.monotonic() - self._begun if self.real_work else 0.0
+        ongoing = time.monotonic() - self._begun if self._works else 0.0
         return self.jumped + self.worked + ongoing
 
-    def begin_work(self) -> None:
-        if not self.real_work:
+    @contextmanager
+    def real_work(self) -> Iterator[None]:
+        """Virtual time stands still in this block."""
+        if not self._works:
             self._begun = time.monotonic()
-        self.real_work += 1
-
-    def end_work(self) -> None:
-        if self.real_work == 1:
-            self.worked += time.monotonic() - self._begun
-        self.real_work -= 1
+        self._works += 1
+        try:
+            yield
+        finally:
+            self._works -= 1
+            if not self._works:
+                self.worked += time.monotonic() - self._begun
 
 
 def _nothing() -> None:
@@ -104,6 +108,7 @@ class VirtualClock:
 
     def __init__(self, virtual: VirtualSelector, start: float = START) -> None:
         self._virtual = virtual
+        self.real_work = virtual.real_work
         self._begun = virtual.jumped
         self._start = start
 
@@ -118,12 +123,3 @@ class VirtualClock:
         until = self.now() + seconds
         while (rest := until - self.now()) > 0:
             await asyncio.sleep(rest)
-
-    @contextmanager
-    def real_work(self) -> Iterator[None]:
-        """Virtual time stands still in this block."""
-        self._virtual.begin_work()
-        try:
-            yield
-        finally:
-            self._virtual.end_work()

@@ -187,7 +187,7 @@ async def surroundings(settings: Settings) -> AsyncIterator[Surroundings]:
     try:
         yield Surroundings(tools(), resources, settings.limits)
     finally:
-        with VirtualClock(loop.virtual).real_work():
+        with loop.virtual.real_work():
             await resources.close()
 
 
