@@ -109,6 +109,18 @@ def test_rows_are_written(db, mode, names, count):
     assert written["row_count"] == count
 
 
+def test_quotes_and_comments_of_mysql_end_where_they_do_there(mariadb_socket):
+    login = {"auth": {"host": "localhost", "user": "root"}}
+    command = r"""SELECT 'it\'s; a :name' AS a; # don't
+                  SELECT "say \"hi\"; a ?" AS b, 'C:\\' AS c, :name AS d"""
+    config = {**login, "options": {"unix_socket": mariadb_socket}, "command": command}
+
+    result = ran("mysql", {**config, "params": {"name": "x%"}}).result
+
+    assert result["command_0"]["rows"] == [{"a": "it's; a :name"}]
+    assert result["rows"] == [{"b": 'say "hi"; a ?', "c": "C:\\", "d": "x%"}]
+
+
 @pytest.mark.parametrize(
     ("before", "asked"),
     [

@@ -107,7 +107,7 @@ async def _downloaded(url: str, context: ToolContext) -> Path:
 class Task(Database):
     """On a connection of its own."""
 
-    dialect: ClassVar[Dialect] = "duckdb"
+    dialect: Dialect = "duckdb"
     variables_max: ClassVar[int] = 20_000
     rows_per_look: ClassVar[int] = 10_000
     config: DuckDb

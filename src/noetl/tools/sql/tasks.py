@@ -224,7 +224,7 @@ class Found(NamedTuple):
 class Database:
     """A whole task on one connection, in a thread of its own. Each kind says how."""
 
-    dialect: ClassVar[Dialect]
+    dialect: Dialect
     variables_max: ClassVar[int]
     rows_per_look: ClassVar[int] = 1000
     plan: Plan

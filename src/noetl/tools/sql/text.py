@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from noetl.tools.failures import Foreseen
 
-Dialect = Literal["postgres", "sqlite", "duckdb", "sql"]
-"""`sql`: any database of SQLAlchemy; placeholders are spelled as in SQLite."""
+Dialect = Literal["postgres", "sqlite", "duckdb", "mysql", "sql"]
+"""`sql`: any other database of SQLAlchemy; placeholders are spelled as in SQLite."""
 
 PLACE = re.compile(r"^LINE \d+: .*\n *\^+", re.MULTILINE)
 """The place of an error in a statement: the line, and carets below it. PostgreSQL and DuckDB tell
@@ -27,8 +27,11 @@ _PERCENT_NAME = re.compile(r"%\((\w+)\)s")
 _PERCENT_PLACE = re.compile(r"%s(?!\w)")
 _PERCENTS = re.compile(r"%%|%")
 _TO_QUOTE = {one: re.compile(f"[^{one}]*(?:{one}{one}[^{one}]*)*{one}?") for one in "'\"`"}
-_TO_QUOTE["E'"] = re.compile(r"[^'\\]*(?:(?:''|\\.?)[^'\\]*)*'?", re.DOTALL)
-"""What follows an opening quote, up to the one that closes it; `E'` has escapes."""
+_TO_ESCAPED = {
+    one: re.compile(rf"[^{one}\\]*(?:(?:{one}{one}|\\.?)[^{one}\\]*)*{one}?", re.DOTALL)
+    for one in "'\""
+}
+"""What follows an opening quote, up to the one that closes it; with escapes by a backslash, too."""
 _NAMED = re.compile(r"[:$@]([A-Za-z_]\w*)")
 
 Kind = Literal["quoted", "comment", "word", "end", "name", "place", "other"]
@@ -83,14 +86,13 @@ def _placeholder(sql: str, at: int, dialect: Dialect) -> Token | None:
 
 def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     char = sql[at]
-    if char == "'":
-        return "quoted", _closed(sql, at + 1, "'")
-    if char == '"' or (char == "`" and dialect in ("sqlite", "sql")):
-        return "quoted", _closed(sql, at + 1, char)
+    if char in "'\"" or (char == "`" and dialect in ("sqlite", "mysql", "sql")):
+        escapes = dialect == "mysql" and char != "`"
+        return "quoted", _closed(sql, at + 1, char, escapes)
     if char == "[" and dialect == "sqlite":
         end = sql.find("]", at)
         return "quoted", len(sql) if end < 0 else end + 1
-    if sql.startswith("--", at):
+    if sql.startswith("--", at) or (char == "#" and dialect == "mysql"):
         end = sql.find("\n", at)
         return "comment", len(sql) if end < 0 else end + 1
     if sql.startswith("/*", at):
@@ -101,7 +103,7 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     if char == ";":
         return "end", at + 1
     if char in "eE" and dialect != "sqlite" and sql.startswith("'", at + 1):
-        return "quoted", _closed(sql, at + 2, "E'")
+        return "quoted", _closed(sql, at + 2, "'", True)
     if word := _WORD.match(sql, at):
         return "word", word.end()
     if number := _NUMBER.match(sql, at):
@@ -109,9 +111,9 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     return "other", at + 1
 
 
-def _closed(sql: str, at: int, quote: str) -> int:
+def _closed(sql: str, at: int, quote: str, escapes: bool = False) -> int:
     """The position after the closing quote; a doubled one does not close."""
-    found = _TO_QUOTE[quote].match(sql, at)
+    found = (_TO_ESCAPED if escapes else _TO_QUOTE)[quote].match(sql, at)
     assert found is not None
     return found.end()
 
@@ -332,10 +334,10 @@ def _is_meant(token: Token, params: Mapping[str, Any], dialect: Dialect) -> bool
     """
     if token.name in params:
         return True
-    if token.text.startswith("@") and dialect == "sql":
+    if token.text.startswith("@") and dialect in ("mysql", "sql"):
         return False
     if token.text.startswith(":"):
-        return dialect in ("sqlite", "sql")
+        return dialect in ("sqlite", "mysql", "sql")
     return bool(params) or not token.text.startswith("%")
 
 
@@ -363,13 +365,13 @@ def _spelled(pieces: list[Token], values: Any, dialect: Dialect) -> Bound:
     return Bound(sql, values)
 
 
-def driver_spelling(sql: str, values: Any, style: str) -> Bound:
-    """A bound statement of dialect `sql` in the spelling of a driver (PEP 249, `paramstyle`)."""
+def driver_spelling(sql: str, values: Any, style: str, dialect: Dialect = "sql") -> Bound:
+    """A bound statement in the spelling of a driver (PEP 249, `paramstyle`)."""
     if values is None:
         return Bound(sql, None)
     pieces: list[str] = []
     order: list[Any] = []
-    for token in tokens(sql, "sql"):
+    for token in tokens(sql, dialect):
         is_mark = token.kind == "place" or (token.kind == "name" and token.name in values)
         if not is_mark:
             escapes = style in ("format", "pyformat")

@@ -211,7 +211,7 @@ def _not_lent(where: Address, given: Mapping[str, Any]) -> dict[str, Any]:
 class Task(Database):
     """On a connection of the engine."""
 
-    dialect: ClassVar[Dialect] = "sql"
+    dialect: Dialect = "sql"
     variables_max: ClassVar[int] = 1_000_000
     config: Sql
 
@@ -226,6 +226,8 @@ class Task(Database):
         await check_database(*_hosts(where, config))
         engines, root = resources.shared("sql", Engines), self.rules.file_root
         self.engine = await to_thread(engines.engine, self.kind, where, config, root)
+        if self.engine.dialect.name in MYSQL:
+            self.dialect = "mysql"
 
     def run(self) -> Done:
         halt = self.halt
@@ -251,7 +253,9 @@ class Task(Database):
         if self.halt.late or self.halt.wanted or self.config.schema is not None:
             return False
         texts = [one.sql for one in self.plan.statements]
-        return all(first_word(text, "sql") in PLAIN and not LASTS.search(text) for text in texts)
+        return all(
+            first_word(text, self.dialect) in PLAIN and not LASTS.search(text) for text in texts
+        )
 
     # --- What `perform` asks for ---
 
@@ -278,7 +282,7 @@ class Task(Database):
             self.connection.commit()
 
     def executed(self, one: Bound) -> Found:
-        sql, values = driver_spelling(one.sql, one.values, self.engine.dialect.paramstyle)
+        sql, values = self._spelled(one.sql, one.values)
         found = self.connection.exec_driver_sql(sql, values)
         if not found.returns_rows:
             return Found(None, found.fetchmany, lambda: found.rowcount)
@@ -308,8 +312,7 @@ class Task(Database):
                 self._deleted(write, batch)
             sql = self._insert(write, batch.columns)
             rows = [[_bindable(value) for value in row] for row in batch.rows]
-            form = self.engine.dialect.paramstyle
-            spelled = [driver_spelling(sql, row, form) for row in rows]
+            spelled = [self._spelled(sql, row) for row in rows]
             values: Any = [one.values for one in spelled]
             found = self.connection.exec_driver_sql(spelled[0].sql, values)
             # MySQL counts a row twice that was there.
@@ -342,6 +345,9 @@ class Task(Database):
         sql = f"DELETE FROM {self._named(write.table)} WHERE {where}"  # noqa: S608 - quoted
         for row in batch.rows:
             self.executed(Bound(sql, [row[place] for place in places]))
+
+    def _spelled(self, sql: str, values: Any) -> Bound:
+        return driver_spelling(sql, values, self.engine.dialect.paramstyle, self.dialect)
 
     def _quoted(self, name: str) -> str:
         return self.engine.dialect.identifier_preparer.quote_identifier(name)

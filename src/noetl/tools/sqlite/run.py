@@ -38,7 +38,7 @@ async def run(config: Sqlite, context: ToolContext) -> Outcome:
 class Task(Database):
     """On a connection of its own; waits for other writers can be stopped."""
 
-    dialect: ClassVar[Dialect] = "sqlite"
+    dialect: Dialect = "sqlite"
     variables_max: ClassVar[int] = 30_000
     config: Sqlite
 
