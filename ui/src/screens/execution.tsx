@@ -40,13 +40,15 @@ function useArcs(id: string, isOver: boolean) {
   return useLoaded(`arcs ${id} ${isOver}`, async (signal) => {
     const mine = read.current;
     for (let [more, pages] = [true, 0]; more && pages < ARC_PAGES_MAX; pages++) {
+      const known = mine.arcs.size;
       const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], after: mine.after, limit: 1000 }, signal });
       for (const event of page.events) {
         const arc = `${String(event.payload.arc ?? "").split("#")[0]}>${event.step}`;
         if (!mine.arcs.has(arc)) mine.arcs.set(arc, event.seq);
       }
       mine.after = page.events.at(-1)?.seq ?? mine.after;
-      more = page.more;
+      // Tokens that go round and round bring nothing new.
+      more = page.more && mine.arcs.size > known;
     }
     return [...mine.arcs];
   });
