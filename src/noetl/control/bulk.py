@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BULK_MAX = 5000
 AT_ONCE = 16
 RERUNS = "rerun/"
-"""The idempotency keys of reruns that a bulk action starts begin with this."""
+"""The idempotency keys of reruns that a bulk action starts begin with this and with its key."""
 FAILURES_MAX = 100
 ELIGIBLE: dict[BulkAction, tuple[str, ...]] = {
     "cancel": ("PENDING", "RUNNING", "PAUSED"),
@@ -75,12 +75,11 @@ class Bulk:
                 f"{count} executions match, and at most {BULK_MAX} are acted on at once."
                 " Narrow the query, e.g. with since: and until:. Nothing was done."
             )
-        found_now = [row async for row in matching(self._records, eligible, now=now)]
         # Sent again, the query may match what it has started.
         ids = [
             row.execution_id
-            for row in found_now
-            if key is None or (row.idempotency_key or "").rpartition("/")[0] != _beginning(key)
+            async for row in matching(self._records, eligible, now=now)
+            if key is None or (row.idempotency_key or "").rpartition("/")[0] != f"{RERUNS}{key}"
         ]
         gate = asyncio.Semaphore(AT_ONCE)
 
@@ -120,11 +119,6 @@ class Bulk:
             case "resume":
                 await self._executions.resume(execution_id, actor=actor)
             case "rerun":
-                of_one = None if key is None else f"{_beginning(key)}/{execution_id}"
+                of_one = None if key is None else f"{RERUNS}{key}/{execution_id}"
                 return await self._executions.rerun(execution_id, actor=actor, key=of_one)
         return execution_id
-
-
-def _beginning(key: str) -> str:
-    """How the idempotency keys of reruns begin that a bulk action under this key has started."""
-    return f"{RERUNS}{key}"

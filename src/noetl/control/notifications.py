@@ -465,10 +465,6 @@ def _fits(rule: Notification, path: str) -> bool:
     return not rule.paths or any(fnmatchcase(path, pattern) for pattern in rule.paths)
 
 
-def _concerns(rule: Notification, path: str, labels: dict[str, str]) -> bool:
-    return _fits(rule, path) and all(labels.get(key) == one for key, one in rule.labels.items())
-
-
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -500,7 +496,7 @@ def _notices(
             started_at=state.requested_at,
         )
         for rule in rules:
-            if not _concerns(rule, state.path, state.labels):
+            if not (_fits(rule, state.path) and rule.labels.items() <= state.labels.items()):
                 continue
             match event:
                 case ExecutionRequested() if "late" in rule.on:

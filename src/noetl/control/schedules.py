@@ -197,11 +197,6 @@ def key_of(path: str, time: float) -> str:
     return f"schedule/{path}/{moment(time)}"
 
 
-def key_of_run(path: str, key: str) -> str:
-    """The idempotency key of an execution that somebody asked for under this key."""
-    return f"schedule/{derive(path, key)}"
-
-
 class Schedules(TriggerDocuments[Schedule, ScheduleState]):
     """Everything one can do with schedules."""
 
@@ -426,7 +421,7 @@ class Schedules(TriggerDocuments[Schedule, ScheduleState]):
         """An execution now, whatever the times, the overlap and a pause say, and whether it was
         known: under a key that was used before for this schedule, it is the one started then.
         """
-        own = None if key is None else key_of_run(path, key)
+        own = None if key is None else f"schedule/{derive(path, key)}"
         for _ in range(ATTEMPTS_MAX):
             row = await self.row(path)
             # After the row: whoever starts it now moves that.
