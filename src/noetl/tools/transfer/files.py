@@ -239,8 +239,10 @@ class ToFile(msgspec.Struct, frozen=True):
         end = self.end
         name = end.key if isinstance(end, InStore) else end.path
         path = self.part.folder / f"whole{''.join(Path(name).suffixes[-2:])}"
+        if not self.part.names and self.form == "parquet":
+            raise Failed("schema", "There are no records, and a Parquet file needs columns.")
         if not self.part.names:
-            self._empty(path)
+            path.write_text("[]\n" if self.form == "json" else "")
         else:
             with bounded(self.folder, self.halt) as connection:
                 query = reading(self.part.lines(), self.form)
@@ -249,11 +251,6 @@ class ToFile(msgspec.Struct, frozen=True):
         with path.open("rb") as file:
             os.fsync(file.fileno())
         return path
-
-    def _empty(self, path: Path) -> None:
-        if self.form == "parquet":
-            raise Failed("schema", "There are no records, and a Parquet file needs columns.")
-        path.write_text("[]\n" if self.form == "json" else "")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
