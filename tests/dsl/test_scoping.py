@@ -837,3 +837,15 @@ def test_what_is_to_be_written_instead_can_be_written():
 
     assert "Write `ctx.n`." in said
     assert "Write `ctx.a.b`." in said
+
+
+def test_a_loop_whose_element_has_another_word_is_told_once():
+    loop = "loop: {in: [1], as: row}, tool: {kind: noop, result: '{{ row }}'}"
+
+    assert codes(f"- {{step: start, {loop}}}") == ["removed-key"]
+
+
+def test_a_key_under_the_name_of_another_program_is_not_missing_as_well():
+    assert codes("- {step: start, tool: {kind: postgres, auth: pg, sql: select 1}}") == [
+        "unknown-key"
+    ]

@@ -111,15 +111,17 @@ def _is_template(node: Node) -> bool:
     return has_template(nodes.text_of(node) or "")
 
 
-def check_keys(node: Mapping, tool: ToolShape, look: Inspection) -> None:
+def check_keys(
+    node: Mapping, tool: ToolShape, foreign: abc.Set[str | None], look: Inspection
+) -> None:
     """Report keys of the tool that are missing, written in two spellings, or without effect beside
-    the others.
+    the others. `foreign` are those that stand there under a name of another program.
     """
     main = {key: tool.aliases.get(key, key) for key in node.entries}
     written = refuse_twice(node, main, f"kind {tool.kind}", look)
     # A workbook entry may also be named by the task's own name; checks.py looks.
     for group in tool.needs if tool.kind != WORKBOOK else ():
-        if not written & set(group):
+        if not (written | foreign) & set(group):
             look.report.add(
                 "missing-key",
                 f"kind {tool.kind} needs {' or '.join(f'`{name}`' for name in group)}.",

@@ -253,7 +253,10 @@ class WrittenLoop(
                     " collection; one that is sequential has its order, and a cursor has none.",
                     policy.keys["partition"],
                 )
-        if not {"iterator", "element", *_ELEMENTS} & given:
+        if misnamed := [key for key in _ELEMENTS if key in given and self.iterator is None]:
+            # Templates mean this name; that they do is no second mistake.
+            self.iterator = nodes.text_of(node.entries[misnamed[0]])
+        elif not {"iterator", "element"} & given:
             look.report.add(
                 "loop-incomplete",
                 "a loop needs `iterator`: the name of the current element.",

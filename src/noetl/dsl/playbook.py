@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import get_args
 
 import msgspec
 
@@ -447,6 +447,7 @@ def _keychain(building: Building, written: tuple[WrittenSecret, ...]) -> tuple[K
 def _executor(building: Building, written: WrittenExecutor) -> Executor:
     spec, policy, shared = written.spec, written.spec.policy, written.spec.concurrency
     key = building.value(shared.key, Where.WORKLOAD)
+    ends: tuple[CompensatedEnd, ...] = get_args(CompensatedEnd)
     return Executor(
         kind=written.kind or "local",
         profile=written.profile,
@@ -462,16 +463,12 @@ def _executor(building: Building, written: WrittenExecutor) -> Executor:
         priority=spec.priority or 0,
         inputs=_inputs(building, spec.inputs),
         result=result_schema(building, spec.result.schema),
-        compensate_on=_compensate_on(policy),
+        # In one order and each once, so that equal playbooks are equal nets.
+        compensate_on=tuple(end for end in ends if end in policy.compensate_on)
+        if policy.node_of("compensate_on") is not None
+        else Executor().compensate_on,
         tracing=tracing(building),
     )
-
-
-def _compensate_on(policy: _ExecutorPolicy) -> tuple[Any, ...]:
-    """In one order and each once, so that equal playbooks are equal nets."""
-    if policy.node_of("compensate_on") is None:
-        return Executor().compensate_on
-    return tuple(one for one in ("failure", "cancel") if one in policy.compensate_on)
 
 
 def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:

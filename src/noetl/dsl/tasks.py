@@ -182,7 +182,8 @@ class TaskShape(Record):
                 self.unknown(name, node, look, self._hint(name, tool, look) if tool else "")
         self.check_keys(node, look)
         if tool is not None:
-            check_keys(node, tool, look)
+            foreign = {_FIELDS_ELSEWHERE.get(name) for name in node.entries if not tool.takes(name)}
+            check_keys(node, tool, foreign, look)
         return self.made(node, given)
 
     def _hint(self, key: str, tool: ToolShape, look: Inspection) -> str:

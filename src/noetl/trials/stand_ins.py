@@ -100,24 +100,19 @@ class StandIns:
     async def _answer(
         self, answers: Answers, target: Target, config: Any, context: ToolContext
     ) -> Outcome:
+        scope = _scope(config, context, self._clock.now())
         try:
-            return await self._answered(answers, target, config, context)
+            answer = answers.next(scope)
+            if answer is None:
+                return self._refused(target, _has_no_answer(self.calls[target], target))
+            takes, allowed = seconds(answer.takes) or 0.0, _allowed(config, context)
+            await self._clock.sleep(min(takes, allowed))
+            if takes > allowed:
+                return failed("timeout", f"{target} took longer than {allowed:g} s", retryable=True)
+            return _outcome(answer, scope)
         except (EvaluationFailed, msgspec.ValidationError) as error:
             # The playbook must not take this for an outcome, and handle it.
             return self._refused(target, f"the stand-in of {target} cannot answer: {error}")
-
-    async def _answered(
-        self, answers: Answers, target: Target, config: Any, context: ToolContext
-    ) -> Outcome:
-        scope = _scope(config, context, self._clock.now())
-        answer = answers.next(scope)
-        if answer is None:
-            return self._refused(target, _has_no_answer(self.calls[target], target))
-        takes, allowed = seconds(answer.takes) or 0.0, _allowed(config, context)
-        await self._clock.sleep(min(takes, allowed))
-        if takes > allowed:
-            return failed("timeout", f"{target} took longer than {allowed:g} s", retryable=True)
-        return _outcome(answer, scope)
 
     def _refused(self, target: Target, why: str) -> Outcome:
         self._complain(target, why)
