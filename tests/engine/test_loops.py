@@ -253,6 +253,22 @@ def test_errors_are_in_the_order_of_the_collection_whichever_came_first() -> Non
     ]
 
 
+def test_the_errors_that_a_result_holds_are_the_first_in_order_not_in_time() -> None:
+    """A loop whose chunks ended in another order came to another result."""
+    played = loop("{from: 0, to: 150}", "{mode: parallel, on_error: continue, batch_size: 10}")
+
+    while "each" in played.steps:
+        last = max(
+            (command for command in played.open.values() if command.step == "each"),
+            key=lambda command: todo(command)[0],
+        )
+        played.iterate(last, results={index: error() for index in todo(last)})
+
+    result = played.result("each")
+    assert result["stats"]["failed"] == 150
+    assert [one["index"] for one in result["errors"]] == list(range(100))
+
+
 def test_best_effort_lets_the_other_iterations_finish_before_the_step_fails() -> None:
     played = loop("[1, 2, 3]", "{}", "{policy: {failure: {mode: best_effort}}}")
     command = played["each"]

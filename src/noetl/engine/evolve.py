@@ -7,6 +7,7 @@ years later, so nothing is computed that is not in the fact, the state, or both.
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -562,8 +563,8 @@ def _iteration_failed(state: ExecutionState, fact: events.IterationFailed) -> No
     loop.failed += 1
     state.steps[fact.step].loop_failed = loop.failed
     _iteration_ended(loop, fact, None)
-    if len(loop.errors) < LOOP_ERRORS_MAX:
-        loop.errors.append(loop_error(fact.iteration, fact.error))
+    insort(loop.errors, loop_error(fact.iteration, fact.error), key=lambda one: one["index"])
+    del loop.errors[LOOP_ERRORS_MAX:]
     _count_reason(state.steps[fact.step], fact.error)
     if loop.first_error is None or fact.iteration < loop.first_error[0]:
         loop.first_error = (fact.iteration, fact.error)

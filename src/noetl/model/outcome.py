@@ -56,7 +56,8 @@ def error_value(error: TaskError | None) -> dict[str, Any] | None:
 
 
 LOOP_ERRORS_MAX = 100
-"""How many errors of failed iterations a loop's result holds; `stats.failed` counts all."""
+"""How many errors of failed iterations a loop's result holds: the first in order. `stats.failed`
+counts all."""
 LOOP_ERROR_TEXT = 500
 
 
