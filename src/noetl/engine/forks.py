@@ -7,7 +7,11 @@ and each wait has as long to go as it had there.
 The engine decides in turns, and an event may stand in the middle of one: a step has ended, and its
 tokens are not placed yet. What calls and the world said up to the event is kept; what the engine
 made of it in the same turn is decided anew by the execution that begins here, with its playbook and
-its ctx. Turns before that one are kept whole.
+its ctx. Turns before that one are kept whole, and so is one in which a run gave its worker back:
+only the worker's last report says how that came about.
+
+A worker reports what a run wrote with the position behind it, and what a call wrote right after the
+call. Neither counts without the other.
 """
 
 from __future__ import annotations
