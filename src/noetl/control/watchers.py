@@ -56,7 +56,9 @@ class Tail:
             self.miss()
             self.signal.set()
         elif write.events:
-            is_wanted = self._has_wanted(write)
+            is_wanted = not self._marks or any(
+                one in facts.json for facts in write.events for one in self._marks
+            )
             if self._is_whole:
                 self._keep(write, is_wanted=is_wanted)
             if is_wanted or not self._is_whole:
@@ -74,10 +76,6 @@ class Tail:
             self._room -= sum([len(facts.json) for facts in write.events])
             if self._room < 0:
                 self.miss()
-
-    def _has_wanted(self, write: Write) -> bool:
-        marks = self._marks
-        return not marks or any(one in facts.json for facts in write.events for one in marks)
 
     def miss(self) -> None:
         """There is more in the store than is known here."""

@@ -428,7 +428,9 @@ def step(
                 )
                 for one in spec.timers
             ),
-            form=_questions(building, form),
+            form=form_fields(
+                building, [(building.value(one, Where.STEP), one) for one in form.fields]
+            ),
             form_role=form.role or "",
             match=building.condition(spec.match, Where.CASE_SERVER),
             router=router(building, written.next),
@@ -538,10 +540,6 @@ def _answered(building: Building, spec: WrittenStepSpec) -> tuple[EventRule, ...
     if spec.form is None or not spec.waits:
         return ()
     return (answer_rule(building, spec.node.keys["form"]),)
-
-
-def _questions(building: Building, form: _Form) -> tuple[FormField, ...]:
-    return form_fields(building, [(building.value(one, Where.STEP), one) for one in form.fields])
 
 
 def form_fields(building: Building, written: list[tuple[Any, Node]]) -> tuple[FormField, ...]:

@@ -269,8 +269,11 @@ class Writer(Threads):
             with suppress(Empty):
                 return self._queue.get(timeout=IDLE_SECONDS)
             if db.total_changes == changes:
+                # A failed checkpoint loses nothing: everything is still in the WAL. If the disk is
+                # at fault, the next commit reports that to someone who can act on it.
                 with self._turn:
-                    _checkpoint(db)
+                    with suppress(sqlite3.Error):
+                        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
                     self._checkpointed_at = db.total_changes
         self._looks_out = False
         return self._queue.get()
@@ -287,13 +290,6 @@ def _perform(db: sqlite3.Connection, group: list[Call]) -> list[Answer]:
             results = writing(db, everything)
             return [Answer(call, result) for call, result in zip(group, results, strict=True)]
     return [attempt(writing, db, call) for call in group]
-
-
-def _checkpoint(db: sqlite3.Connection) -> None:
-    # A failed checkpoint loses nothing: everything is still in the WAL. If the disk is at fault,
-    # the next commit reports that to someone who can act on it.
-    with suppress(sqlite3.Error):
-        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 class Inline:
