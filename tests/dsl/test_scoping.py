@@ -692,6 +692,8 @@ def test_what_a_template_expects_to_be_missing_is_not_reported():
 
     assert read_after(tool, "{{ q.rows[0].totl | default(1) }}") == ""
     assert read_after(tool, "{{ q.rows[0].totl is defined }}") == ""
+    assert read_after(tool, "{{ q['rows'][0]['totl'] | default(1) }}") == ""
+    assert read_after(tool, "{{ ctx['x'] | default(1) }}{{ args['x'] is defined }}") == ""
 
 
 def test_a_misspelt_arg_is_reported():

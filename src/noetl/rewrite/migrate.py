@@ -26,6 +26,7 @@ from noetl.rewrite.tasks import (
     migrate_task,
     move_retry,
     tasks_of,
+    then,
 )
 from noetl.rewrite.templates import rewrite, take_out
 from noetl.rewrite.tree import (
@@ -226,15 +227,11 @@ def _migrate_when(work: Work, step: Branch) -> None:
         work.kept(entry, "`when` belongs in `spec.policy.admit`, which is there already.")
         return
     step.remove(entry)
-    allow = mapping(pair("when", entry.value, entry), _allow(True))
-    refuse = mapping(pair("else", mapping(_allow(False))))
+    allow = mapping(pair("when", entry.value, entry), then(pair("allow", True)))
+    refuse = mapping(pair("else", mapping(then(pair("allow", False)))))
     admit = pair("admit", mapping(pair("rules", listing(allow, refuse))))
     step.make_room("spec", "policy").entries.append(admit)
     work.changed(entry, "`when` of a step is a rule of `spec.policy.admit`.")
-
-
-def _allow(value: bool) -> Entry:
-    return pair("then", mapping(pair("allow", value), flow=True))
 
 
 def _migrate_loop(work: Work, step: Branch) -> None:

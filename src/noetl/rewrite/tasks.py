@@ -363,10 +363,10 @@ def _reads_result_as_whole(work: Work, leaf: Leaf) -> bool:
 
 
 def _fail_on_error() -> Branch:
-    return mapping(pair("when", ON_ANY_ERROR), _then(pair("do", "fail")))
+    return mapping(pair("when", ON_ANY_ERROR), then(pair("do", "fail")))
 
 
-def _then(*entries: Entry) -> Entry:
+def then(*entries: Entry) -> Entry:
     return pair("then", mapping(*entries, flow=True))
 
 
@@ -388,7 +388,7 @@ def move_retry(work: Work, retry: Entry, holders: list[Entry]) -> bool:
         if rules is not None:
             rules.entries.insert(0, rule)
             continue
-        otherwise = mapping(pair("else", mapping(_then(pair("do", "continue")))))
+        otherwise = mapping(pair("else", mapping(then(pair("do", "continue")))))
         task.make_room("spec", "policy").entries.append(
             pair("rules", listing(rule, _fail_on_error(), otherwise))
         )
@@ -448,8 +448,7 @@ def _retry_rule(retry: Entry, *, with_comments: bool) -> Entry:
     on = written.get("on")
     kinds = [text_in(item.value) for item in items(on)] or [text_in(on)]
     condition = when if when is not None else scalar(on_errors(kinds))
-    then = mapping(pair("do", "retry"), *moved, flow=True)
-    item = Entry(mapping(pair("when", condition), pair("then", then)))
+    item = Entry(mapping(pair("when", condition), then(pair("do", "retry"), *moved)))
     if with_comments:
         item.lead = gather(retry)
     return item

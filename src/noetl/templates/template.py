@@ -6,6 +6,7 @@ templates in it filled in. All of them are immutable to their users and shared b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -38,6 +39,8 @@ FALSE_TEXTS = frozenset({"", "false", "False", "0", "no", "none", "None"})
 """Texts that make a condition false."""
 GUARDS = frozenset({"default", "d", "defined", "undefined"})
 """Filters and tests by which a template says that a name may be missing."""
+_BRACKETS = re.compile(r"\['([^']*)'\]")
+"""A key in brackets: `ctx['x']` is the path `ctx.x`."""
 PATH_SHOWN = 80
 BUILDING = (nodes.Mul, nodes.Filter, nodes.Call)
 """Nodes that can make a container in which parts are shared, much larger than it looks."""
@@ -194,7 +197,7 @@ class Template:
     def may_miss(self, path: str) -> bool:
         """Whether the template guards this path (`default`, `is defined`)."""
         return any(
-            _reaches(source_of(node.node), path)
+            _reaches(_BRACKETS.sub(r".\1", source_of(node.node)), path)
             for node in self._tree.find_all((nodes.Filter, nodes.Test))
             if isinstance(node, nodes.Filter | nodes.Test)
             and node.name in GUARDS
