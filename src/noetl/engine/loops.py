@@ -83,7 +83,9 @@ def hand_out(turn: Turn, run: Run, loop: LoopState) -> None:
     for iteration in loop.woken[: max(0, OPEN_MAX - len(run.commands))]:
         _issue(turn, run, loop, "iteration", iteration, iteration=iteration)
     if loop.total is None:
-        _issue_frames(turn, run, loop)
+        # A cursor: as many frames as may be out, until each of them has found nothing left.
+        while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
+            _issue(turn, run, loop, "frame", len(loop.frames))
         return
     if loop.parts is not None:
         _issue_chains(turn, run, loop, loop.parts)
@@ -153,12 +155,6 @@ def open_chains(loop: LoopState, chains: Chains) -> Chains:
         if left:
             found.append(tuple(left))
     return tuple(found)
-
-
-def _issue_frames(turn: Turn, run: Run, loop: LoopState) -> None:
-    """A cursor: as many frames as may be out, until each of them has found nothing left."""
-    while len(loop.frames) < loop.lanes - loop.dry and loop.may_claim:
-        _issue(turn, run, loop, "frame", len(loop.frames))
 
 
 def _chunks_after(loop: LoopState, start: int) -> int:

@@ -115,7 +115,7 @@ class Frame(msgspec.Struct, eq=False):
         self.results, self.stored = dict(start.results), dict(start.results)
         self.previous = self.stored_previous = start.previous
         self.position = start.position
-        self.task_tries = tries_of(start)
+        self.task_tries = Tries(**{key: getattr(start, key) for key in Tries.__struct_fields__})
         self.jumps, self.passes = start.jumps, start.passes
         self.pending = start.pending if start.inner is None else None
         self.inner = _handed_down(start)
@@ -459,11 +459,6 @@ def _handed_down(progress: Progress) -> Inner | None:
         return inner
     waiting = msgspec.structs.replace(inner.passes[inner.waits], pending=progress.pending)
     return msgspec.structs.replace(inner, passes={**inner.passes, inner.waits: waiting})
-
-
-def tries_of(progress: Progress) -> Tries:
-    """The counters alone."""
-    return Tries(**{name: getattr(progress, name) for name in Tries.__struct_fields__})
 
 
 # --- Results fit for the record -------------------------------------------------------------------
