@@ -7,7 +7,6 @@ printed, and asserted only in `make test-long`.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -178,10 +177,14 @@ def test_a_large_graph_is_laid_out_and_painted_in_time(tab: Tab, capsys):
 
 def test_of_many_results_only_those_that_are_opened_are_drawn(tab: Tab, huge: Huge):
     """2 000 steps were 23 000 elements, and each look at a running execution drew them again."""
-    graph = start(huge.server, "big/graph")
-    huge.server.ended(graph)
-    page = tab.go(f"/executions/{graph}?tab=data")
-    page.get_by_role("button", name=re.compile(r"\d more$")).wait_for()
+    steps = [f"  - {{ step: s{n}, tool: {{ kind: noop }}, next: s{n + 1} }}" for n in range(150)]
+    steps += ["  - { step: s150, tool: { kind: noop } }"]
+    text = "\n".join(["", "workflow:", *steps]).replace("s0,", "start,", 1)
+    register(huge.server, "big/chain", text)
+    chain = start(huge.server, "big/chain")
+    huge.server.ended(chain)
+    page = tab.go(f"/executions/{chain}?tab=data")
+    page.get_by_role("button", name="51 more").wait_for()
     assert page.locator("#pane *").count() < 500
     page.locator("summary").first.click()
     page.get_by_role("group", name="result of start").wait_for()
