@@ -76,7 +76,8 @@ def _second(at: float) -> str:
 def _texts(kind: type[Document]) -> frozenset[str]:
     """The fields of a document that are texts."""
     fields = msgspec.structs.fields(kind)
-    return frozenset(one.name for one in fields if one.type in (str, str | None))
+    texts = (str, str | None, str | UnsetType, str | UnsetType | None)
+    return frozenset(one.name for one in fields if one.type in texts)
 
 
 def of(kind: type[D], *sources: Any, **fields: Any) -> D:
