@@ -532,7 +532,7 @@ def test_a_command_that_runs_nothing_is_not_taken_for_a_process_that_does(place)
     settings = Settings.from_environment({"NOETL_DATABASE_URL": f"sqlite:///{database}"})
 
     async def hold() -> subprocess.Popen[str]:
-        async with wiring.reached(settings, "somebody"):  # as `noetl register` holds it
+        async with wiring.reached(settings):  # as `noetl register` holds it
             started = place.start("execute", "tests/hello", "--db", database)
             with pytest.raises(subprocess.TimeoutExpired):
                 await asyncio.to_thread(started.communicate, timeout=1)
