@@ -107,6 +107,8 @@ def database_url(text: str) -> str:
     Raises BadSetting for a database of another kind.
     """
     url = _canonical(text)
+    if not url.strip():
+        raise BadSetting("the database has no name: --db is a file or postgresql://…")
     scheme, has_scheme, rest = url.partition("://")
     if scheme == "sqlite" and rest and not rest.startswith("/"):
         raise BadSetting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,41 @@ def test_without_a_command_the_help_goes_to_stderr_and_the_exit_code_is_2(noetl)
 
     assert (ran.code, ran.out) == (2, "")
     assert "noetl validate hello.yaml" in ran.err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("run hello.yaml", 0), ("validate -", 2), ("credential set mail password", 2)],
+)
+def test_a_stream_that_is_closed_leads_nowhere(tmp_path, command, code, closed):
+    (tmp_path / "hello.yaml").write_text(FIRST_EXAMPLE)
+    shell = f"{shlex.join(COMMAND)} {command} </dev/null {closed}"
+    ran = subprocess.run(
+        shell, shell=True, capture_output=True, text=True, cwd=tmp_path, env=clean_environment()
+    )
+
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("mkdir gone; cd gone; rmdir ../gone; noetl executions list", "is gone"),
+        ("XDG_CONFIG_HOME=/proc noetl context add a http://b", "/proc/noetl: "),
+        ("noetl executions list --db ''", "the database has no name"),
+    ],
+)
+def test_what_the_machine_refuses_is_said_in_a_sentence(tmp_path, command, said):
+    shell = command.replace("noetl ", f"{shlex.join(COMMAND)} ", 1)
+    ran = subprocess.run(
+        shell, shell=True, capture_output=True, text=True, cwd=tmp_path, env=clean_environment()
+    )
+
+    assert ran.returncode in (1, 2)
+    [line] = ran.stderr.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
