@@ -75,9 +75,7 @@ async def _of_execution(store: Store, execution_id: ExecutionId, digests: set[st
         digests.add(state.digest)
         # The first event has the key; behind a snapshot it is not read.
         key = stored.idempotency_key if loaded.snapshot is not None else _first_key(loaded.events)
-        if state.vars.keys() - variables.keys() and await store.log.events(
-            execution_id, types=("playbook.forked",), limit=1
-        ):
+        if state.vars.keys() - variables.keys() and await _is_fork(store, execution_id):
             # Earlier versions wrote no rows for the variables that a fork or rerun took over.
             expected = {name: state.vars[name] for name in state.vars if name in variables}
         else:
@@ -141,6 +139,10 @@ def _slot_problems(
         slot = Slot(name, expected[name], state.replaces, state.priority)
         if found[name] != SlotRow(slot, state.status in HOLDING, requested_at):
             yield f"the slot of {name} is not what the log says"
+
+
+async def _is_fork(store: Store, execution_id: ExecutionId) -> bool:
+    return bool(await store.log.events(execution_id, types=("playbook.forked",), limit=1))
 
 
 def _variable_problems(stored: dict[str, bytes], logged: Values) -> Iterator[str]:

@@ -241,11 +241,13 @@ class Mask:
         text = line.decode("utf-8", "surrogateescape")
         masked = self._in_data.masked(text)
         if form == "csv":
-            cells = masked.removesuffix("\n").split(",")
-            end = "\n" if masked.endswith("\n") else ""
-            kept = [MASK if cell.strip('" \r') in self._secrets else cell for cell in cells]
-            masked = ",".join(kept) + end
+            masked = ",".join(self._cell(cell) for cell in masked.removesuffix("\n").split(",")) + (
+                "\n" if masked.endswith("\n") else ""
+            )
         return masked.encode("utf-8", "surrogateescape")
+
+    def _cell(self, cell: str) -> str:
+        return MASK if cell.strip('" \r') in self._secrets else cell
 
     # --- Outcomes ---
 

@@ -25,7 +25,8 @@ from noetl.errors import NoetlError
 from noetl.model.commands import Lease
 from noetl.model.duration import seconds
 from noetl.model.events import Event, decode
-from noetl.model.net import Limits, digest
+from noetl.model.net import Limits, Net, digest
+from noetl.model.outcome import TaskError
 from noetl.model.signals import ADMIN
 from noetl.settings import Settings
 from noetl.store.base import Store
@@ -65,7 +66,7 @@ class World:
         self.orchestrator = Orchestrator(
             store, self.clock, Views(around.tools.get), limits=around.limits, is_shared=False
         )
-        self.executions = Executions(self.orchestrator, store, self.clock, _none)
+        self.executions = Executions(self.orchestrator, store, self.clock, _nothing_is_missing)
 
     @classmethod
     @asynccontextmanager
@@ -82,7 +83,7 @@ class World:
     ) -> AsyncIterator[str]:
         """The id of the execution that `start` starts, when it has ended or was stopped."""
         worker = Worker(
-            _Patient(self.orchestrator, self.store.bodies, self.store.credentials, _none),
+            _Patient(self.orchestrator, self.store.bodies, self.store.credentials, _no_credential),
             tools,
             self._resources,
             worker_id="test",
@@ -157,8 +158,12 @@ def _moment(signal: Signal) -> float:
     return seconds(signal.after) or 0.0
 
 
-async def _none(_: object) -> None:
-    """No secret is missing, and there is no credential of any name."""
+async def _nothing_is_missing(net: Net) -> TaskError | None:
+    return None
+
+
+async def _no_credential(name: str) -> dict[str, Any] | None:
+    return None
 
 
 REAL_SECONDS_MAX = 120.0

@@ -94,17 +94,22 @@ async def send(services: Services, caller: Caller, *, body: bytes) -> EventsTake
     outcomes: list[tuple[str, bool]] = []
     for one in found:
         try:
-            if isinstance(one, Addressed):
-                outcomes.append(await _signal(services, caller, one.execution_id, one))
-            else:
-                await take_report(services, caller.principal, one)
-                outcomes.append((one.command_id, False))
+            outcomes.append(await _send_one(services, caller, one))
         except NoetlError as error:
             if outcomes:
                 count = len(outcomes)
                 error.args = (f"event [{count}] of the list: {error} Those before it were taken.",)
             raise
     return _taken(outcomes)
+
+
+async def _send_one(
+    services: Services, caller: Caller, one: Report | Addressed
+) -> tuple[str, bool]:
+    if isinstance(one, Addressed):
+        return await _signal(services, caller, one.execution_id, one)
+    await take_report(services, caller.principal, one)
+    return one.command_id, False
 
 
 def _read(sent: dict[str, Any]) -> Report | Addressed:

@@ -346,13 +346,16 @@ class _Batch:
         if write.snapshot is not None:
             rows["put_snapshot"].append(snapshot_row(write, write.snapshot, end.seq, end.checksum))
         if write.slots and write.summary is not None:
-            if write.summary.ended_at is not None:
-                rows["free_slots"].append({"execution_id": execution_id})
-            else:
-                rows["put_slot"] += slot_rows(write, write.summary)
+            self._add_slots(write, write.summary)
         if write.audit:
             rows["put_audit"] += [msgspec.structs.asdict(entry) for entry in write.audit]
         return end
+
+    def _add_slots(self, write: Write, summary: Summary) -> None:
+        if summary.ended_at is not None:
+            self._rows["free_slots"].append({"execution_id": write.execution_id})
+        else:
+            self._rows["put_slot"] += slot_rows(write, summary)
 
     def _add_execution(self, write: Write, standing: Standing) -> Standing:
         """The row of the execution, and its events chained to its log."""
