@@ -457,9 +457,12 @@ def _case_rule(rule: Written, context: Context) -> None:
 def _then_steps(holder: Written) -> None:
     """`then: [{step: x}]` names the next steps: it is `then: {next: …}`."""
     then = holder.plain("then")
-    is_list = isinstance(then, list) and bool(then)
-    if is_list and all(isinstance(x, dict) and {"step"} <= {*x} <= {"step", "args"} for x in then):
+    if isinstance(then, list) and then and all(_is_target(one) for one in then):
         holder.wrap("then", "next", "write `then: {next: …}`")
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, dict) and "step" in value and set(value) <= {"step", "args"}
 
 
 def _paging_retry(actions: Written, retry: Written) -> None:

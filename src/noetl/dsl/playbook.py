@@ -319,14 +319,13 @@ def build(building: Building, written: WrittenPlaybook) -> Net:
         built = msgspec.structs.replace(built, on_failure=handler.name)
         if handler not in steps:
             steps = (*steps, handler)
-    wanted, names = nodes.text_of(spec.entry_step), [found.name for found in steps] or ["start"]
     net = Net(
         name=name,
         path=path,
         version=metadata.version,
         description=metadata.description or "",
         labels=_labels(metadata),
-        entry=wanted if wanted is not None else "start" if "start" in names else names[0],
+        entry=_entry(nodes.text_of(spec.entry_step), [found.name for found in steps]),
         workload=_workload(building, written.workload, built.inputs),
         keychain=keychain,
         executor=built,
@@ -427,6 +426,12 @@ def _labels(metadata: WrittenMetadata) -> Values:
     return {key: found[key] for key in sorted(found)}
 
 
+def _entry(written: str | None, names: list[str]) -> str:
+    if written is not None:
+        return written
+    return "start" if "start" in names or not names else names[0]
+
+
 def _keychain(building: Building, written: tuple[WrittenSecret, ...]) -> tuple[KeychainEntry, ...]:
     found = []
     for one in written:
@@ -445,9 +450,7 @@ def _keychain(building: Building, written: tuple[WrittenSecret, ...]) -> tuple[K
 
 
 def _executor(building: Building, written: WrittenExecutor) -> Executor:
-    spec, policy, shared = written.spec, written.spec.policy, written.spec.concurrency
-    key = building.value(shared.key, Where.WORKLOAD)
-    ends: tuple[CompensatedEnd, ...] = get_args(CompensatedEnd)
+    spec, policy = written.spec, written.spec.policy
     return Executor(
         kind=written.kind or "local",
         profile=written.profile,
@@ -456,19 +459,28 @@ def _executor(building: Building, written: WrittenExecutor) -> Executor:
         no_next_is_error=bool(spec.no_next_is_error),
         reference_first=bool(policy.results.reference_first),
         limits=building.limits,
-        concurrency=None
-        if key is None
-        else Concurrency(key=key, limit=shared.limit or 1, on_limit=shared.on_limit or "queue"),
+        concurrency=_concurrency(building, spec.concurrency),
         max_running=spec.limits.max_running,
         priority=spec.priority or 0,
         inputs=_inputs(building, spec.inputs),
         result=result_schema(building, spec.result.schema),
-        # In one order and each once, so that equal playbooks are equal nets.
-        compensate_on=tuple(end for end in ends if end in policy.compensate_on)
-        if policy.node_of("compensate_on") is not None
-        else Executor().compensate_on,
+        compensate_on=_compensate_on(policy),
         tracing=tracing(building),
     )
+
+
+def _compensate_on(policy: _ExecutorPolicy) -> tuple[CompensatedEnd, ...]:
+    """In one order and each once, so that equal playbooks are equal nets."""
+    if policy.node_of("compensate_on") is None:
+        return Executor().compensate_on
+    return tuple(end for end in get_args(CompensatedEnd) if end in policy.compensate_on)
+
+
+def _concurrency(building: Building, written: _Concurrency) -> Concurrency | None:
+    key = building.value(written.key, Where.WORKLOAD)
+    if key is None:
+        return None
+    return Concurrency(key=key, limit=written.limit or 1, on_limit=written.on_limit or "queue")
 
 
 def _inputs(building: Building, node: Node | None) -> tuple[FormField, ...]:

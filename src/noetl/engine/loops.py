@@ -291,12 +291,7 @@ def conclude(turn: Turn, run: Run, loop: LoopState) -> None:
     """End the step of a loop that is over."""
     if loop.stopping or not _is_over(turn, run, loop):
         return
-    error: TaskError | None = None
-    if _fails(turn, run, loop):
-        assert loop.first_error is not None
-        first, cause = loop.first_error
-        message = f"iteration {first} failed: {cause.message}"
-        error = msgspec.structs.replace(cause, message=message, retry_after=None)
+    error = _first_error(loop) if _fails(turn, run, loop) else None
     values: Values = {}
     try:
         values = reduced(_program_of(turn, run).loop.reduce, loop.patches, turn.state.ctx)
@@ -329,6 +324,13 @@ def _result(turn: Turn, run: Run, loop: LoopState) -> Values:
 def _stats(loop: LoopState) -> dict[str, int]:
     total = loop.ended if loop.total is None else loop.total
     return {"total": total, "success": loop.success, "failed": loop.failed}
+
+
+def _first_error(loop: LoopState) -> TaskError:
+    assert loop.first_error is not None
+    first, cause = loop.first_error
+    message = f"iteration {first} failed: {cause.message}"
+    return msgspec.structs.replace(cause, message=message, retry_after=None)
 
 
 # --- The beginning: what to go over, and how to cut it -------------------------------------------

@@ -81,12 +81,10 @@ def absorb_report(turn: Turn, report: Report) -> None:
         return
     closes = report.closes or report.ending is not None
     mark: dict[str, Any] = {}
-    """The fields by which the first recorded fact names the report."""
     if closes:
         turn.closing_command = report.command_id
     else:
-        settled = any(type(event) in SETTLING for event in report.events)
-        mark = {"command_id": report.command_id, "report": report.number, "settled": settled}
+        mark = _report_fields(report)
     error = _take_facts(turn, run, report, mark)
     if report.suspensions:
         _take_suspensions(turn, run, report, mark)
@@ -94,10 +92,7 @@ def absorb_report(turn: Turn, report: Report) -> None:
         error = _meter(turn, run) or error
     if error is not None:
         fail_run(turn, run, error)
-    elif report.ending is not None and (
-        # The end of a chunk does not end its loop, unless the worker failed.
-        run.loop is None or run.following is not None or report.ending.error is not None
-    ):
+    elif report.ending is not None and (run.loop is None or _ends(run, report.ending)):
         _end(turn, run, report.command_id, report.ending)
     else:
         _continue(turn, run, report.command_id, closes=closes, waits=bool(report.suspensions))
@@ -142,6 +137,13 @@ def _routing_error(turn: Turn, run: Run, event: Event) -> TaskError | None:
     if isinstance(event, IterationDone | IterationFailed) and event.next is not None:
         return decide_next(turn, run, event.next, event.suppressed)
     return event.error if isinstance(event, FrameClaimed | IterationsKeyed) else None
+
+
+def _ends(run: Run, ending: Ending) -> bool:
+    """Whether the end of a loop's command ends the run: the end of a chunk does not, unless the
+    worker failed.
+    """
+    return run.following is not None or ending.error is not None
 
 
 def _end(turn: Turn, run: Run, command_id: CommandId, ending: Ending) -> None:
@@ -231,6 +233,12 @@ def refuse_report(turn: Turn, report: Report) -> None:
         )
 
 
+def _report_fields(report: Report) -> dict[str, Any]:
+    """The fields by which the first recorded fact names its report."""
+    settled = any(type(event) in SETTLING for event in report.events)
+    return {"command_id": report.command_id, "report": report.number, "settled": settled}
+
+
 def _numbered(said: Any, command_id: CommandId, frames: dict[CommandId, int | None]) -> Any:
     """A fact of a cursor's frame, which counts its rows from 0, with the number in the loop."""
     if isinstance(said, FrameClaimed):
@@ -266,10 +274,7 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
     """Let the run wait for a timer or the end of a child execution, without a worker."""
     child = None
     if suspension.child is not None:
-        # By the place in the log: a task that calls its playbook again gets another child. 62 bits,
-        # because an execution id is a positive number of 63 bits.
-        name = derive(run.step_run_id, "child", suspension.iteration, turn.state.seq)
-        child = str(int(name[:16], 16) >> 2)
+        child = _child_id(turn, run, suspension.iteration)
     # A suspension that waits for nothing continues at once.
     until = suspension.until if suspension.until is not None or child is not None else turn.at
     if until is not None and suspension.at is not None:
@@ -297,6 +302,15 @@ def _suspend(turn: Turn, run: Run, suspension: Suspension, mark: dict[str, Any])
                 iteration=suspension.iteration,
             )
         )
+
+
+def _child_id(turn: Turn, run: Run, iteration: int | None) -> str:
+    """The child's execution id. It depends on the place in the log, so a task that calls its
+    playbook again gets another child.
+    """
+    text = derive(run.step_run_id, "child", iteration, turn.state.seq)
+    # 62 bits: an execution id is a positive 63-bit number.
+    return str(int(text[:16], 16) >> 2)
 
 
 def _start_child(

@@ -765,8 +765,7 @@ def _write_for(writer: _Writer, node: nodes.For) -> None:
                 writer.line(f"if {test}: {kept}.append({item})")
         items = kept
     index, item = writer.fresh(), writer.fresh()
-    reads_loop = any(name.name == "loop" for name in node.find_all(nodes.Name))
-    loop = [nodes.Name("loop", "store")] if reads_loop else []
+    loop = [nodes.Name("loop", "store")] if "loop" in _names_in(node) else []
     with writer.block(f"for {index}, {item} in enumerate({items}):"):
         writer.line(f"run.charge({cost})")
         with writer.scope([node.target, *loop], node.body):
@@ -778,6 +777,10 @@ def _write_for(writer: _Writer, node: nodes.For) -> None:
     if node.else_:
         with writer.block(f"if not {items}:"), writer.scope([], node.else_):
             writer.body(node.else_)
+
+
+def _names_in(node: nodes.Node) -> set[str]:
+    return {name.name for name in node.find_all(nodes.Name)}
 
 
 def _write_assign(writer: _Writer, node: nodes.Assign) -> None:

@@ -27,14 +27,32 @@ OURS = "NoETL itself"
 PLACES_REMEMBERED = 100
 """Of `sys.path`, in which packages with plug-ins were looked for."""
 
-OF_SQLALCHEMY = ("sql", "mysql", "snowflake", "clickhouse", "bigquery", "mssql", "oracle")
 BUILT_IN: Mapping[str, str] = {
-    kind: "sqlalchemy" if kind in OF_SQLALCHEMY else kind
-    for kind in (
-        *("noop", "python", "http", "postgres", "duckdb", "sqlite", *OF_SQLALCHEMY),
-        *("shell", "playbook", "workbook", "secrets", "nats", "transfer", "store", "artifact"),
-        *("container", "mcp", "llm", "quantum"),
-    )
+    "noop": "noop",
+    "python": "python",
+    "http": "http",
+    "postgres": "postgres",
+    "duckdb": "duckdb",
+    "sqlite": "sqlite",
+    "sql": "sqlalchemy",
+    "mysql": "sqlalchemy",
+    "snowflake": "sqlalchemy",
+    "clickhouse": "sqlalchemy",
+    "bigquery": "sqlalchemy",
+    "mssql": "sqlalchemy",
+    "oracle": "sqlalchemy",
+    "shell": "shell",
+    "playbook": "playbook",
+    "workbook": "workbook",
+    "secrets": "secrets",
+    "nats": "nats",
+    "transfer": "transfer",
+    "store": "store",
+    "artifact": "artifact",
+    "container": "container",
+    "mcp": "mcp",
+    "llm": "llm",
+    "quantum": "quantum",
 }
 """Kind → the module of this package that declares it as `TOOL`, or among its `TOOLS`."""
 

@@ -45,9 +45,8 @@ IN_FLIGHT_DEFAULT = 8
 class Interrupted(Exception):
     """An entry waits for a child execution. It continues where `inner` says."""
 
-    def __init__(self, child: ChildRequest | None, inner: Inner) -> None:
+    def __init__(self, child: ChildRequest, inner: Inner) -> None:
         super().__init__("a workbook entry waits")
-        assert child is not None  # other waits happen in place
         self.child = child
         self.inner = inner
 
@@ -113,7 +112,7 @@ async def run_entry(
         ended, inside = await _pass(driver, block, frame, inputs, cause, start)
         frame.ctx_writes.update(inside.ctx_writes)
         if isinstance(ended, Suspension):
-            raise Interrupted(ended.child, Inner(waits=0, passes={0: ended.progress}))
+            raise _interruption(ended, Inner(waits=0, passes={0: ended.progress}))
         return ended
     # The loop is inside the entry: what surrounds the entry is already its parent.
     around = {**frame.iter, "parent": frame.iter}
@@ -134,6 +133,11 @@ async def run_entry(
     lanes = 1 if loop.loop.mode == "sequential" else min(in_flight, count)
     passes = Passes(driver, block, loop.loop, frame, inputs, count, element, lanes, cause)
     return await passes.run(inner)
+
+
+def _interruption(suspension: Suspension, inner: Inner) -> Interrupted:
+    assert suspension.child is not None  # other waits happen in place
+    return Interrupted(suspension.child, inner)
 
 
 class Passes(msgspec.Struct):
@@ -186,8 +190,8 @@ class Passes(msgspec.Struct):
             first = min(self.waits)
             begun = {index: one.progress for index, one in self.waits.items()}
             ended = {index: await self._recorded(index) for index in sorted(self.ended)}
-            raise Interrupted(
-                self.waits[first].child,
+            raise _interruption(
+                self.waits[first],
                 Inner(waits=first, passes={**self.begun, **begun}, ended=ended, writes=self.writes),
             )
         conflict = self._reduce()

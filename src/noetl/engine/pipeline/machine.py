@@ -96,6 +96,7 @@ from noetl.model.events import (
     TaskDone,
     TaskStarted,
 )
+from noetl.model.facts import Undefined
 from noetl.model.ids import derive
 from noetl.model.net import NOOP, DirectiveKind, Limits
 from noetl.model.outcome import Outcome, TaskError, error_from, failed, ok
@@ -780,9 +781,7 @@ class Pipeline(msgspec.Struct, eq=False):
         misspelt = case.answer(chain, on, self.frame.scope, event, self.run.limits)
         if misspelt is None:
             return chain
-        if misspelt and not self.run.has_warned(on.name):
-            # Once under a command is enough: the next iteration makes the same mistake.
-            self._say(CaseUnmatched(trigger_event=on.name, undefined=misspelt, **self._place))
+        self._say_misspelt(misspelt, on)
         self._hide()
         return None
 
@@ -1193,6 +1192,12 @@ class Pipeline(msgspec.Struct, eq=False):
                 **self._place,
             )
         )
+
+    def _say_misspelt(self, undefined: Undefined, on: StepEvent) -> None:
+        """Once under a command is enough: the next iteration makes the same mistake."""
+        name = on.name
+        if undefined and not self.run.has_warned(name):
+            self._say(CaseUnmatched(trigger_event=name, undefined=undefined, **self._place))
 
 
 def _calling(call: Call) -> Steps[Any]:

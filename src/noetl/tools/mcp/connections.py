@@ -239,10 +239,13 @@ class StdioConnection:
 
     async def _heard(self, message: dict[str, Any]) -> None:
         """Answer a request of the server: we respond to pings, and support nothing else."""
-        refusal = {"error": {"code": NO_SUCH_METHOD, "message": "not supported"}}
-        if "id" in message:
-            answer = {"result": {}} if message["method"] == "ping" else refusal
-            await self._send({"id": message["id"], **answer})
+        if "id" not in message:
+            return
+        if message["method"] == "ping":
+            await self._send({"id": message["id"], "result": {}})
+            return
+        refusal = {"code": NO_SUCH_METHOD, "message": "not supported"}
+        await self._send({"id": message["id"], "error": refusal})
 
     async def _ended(self) -> Failed:
         code = await self._program.ended()
