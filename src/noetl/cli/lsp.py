@@ -17,6 +17,7 @@ import msgspec
 from noetl import configured
 from noetl.cli.files import Source, is_document, is_test
 from noetl.cli.options import current_settings
+from noetl.dsl.assist import about, offers, step_at
 from noetl.errors import NoetlError
 from noetl.model.problems import Problem
 from noetl.model.triggers import KINDS
@@ -149,8 +150,6 @@ class Server:
         return source if _is_ours(source) or not _VALUE.search(source.text) else None
 
     def _complete(self, given: dict[str, Any]) -> Any:
-        from noetl.dsl.assist import offers
-
         if (source := self._asked(given)) is None:
             return []
         return [
@@ -159,8 +158,6 @@ class Server:
         ]
 
     def _define(self, given: dict[str, Any]) -> Any:
-        from noetl.dsl.assist import step_at
-
         if (source := self._asked(given)) is None:
             return None
         found = step_at(source.text, *_place(source.text, given))
@@ -172,8 +169,6 @@ class Server:
         return {"uri": source.name, "range": _range(found.line - 1, start, end)}
 
     def _hover(self, given: dict[str, Any]) -> Any:
-        from noetl.dsl.assist import about
-
         if (source := self._asked(given)) is None:
             return None
         told = about(source.text, *_place(source.text, given), _schema_of(source))

@@ -20,6 +20,7 @@ from noetl.cli.output import as_text, one_line, say
 from noetl.errors import BadSetting, NoetlError
 from noetl.model import labels
 from noetl.model.secrets import without_values
+from noetl.settings import HTTP, Settings, database_url, unknown_variables
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -101,8 +102,6 @@ execution_argument = click.argument(
 
 def current_settings() -> Settings:
     """The current settings; warns about variables that look like settings and are none."""
-    from noetl.settings import Settings, unknown_variables
-
     for remark in unknown_variables(os.environ):
         say(f"warning: {remark}")
     return Settings.from_environment(os.environ)
@@ -138,8 +137,6 @@ def _with_server(settings: Settings, *, server: str | None, db: str | None) -> S
     Precedence: an option, then the environment, then `noetl context use`.
     """
     if server is not None:
-        from noetl.settings import HTTP
-
         try:
             url = HTTP.parse(server)
         except ValueError:
@@ -161,8 +158,6 @@ def _with_server(settings: Settings, *, server: str | None, db: str | None) -> S
 
 
 def _on_database(settings: Settings, db: str | None) -> Settings:
-    from noetl.settings import database_url
-
     if db is not None:
         settings = msgspec.structs.replace(settings, database_url=database_url(db))
     return settings

@@ -17,6 +17,7 @@ from noetl.cli.options import json_option
 from noetl.cli.output import print_json, print_line, say
 from noetl.model.net import OWN_KINDS
 from noetl.model.spelling import did_you_mean
+from noetl.tools.registry import OURS, kinds
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,8 +49,6 @@ def list_command(as_json: bool) -> None:
     Example:
       noetl tools list
     """
-    from noetl.tools.registry import OURS, kinds
-
     known = kinds()
     if as_json:
         print_json({"tools": [as_data(one) for one in known.values()]})
@@ -65,8 +64,6 @@ def kinds_beginning_with(
 ) -> list[CompletionItem]:
     """Tool kinds, each with its summary."""
     from click.shell_completion import CompletionItem
-
-    from noetl.tools.registry import kinds
 
     return [
         CompletionItem(kind, help=tool.summary)
@@ -89,8 +86,6 @@ def show_command(kind: str, as_json: bool) -> None:
       noetl tools show http
       noetl tools show postgres --json
     """
-    from noetl.tools.registry import kinds
-
     known = kinds()
     if kind not in known:
         say(f'there is no tool kind "{kind}".{did_you_mean(kind, known)} See `noetl tools list`.')
@@ -225,7 +220,6 @@ def new_command(name: str, into: str) -> None:
       noetl tools new weather --into plugins/
     """
     from noetl.cli.newtool import files_of, is_name
-    from noetl.tools.registry import kinds
 
     if not is_name(name):
         raise click.BadParameter(

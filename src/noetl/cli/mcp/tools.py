@@ -24,6 +24,10 @@ from noetl.api.routes.catalog import Version, number_of
 from noetl.api.routes.executions import Seq
 from noetl.cli.calls import changing, looking
 from noetl.cli.mcp.sizes import ANSWER_MAX, excerpt, fitted, page_of, size_of
+from noetl.cli.views.executions import ACTIONS, shortened
+from noetl.cli.views.lines import failed_iterations, more_about, speaker
+from noetl.cli.views.results import value_text
+from noetl.cli.views.source_lines import of_execution
 from noetl.control.documents import plain
 from noetl.errors import NotFound
 from noetl.model.answers import Validated
@@ -245,8 +249,6 @@ async def get_execution(settings: Settings, asked: WhichExecution) -> Answer:
     """Read one execution: status, workload, ctx, result or error, and every step with its attempts,
     loop and result. A large result is shown by its beginning; get_result reads it whole.
     """
-    from noetl.cli.views.executions import shortened
-
     async with _found(settings, asked.execution_id) as (api, execution_id):
         if asked.wait:
             await _ended(api, execution_id, asked.wait)
@@ -298,8 +300,6 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
     do next. With `step`: why that step ran, or why it did not. Ask this first if something is
     wrong.
     """
-    from noetl.cli.views.source_lines import of_execution
-
     async with _found(settings, asked.execution_id) as (api, execution_id):
         query = executions.WhichWhy(step=asked.step, seq=asked.seq)
         why = await api.call(executions.WHY, execution_id=execution_id, query=query)
@@ -325,9 +325,6 @@ async def explain_execution(settings: Settings, asked: WhichReason) -> Answer:
 
 
 def _explained(data: dict[str, Any]) -> list[str]:
-    from noetl.cli.views.executions import ACTIONS
-    from noetl.cli.views.lines import failed_iterations, more_about
-
     version = f" version {data['version']}" if data["version"] else ""
     lines = [f"Execution {data['execution_id']} of {data['path']}{version} is {data['status']}."]
     if "step" in data:
@@ -395,8 +392,6 @@ async def get_result(settings: Settings, asked: WhichResult) -> Answer:
     """Read the whole result of an execution, or of one of its steps: text as it is, anything else
     as JSON. A long one comes in parts.
     """
-    from noetl.cli.views.results import value_text
-
     async with _found(settings, asked.execution_id) as (api, execution_id):
         result = await api.result(execution_id, asked.step)
         part = await excerpt(value_text(result, execution_id, api.body), asked.offset)
@@ -421,8 +416,6 @@ class WhichLogs(OfExecution, frozen=True, kw_only=True):
 
 async def read_logs(settings: Settings, asked: WhichLogs) -> Answer:
     """Read what the tasks of an execution printed, in order, each line with its step and task."""
-    from noetl.cli.views.lines import speaker
-
     query = executions.WhichLogs(
         step=asked.step, grep=asked.grep, after=asked.after, limit=asked.limit
     )
