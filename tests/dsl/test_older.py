@@ -465,6 +465,11 @@ def test_an_older_form_is_todays_with_a_warning(case: Case) -> None:
     assert compiled(case.older).net == compiled(case.today).net
 
 
+def test_a_required_tool_that_does_not_exist_is_the_only_problem_of_what_requires_it() -> None:
+    text = "executor: {spec: {requires: {tools: [htpp]}}}\n" + task("kind: noop")
+    assert codes(NAMED + text) == ["unknown-tool"], told(NAMED + text)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_migrating_leaves_nothing_to_warn_of(case: Case) -> None:
     found = migrate_text(NAMED + case.older, TOOLS)

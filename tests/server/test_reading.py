@@ -50,7 +50,7 @@ def seen(reply: Reply) -> tuple[int, dict[str, str], Any]:
         (REPORT, "?want=-1", [SAID], 400),
         (REPORT, "?want=x&pool=", [SAID], 400),
         (REPORT, "?want=1&want=x", [SAID], 400),
-        (REPORT, "?want=x&want=1", [SAID], 200),
+        (REPORT, "?want=1&want=2", [SAID], 400),
         (REPORT, "?want", [SAID], 400),
         (REPORT, "?want=%FF", [SAID], 400),
         (REPORT, "", [], 200),

@@ -189,7 +189,7 @@ def _requires(holder: Written, requires: Written, context: Context) -> None:
     for kind in map(str, named):
         if kind not in context.tools:
             message = f'there is no tool kind "{kind[:60]}".{did_you_mean(kind, context.tools)}'
-            requires.refuse("tools", "unknown-tool", message)
+            holder.refuse("requires", "unknown-tool", message)
             return
     if set(requires.names()) <= {"tools", "features"}:
         holder.ignore("requires", "its tools exist, and features are not checked")
