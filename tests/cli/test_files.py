@@ -47,11 +47,13 @@ def test_a_pipe_in_a_directory_is_left_alone_and_a_link_to_nothing_is_told(tmp_p
     (tmp_path / "a.yaml").write_text(PLAYBOOK)
     os.mkfifo(tmp_path / "b.yaml")  # It would be waited for: nobody writes to it.
     (tmp_path / "c.yaml").symlink_to("nowhere")
+    (tmp_path / "d.yaml").symlink_to("n" * 300)  # No file can have that name.
 
-    [good, dangling] = sources([str(tmp_path)])
+    [good, *dangling] = sources([str(tmp_path)])
 
-    assert (good.name, dangling.name) == (str(tmp_path / "a.yaml"), str(tmp_path / "c.yaml"))
-    assert isinstance(dangling, Unreadable)
+    assert good.name == str(tmp_path / "a.yaml")
+    assert [one.name for one in dangling] == [str(tmp_path / name) for name in ("c.yaml", "d.yaml")]
+    assert all(isinstance(one, Unreadable) for one in dangling)
 
 
 def test_a_directory_without_playbooks_is_not_silently_fine(tmp_path):

@@ -188,6 +188,26 @@ def test_an_execution_is_exported_to_a_file_or_to_standard_output(tmp_path, noet
     assert "not a recording" in shown.err
 
 
+def test_an_export_keeps_the_mode_of_the_file_and_the_link_to_it(tmp_path, noetl):
+    """It took the place of the link: with `-o /dev/stdout` of a link of the whole machine."""
+    (tmp_path / "chain.yaml").write_text(TEXT.replace("calls", str(tmp_path / "calls")))
+    noetl("run", "chain.yaml")
+    kept, latest = tmp_path / "kept.noetl", tmp_path / "latest.noetl"
+    kept.touch(mode=0o600)
+    latest.symlink_to(kept.name)
+
+    assert noetl("executions", "export", "last", "-o", "latest.noetl").code == 0
+    assert latest.is_symlink()
+    assert kept.read_bytes()[:2] == b"\x1f\x8b"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.chmod(0o400)
+    refused = noetl("executions", "export", "last", "-o", "latest.noetl")
+    assert (refused.code, refused.err) == (
+        2,
+        "noetl: latest.noetl cannot be written: it is read-only.\n",
+    )
+
+
 def test_an_export_that_breaks_off_leaves_the_file_as_it_was(tmp_path, noetl):
     (tmp_path / "it.noetl").write_text("the one before")
     status = ExecutionStatus(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
@@ -131,7 +131,8 @@ def yaml_files(directory: Path) -> Iterator[Path | Unreadable]:
 
 def is_plain(path: Path) -> bool:
     """Whether it is a file, also one that cannot be reached, and no pipe, socket or device."""
-    return path.is_file() or not path.exists()
+    # Unlike those of Path, these raise nothing.
+    return os.path.isfile(path) or not os.path.exists(path)
 
 
 def stamps(names: Sequence[str]) -> dict[Path, tuple[int, int]]:
@@ -294,29 +295,39 @@ def put_back(source: Source, text: str) -> int:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace the content of the file atomically.
+    """Replace the content of the file atomically; see `replacing`."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at that path when it is whole.
 
     Raises OSError, with the file untouched, if that is not possible. Mode and owner are kept; a
     symbolic link stays one.
     """
     real = Path(os.path.realpath(path))
-    before = real.stat()
+    before = real.stat() if real.exists() else None
     # Replacing needs only a writable directory, so respect a file marked read-only.
-    if not before.st_mode & 0o222 or not os.access(real, os.W_OK):
+    if before is not None and (not before.st_mode & 0o222 or not os.access(real, os.W_OK)):
         raise PermissionError(13, "it is read-only", str(path))
-    descriptor, temporary = tempfile.mkstemp(
-        prefix=f".{real.name}.", suffix=".tmp", dir=real.parent
-    )
+    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(descriptor, "wb") as file:
-            file.write(text.encode("utf-8"))
+        with open(temporary, "xb") as file:
+            if before is not None:
+                _make_like(temporary, before)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, stat.S_IMODE(before.st_mode))
-        made = os.stat(temporary)
-        if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
-            os.chown(temporary, before.st_uid, before.st_gid)
         os.replace(temporary, real)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def _make_like(path: Path, before: os.stat_result) -> None:
+    made = path.stat()
+    if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
+        os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(stat.S_IMODE(before.st_mode))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from noetl.api.routes.executions import (
 )
 from noetl.cli import FAILED, OK
 from noetl.cli.calls import PAGE, looks
-from noetl.cli.files import is_plain
+from noetl.cli.files import is_plain, replacing
 from noetl.cli.follow import follow, print_output
 from noetl.cli.options import execution_argument, json_option, labels_of, pairs_option
 from noetl.cli.output import cut, one_line, print_json, print_line, printable, say
@@ -417,19 +416,14 @@ async def export_command(api: Api, execution_id: str, output: str | None) -> Non
         async for piece in pieces:
             sys.stdout.buffer.write(piece)
         return
-    # A file is whole or as it was; a pipe or a device is written to.
-    part = f"{name}.part" if is_plain(Path(name)) else name
+    path = Path(name)
     try:
-        with open(part, "wb") as file:
+        # A file is whole or as it was; a pipe or a device takes what comes.
+        with replacing(path) if is_plain(path) else path.open("wb") as file:
             async for piece in pieces:
                 file.write(piece)
-        if part != name:
-            os.replace(part, name)
     except OSError as error:
         raise BadRequest(f"{name} cannot be written: {error.strerror}.") from None
-    finally:
-        if part != name:
-            Path(part).unlink(missing_ok=True)
     say(f"execution {execution_id} is in {name}; `noetl ui {name}` shows it")
 
 
