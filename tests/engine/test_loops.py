@@ -253,6 +253,21 @@ def test_errors_are_in_the_order_of_the_collection_whichever_came_first() -> Non
     ]
 
 
+def test_errors_that_an_older_version_kept_as_they_came_are_listed_in_order() -> None:
+    """Its snapshot of a loop that was under way is read by this one."""
+    played = loop("[1, 2, 3, 4]", "{mode: parallel, on_error: continue}")
+    command = played["each"]
+    for index in (0, 2):
+        played.report(command, played.iteration(command, index, error()))
+    for run in played.state.runs.values():
+        if run.loop is not None:
+            run.loop.errors.reverse()
+
+    played.report(command, played.iteration(command, 1, error()))
+
+    assert [one["index"] for one in run_all(played)["errors"]] == [0, 1, 2]
+
+
 def test_the_errors_that_a_result_holds_are_the_first_in_order_not_in_time() -> None:
     """A loop whose chunks ended in another order came to another result."""
     played = loop("{from: 0, to: 150}", "{mode: parallel, on_error: continue, batch_size: 10}")

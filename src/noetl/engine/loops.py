@@ -317,8 +317,10 @@ def _holds_large_results(turn: Turn, run: Run, loop: LoopState) -> bool:
 
 def _result(turn: Turn, run: Run, loop: LoopState) -> Values:
     """What a loop yields."""
+    # A state that an older version stored has them as they came.
+    errors = sorted(loop.errors, key=lambda one: one["index"])
     result = {"results": results_of(turn, run, loop), "stats": _stats(loop)}
-    return {**result, "errors": [*loop.errors]} if loop.errors else result
+    return {**result, "errors": errors} if errors else result
 
 
 def _stats(loop: LoopState) -> dict[str, int]:

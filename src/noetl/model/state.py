@@ -123,7 +123,7 @@ class LoopState(msgspec.Struct, kw_only=True, omit_defaults=True):
     kept: int = 0
     """Bytes in stored segments."""
     errors: list[Values] = []
-    """Why iterations failed, the first of them to do so: `[{index, error}]`."""
+    """Why iterations failed, of the first of them in order: `[{index, error}]`."""
     first_error: tuple[int, TaskError] | None = None
     """The failed iteration with the lowest number, and why it failed."""
     patches: dict[int, Values] = {}
