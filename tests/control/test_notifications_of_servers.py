@@ -237,6 +237,24 @@ def test_what_may_be_late_in_an_hour_wakes_nobody_now(tmp_path: Path):
     run(story)
 
 
+def test_what_is_due_before_the_others_look_is_told_to_them(tmp_path: Path):
+    """This server looks before it itself, and the others do not."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as system:
+            system.triggers.look_seconds = 0.05
+            await register(system, WAITING)
+            await register(system, (RULE % ("late", "0s")).replace("window", "late: 9s\n  window"))
+            announced: list[None] = []
+            system.triggers.on_changed = lambda: announced.append(None)
+            for count in range(1, 20):
+                await begun(system)
+                assert len(announced) == count
+                await asyncio.sleep(0.01)
+
+    run(story)
+
+
 def test_what_waits_in_order_is_told_at_a_cost_that_grows_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

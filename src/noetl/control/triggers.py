@@ -73,9 +73,10 @@ class Triggers:
 
     def announce(self, at: float = -math.inf) -> None:
         """Something may be due, at that moment: earlier than servers think, unless they look
-        before it anyway."""
+        before it anyway. When the others look is not known here."""
         if at < self._looks_at:
             self._changed.set()
+        if at < self._clock.now() + LOOK_SECONDS:
             self.on_changed()
 
     def retry(self) -> None:
