@@ -141,6 +141,17 @@ WAITS = """
 - step: end
   tool: {kind: noop}
 """
+SKIPS = """
+- step: start
+  tool: {kind: effect}
+  case:
+    - when: "{{ event.name == 'call.done' }}"
+      then:
+        - set: {ctx.done: "{{ (ctx.done | default(0)) + 1 }}"}
+        - note: {tool: {kind: effect, fails: 1}, retry: {max_attempts: 3, initial_delay: DELAY}}
+        - set: {ctx.done: "{{ (ctx.done | default(0)) + 10 }}"}
+        - skip: true
+"""
 PLAYBOOKS = {
     "pages": PAGES,
     "calls": CALLS,
@@ -148,6 +159,7 @@ PLAYBOOKS = {
     "policy": POLICY,
     "loop": LOOP,
     "waits": WAITS,
+    "skips": SKIPS,
 }
 
 

@@ -205,6 +205,12 @@ class Past:
         """Keep what a worker said of the last call of this run in one breath with it: what the call
         wrote and, if nothing else was called, the end of the run or what it waits for.
         """
+        for place, (_, fact) in enumerate(self._open, 1):
+            if isinstance(fact, StepSkipped) and fact.step_run_id == run:
+                # The run has ended. What followed from that is decided anew.
+                del self._open[place:]
+                self._fold_open()
+                return
         closed = (one.at for _, one in self._open if _closes(one, run))
         turn_at, until = next(closed, None), 0
         for place, (_, fact) in enumerate(ahead, 1):
