@@ -388,6 +388,22 @@ def test_headers_that_are_latin_1_are_read():
     assert outcome.http["headers"]["x-name"] == outcome.http["headers"]["x-other"] == "café"
 
 
+def test_the_type_of_a_download_may_be_latin_1(tmp_path):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/caf\xe9\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def work(bench):
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            config = {"url": f"http://127.0.0.1:{port}/", "download": str(tmp_path / "file")}
+            return await bench.run("http", config)
+
+    assert on_bench(work).result["data"]["media"] == "text/café"
+
+
 def test_t23_a_large_body_arrives_whole_and_a_larger_one_is_refused(web):
     size = 50_000_000
     outcome = ran("http", {"url": f"{web.url}/large?size={size}"})
@@ -427,6 +443,13 @@ def test_a_redirect_is_followed_as_its_code_says(web, code, method, body):
 def test_bodies_of_other_systems_are_read(web, body, media, data):
     """A mark at the beginning, separators of Unicode inside of lines, long and repeated fields."""
     assert answered(web, body.encode(), media).result["data"] == data
+
+
+def test_many_columns_without_a_name_do_not_hold_up_the_worker(web):
+    watch = Stopwatch()
+    [row] = answered(web, b"a," + b"," * 3000 + b"\n" + b"," * 3001, "text/csv").result["data"]
+    assert (len(row), list(row)[:3]) == (3002, ["a", "", "_1"])
+    assert watch.seconds() < 10
 
 
 def test_a_body_that_is_nested_too_deeply_is_a_parse_error(web):

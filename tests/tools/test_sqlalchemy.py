@@ -146,6 +146,18 @@ def test_a_task_finds_nothing_of_the_one_that_had_its_connection(before, asked, 
     assert on_bench(work).result["rows"][0]["found"] in ("trial", 1)
 
 
+@pytest.mark.parametrize("place", ["TEMP mine", "LOCAL TEMPORARY TABLE mine", "pg_temp.mine"])
+def test_a_task_finds_no_temporary_table_that_a_query_made(place, postgres):
+    login = {"auth": {**postgres, "driver": "postgresql"}}
+    made = {**login, "command": f"SELECT 1 AS a INTO {place}"}
+
+    async def work(bench):
+        assert (await bench.run("sql", made)).is_ok
+        return await bench.run("sql", {**login, "command": "SELECT to_regclass('mine') AS found"})
+
+    assert on_bench(work).result["rows"] == [{"found": None}]
+
+
 def test_plain_statements_share_a_connection(mariadb_socket):
     login = {"auth": {"host": "localhost", "user": "root"}}
     ask = {**login, "options": {"unix_socket": mariadb_socket}}

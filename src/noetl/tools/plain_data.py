@@ -60,13 +60,15 @@ def read_ndjson(text: str) -> list[Any]:
 
 def numbered(names: Iterable[str]) -> list[str]:
     """The names of columns; a repeated one gets a number."""
-    found: list[str] = []
+    found: dict[str, None] = {}
+    numbers: dict[str, int] = {}
     for column in names:
-        name, number = column, 1
+        name, number = column, numbers.get(column, 1)
         while name in found:
             name, number = f"{column}_{number}", number + 1
-        found.append(name)
-    return found
+        numbers[column] = number
+        found[name] = None
+    return list(found)
 
 
 def as_text(value: Any) -> str:

@@ -76,7 +76,11 @@ PLAIN = frozenset(
     ]
 )
 """First words of statements that leave nothing in a session, unless they call what `LASTS`."""
-LASTS = re.compile(r"[@#]|\b(?:get_lock|set_config|\w*advisory_lock\w*)\b", re.IGNORECASE)
+LASTS = re.compile(
+    r"[@#]|\b(?:get_lock|set_config|\w*advisory_lock\w*|pg_temp"
+    r"|into\s+(?:local\s+|global\s+)?temp(?:orary)?)\b",
+    re.IGNORECASE,
+)
 """Variables, tables, settings and locks of a session."""
 KINDS: tuple[tuple[type[exc.DBAPIError], ErrorKind], ...] = (
     (exc.IntegrityError, "db_constraint"),

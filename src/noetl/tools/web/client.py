@@ -438,7 +438,7 @@ class Exchange:
     async def _saved(self, answer: aiohttp.ClientResponse, url: URL) -> dict[str, Any]:
         """Save the body. Returns a reference, or the path of the file."""
         config, files = self.config, self.context.files
-        media = answer.headers.get("Content-Type", "")
+        media = _text(answer.headers.get("Content-Type", ""))
         if config.download is True:
             path = files.folder / "download"
             await self._written(answer, path)
