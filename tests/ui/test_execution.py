@@ -373,6 +373,30 @@ def test_arcs_that_tokens_went_over_are_read_to_the_end(tab: Tab, stage: Stage):
     assert len(asked) == len({*asked}) > 3
 
 
+def test_where_tokens_went_round_and_round_the_way_out_is_read(tab: Tab, stage: Stage):
+    """It looked as if nobody had left: the second thousand brought nothing new."""
+    asked: list[int] = []
+
+    def long_ago(route: Any) -> None:
+        found = route.fetch().json()
+        route.fulfill(json={**found, "last_seq": 90_000})
+
+    def round_and_round(route: Any) -> None:
+        after = int(re.findall("after=([0-9]+)", route.request.url)[0])
+        asked.append(after)
+        more = after < 89_000
+        token = {**found["events"][0], "seq": after + 1_000}
+        route.fulfill(json={**found, "events": [token], "next_after": after + 1_000, "more": more})
+
+    execution = f"/api/executions/{stage.ids['done']}"
+    found = stage.server.get(f"{execution}/events", type="token.created", limit=1)
+    tab.page.route(f"**{execution}/state*", long_ago)
+    tab.page.route(f"**{execution}/events?type=token.created*", round_and_round)
+    tab.go(f"/executions/{stage.ids['done']}?tab=data")
+    until(tab.page, lambda: asked and asked[-1] >= 89_000)
+    assert asked == [0, 1_000, 89_000]
+
+
 def test_output_is_that_of_a_step_or_of_all(tab: Tab, stage: Stage):
     """With a step chosen there was no way to see what the others said."""
     page = tab.go(f"/executions/{stage.ids['failed']}?tab=output&step=load")

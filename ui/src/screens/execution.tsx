@@ -21,6 +21,7 @@ import { ask, asked, href, path, words } from "../url";
 const TABS = ["step", "events", "data", "output", "why"] as const;
 type Tab = (typeof TABS)[number];
 const ARC_PAGES_MAX = 20;
+const ARC_PAGE = 1000;
 
 export function Execution() {
   const id = words.value[1]!;
@@ -34,21 +35,22 @@ function momentOf(id: string, seq: number | null): Promise<MomentDocument> {
 }
 
 /** Arcs that tokens went over, each with the first event that says so; read on from where the log was read to. */
-function useArcs(id: string, isOver: boolean) {
+function useArcs(id: string, head: number, isOver: boolean) {
   const read = useRef({ id, after: 0, arcs: new Map<string, number>() });
   if (read.current.id !== id) read.current = { id, after: 0, arcs: new Map() };
   return useLoaded(`arcs ${id} ${isOver}`, async (signal) => {
     const mine = read.current;
     for (let [more, pages] = [true, 0]; more && pages < ARC_PAGES_MAX; pages++) {
       const known = mine.arcs.size;
-      const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], after: mine.after, limit: 1000 }, signal });
+      const page = await call("GET /api/executions/{execution_id}/events", { path: { execution_id: id }, query: { type: ["token.created"], after: mine.after, limit: ARC_PAGE }, signal });
       for (const event of page.events) {
         const arc = `${String(event.payload.arc ?? "").split("#")[0]}>${event.step}`;
         if (!mine.arcs.has(arc)) mine.arcs.set(arc, event.seq);
       }
       mine.after = page.events.at(-1)?.seq ?? mine.after;
-      // Tokens that go round and round bring nothing new.
-      more = page.more && mine.arcs.size > known;
+      more = page.more;
+      // Tokens that go round and round bring nothing new, until one leaves at the end.
+      if (mine.arcs.size === known) mine.after = Math.max(mine.after, head - ARC_PAGE);
     }
     return [...mine.arcs];
   });
@@ -66,7 +68,7 @@ function Shown({ latest, reload, hear, stale }: { latest: MomentDocument; reload
   // Once more when it is over: the last look may be older than the state that says so, and no news follow.
   const timeline = useLoaded(`timeline ${id} ${isOver(latest.status)}`, () => call("GET /api/executions/{execution_id}/timeline", { path: { execution_id: id } }));
   const critical = useLoaded(`critical ${id} ${latest.status}`, () => (isOver(latest.status) ? call("GET /api/executions/{execution_id}/critical-path", { path: { execution_id: id } }) : Promise.resolve(undefined)));
-  const arcs = useArcs(id, isOver(latest.status));
+  const arcs = useArcs(id, head, isOver(latest.status));
   useNews(id, !isOver(latest.status), () => {
     hear();
     timeline.hear();
