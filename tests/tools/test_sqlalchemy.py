@@ -112,13 +112,14 @@ def test_rows_are_written(db, mode, names, count):
 def test_quotes_and_comments_of_mysql_end_where_they_do_there(mariadb_socket):
     login = {"auth": {"host": "localhost", "user": "root"}}
     command = r"""SELECT 'it\'s; a :name' AS a; # don't
-                  SELECT "say \"hi\"; a ?" AS b, 'C:\\' AS c, :name AS d"""
+                  /* a /* b */
+                  SELECT "say \"hi\"; a ?" AS b, 'C:\\' AS c, 5--1 AS six, :name AS d -- 'tis"""
     config = {**login, "options": {"unix_socket": mariadb_socket}, "command": command}
 
     result = ran("mysql", {**config, "params": {"name": "x%"}}).result
 
     assert result["command_0"]["rows"] == [{"a": "it's; a :name"}]
-    assert result["rows"] == [{"b": 'say "hi"; a ?', "c": "C:\\", "d": "x%"}]
+    assert result["rows"] == [{"b": 'say "hi"; a ?', "c": "C:\\", "six": 6, "d": "x%"}]
 
 
 @pytest.mark.parametrize(

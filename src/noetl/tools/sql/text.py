@@ -92,12 +92,13 @@ def _next(sql: str, at: int, dialect: Dialect) -> tuple[Kind, int]:
     if char == "[" and dialect == "sqlite":
         end = sql.find("]", at)
         return "quoted", len(sql) if end < 0 else end + 1
-    if sql.startswith("--", at) or (char == "#" and dialect == "mysql"):
+    dashes = sql.startswith("--", at) and not (dialect == "mysql" and sql[at + 2 : at + 3].strip())
+    if dashes or (char == "#" and dialect == "mysql"):
         end = sql.find("\n", at)
         return "comment", len(sql) if end < 0 else end + 1
     if sql.startswith("/*", at):
-        return "comment", _comment_end(sql, at, nests=dialect != "sqlite")
-    if char == "$" and dialect != "sqlite" and (tag := _DOLLAR.match(sql, at)):
+        return "comment", _comment_end(sql, at, nests=dialect not in ("sqlite", "mysql"))
+    if char == "$" and dialect not in ("sqlite", "mysql") and (tag := _DOLLAR.match(sql, at)):
         end = sql.find(tag.group(), tag.end())
         return "quoted", len(sql) if end < 0 else end + len(tag.group())
     if char == ";":
