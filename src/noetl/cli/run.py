@@ -141,7 +141,6 @@ async def _started(
     given: dict[str, Any],
     labels: dict[str, str],
 ) -> str:
-
     if found is not None and api.system is not None:
         # A file runs as it is, without becoming a version in the catalog.
         return await api.system.executions.start(
@@ -236,7 +235,6 @@ async def _chosen(api: Api, target: str, found: CompiledFile | None) -> Chosen:
 
 async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
     """A registered playbook. Raises NotFound."""
-
     one = await api.call(catalog.RESOURCE, body=catalog.Wanted(path=path, version=version))
     inputs = msgspec.convert(msgspec.to_builtins(one.inputs), tuple[FormField, ...])
     return Chosen(one.digest, one.path, one.version, inputs, one.workload)
@@ -247,7 +245,6 @@ async def registered(api: Api, path: str, version: int | None = None) -> Chosen:
 
 async def _interrupted(api: Api, chosen: Chosen, resume: bool | None) -> str | None:
     """An interrupted execution of this very playbook, if the user wants to continue it."""
-
     if resume is False:
         return None
     edited: str | None = None

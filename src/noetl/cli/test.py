@@ -21,7 +21,7 @@ from noetl.cli.views.source_lines import of_execution
 from noetl.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
-    from noetl.cli.files import Source, Unreadable
+    from noetl.cli.files import Source
     from noetl.cli.views.source_lines import SourceLines
     from noetl.settings import Settings
     from noetl.trials.files import PlaybookTrials
