@@ -109,6 +109,8 @@ def test_a_stream_that_is_closed_leads_nowhere(tmp_path, command, code, closed):
         ("mkdir gone; cd gone; rmdir ../gone; noetl executions list", "is gone"),
         ("XDG_CONFIG_HOME=/proc noetl context add a http://b", "/proc/noetl: "),
         ("noetl executions list --db ''", "the database has no name"),
+        ("ln -s a.db a.db; noetl executions list --db a.db", "a.db does not exist"),
+        ("ln -s a.db a.db; echo 1 | noetl credential set x a --db a.db", "symbolic links"),
     ],
 )
 def test_what_the_machine_refuses_is_said_in_a_sentence(tmp_path, command, said):

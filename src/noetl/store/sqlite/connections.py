@@ -44,7 +44,7 @@ def database_path(url: str) -> Path | None:
     if url.startswith("sqlite:"):
         # Three slashes are relative to the working directory, four absolute.
         text = unquote(urlsplit(url).path).removeprefix("/") or MEMORY
-    return None if text == MEMORY else Path(text).resolve()
+    return None if text == MEMORY else Path(os.path.realpath(text))
 
 
 def _lenient_text(data: bytes) -> str:
