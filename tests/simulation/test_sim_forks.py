@@ -198,6 +198,26 @@ def test_an_execution_that_happens_again_from_any_event_on_comes_to_the_same(
     simulate(story, 0, workers=2)
 
 
+ALONE = """
+- step: start
+  loop: {in: [1], iterator: x}
+  tool: {kind: effect, set: {ctx.calls: "{{ (ctx.calls | default(0)) + 1 }}"}}
+"""
+
+
+def test_a_loop_of_which_every_iteration_happens_again_has_begun() -> None:
+    """Begun and ended at one moment, it was refused: the loop had not begun, it said."""
+
+    async def story(world: World) -> None:
+        world.faults.calm = True
+        await world.execute(HEAD + ALONE, ROOT, {})
+        state = await world.ended(ROOT, WITHIN)
+        [begun] = await world.store.log.events(ROOT, types=("loop.started",))
+        await check_forks(world, state, [Wish(seq=begun.seq, iteration=0)])
+
+    simulate(story, 0)
+
+
 def forked(made: Maker, seed: int) -> None:
     """At some events of a random playbook, and for iterations of its loops."""
     dice = random.Random(seed)

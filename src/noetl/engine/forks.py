@@ -40,6 +40,7 @@ from noetl.model.events import (
     ExecutionForked,
     IterationDone,
     IterationFailed,
+    LoopStarted,
     MessageReceived,
     PolicyUnmatched,
     PollIteration,
@@ -193,6 +194,7 @@ class Past:
         turn_at = _decided_at(following)
         while self._open and _decided_at(self._open[0][1]) != turn_at:
             self._fold(*self._open.pop(0))
+        self._fold_beginning()
         if self.at != turn_at:
             self.ended = None
         run = self.state.runs.get(getattr(self._last, "step_run_id", None) or "")
@@ -200,6 +202,15 @@ class Past:
             # The end of a loop follows from that of its iterations.
             self._end_run(run.step_run_id, ahead)
         self._open.clear()
+
+    def _fold_beginning(self) -> None:
+        """A loop of which iterations are repeated has begun, also in the turn of the next event."""
+        for place, (_, fact) in enumerate(self._open, 1):
+            if isinstance(fact, LoopStarted) and self.again and fact.step_run_id == self.again[0]:
+                for one in self._open[:place]:
+                    self._fold(*one)
+                del self._open[:place]
+                return
 
     def _end_run(self, run: StepRunId, ahead: list[tuple[int, Event]]) -> None:
         """Keep what a worker said of the last call of this run in one breath with it: what the call
