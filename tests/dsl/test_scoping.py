@@ -280,6 +280,16 @@ def test_a_default_for_one_name_does_not_excuse_another():
             id="what a compensation is given",
         ),
         pytest.param(
+            "- {step: start, args: {city: 1}, tool: {kind: workbook, task: look}}",
+            "workbook: {look: {kind: noop, result: '{{ city }}{{ args.city }}'}}\n",
+            id="what the step of a workbook task has",
+        ),
+        pytest.param(
+            "- {step: start, spec: {compensate: undo}, tool: {kind: noop}}",
+            "workbook: {undo: {kind: noop, result: '{{ step }}{{ args.result }}'}}\n",
+            id="what a compensating workbook entry is given",
+        ),
+        pytest.param(
             "- {step: start, tool: {kind: noop}}\n"
             "- {step: tell, tool: {kind: noop, result: '{{ failed_step }}{{ args.error }}'}}",
             "executor: {spec: {on_failure: tell}}\n",

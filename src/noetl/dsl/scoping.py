@@ -626,11 +626,15 @@ class _Known:
         self.not_steps = set(unset | net.workload) | self.ctx
         self.shared = {step.name for step in net.steps} | self.not_steps
         self.arriving = _arriving_args(building, net)
-        self.callers = {
-            name for task in building.tasks(net) if task.kind == WORKBOOK for name in task.inputs
-        }
-        """A workbook entry sees the inputs of the task that calls it, whichever that is."""
-        self.own_args = [step.args for step in net.steps]
+        calls = [task for task in building.tasks(net) if task.kind == WORKBOOK]
+        self.callers = set[str]().union(
+            *(task.inputs for task in calls),
+            *(step.args for step in net.steps),
+            *self.arriving.values(),
+        )
+        """A workbook entry sees the inputs of the task that calls it, and the args of its step,
+        whichever that is.
+        """
         self._steps, self._entry = net.steps, net.entry
         self._graph = step_graph(building, net)
         self._bodies: dict[tuple[str, str], Step | Block] = {
@@ -718,8 +722,7 @@ class _Inside:
             return dict.fromkeys(["_tokens", *body.args, *sorted(known.arriving[body.name])])
         if body is None:
             return None
-        of_steps = known.callers.union(*known.arriving.values(), *known.own_args)
-        return dict.fromkeys(["_tokens", *body.inputs, *sorted(of_steps)])
+        return dict.fromkeys(["_tokens", *body.inputs, *sorted(known.callers)])
 
     @cached_property
     def inputs(self) -> set[str]:
