@@ -197,6 +197,14 @@ def test_rows_come_from_a_result_or_a_file(db):
     assert rows_of(db)[2]["name"] == "x\ny"
 
 
+def test_an_empty_file_of_json_is_named(db):
+    (db.root / "rows.json").touch()
+
+    kind, message = db.bad({"table": "t", "rows": str(db.root / "rows.json")})
+
+    assert (kind, message.endswith('rows.json" cannot be read: it is empty.')) == ("parse", True)
+
+
 def test_rows_may_have_different_columns_and_come_in_many_batches(db):
     rows = [{"id": n} if n % 3 else {"id": n, "n": 5} for n in range(250)]
 

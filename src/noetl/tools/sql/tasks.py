@@ -138,7 +138,9 @@ def _from_file(path: Path, written: str) -> Any:
     try:
         body, form = path.read_bytes(), path.suffix.replace(".jsonl", ".ndjson")[1:]
         if form in ("csv", "json", "ndjson"):
-            return decoded(body, "", form) if body or form == "json" else []
+            if not body and form == "json":
+                raise Unreadable("it is empty")
+            return decoded(body, "", form) if body else []
     except FileNotFoundError:
         raise Failed("not_found", f'rows: the file "{written}" does not exist.') from None
     except Unreadable as error:
