@@ -7,18 +7,23 @@ the command and may bring the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import msgspec
 
-from noetl.errors import NoetlError
+from noetl.errors import LeaseLost, NoetlError
 from noetl.model.commands import Answer, Ending, Lease, Report, Suspension
 from noetl.model.events import Event
 from noetl.patience import PASSING, persist
 from noetl.worker.control import Control
 
+logger = logging.getLogger(__name__)
+
 BEAT_SECONDS = 0.5
 FLUSH_FACTS = 200
+TRIES = 5
+RETRY_PAUSE = 0.5
 
 
 class Pulse:
@@ -146,11 +151,22 @@ class Reporter(msgspec.Struct, eq=False):
         return bool(self._facts or self._suspensions)
 
     async def _send(self, report: Report, *, want: int = 0) -> Answer:
-        """Send until it is accepted: repeating a report changes nothing."""
-        try:
-            return await self.control.report(report, want=want, pool=self.pool)
-        except PASSING:
-            return await persist(lambda: self.control.report(report, want=want, pool=self.pool))
+        """Send until it is accepted: repeating a report changes nothing. For what may pass it
+        waits; what else a server answers may come of one moment, too, and is tried a few times.
+        """
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self.control.report(report, want=want, pool=self.pool)
+            except LeaseLost:
+                raise
+            except PASSING:
+                return await persist(lambda: self.control.report(report, want=want, pool=self.pool))
+            except NoetlError as error:
+                if not tries_left:
+                    raise
+                logger.warning("a report was not accepted, and is sent again: %s", error)
+                await asyncio.sleep(RETRY_PAUSE)
+        raise AssertionError("the last try returns or raises")
 
     def _release(self) -> None:
         self._facts += self._held
