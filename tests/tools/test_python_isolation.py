@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import platform
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -276,3 +278,30 @@ def test_s24_a_task_gets_no_rights_by_setuid_programs_and_traces_nobody():
         assert found["NoNewPrivs"] == "1"
         kept = int(found["CapBnd"], 16)
         assert not kept & (1 << 19 | 1 << 21), "CAP_SYS_PTRACE or CAP_SYS_ADMIN"
+
+
+CAPSET = {"x86_64": 126, "aarch64": 91}.get(platform.machine())
+"""The number of the system call that drops capabilities."""
+FILTERED = f"""
+import ctypes, struct
+from tests.tools.running import ran
+
+# A filter of seccomp: refuse this one call, and allow all others.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, {CAPSET}), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in steps))
+
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]
+
+libc, made = ctypes.CDLL(None), Filter(len(steps), ctypes.addressof(text))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(made), 0, 0) == 0
+assert ran("python", {{"code": "return 42"}}).result == 42
+"""
+
+
+@pytest.mark.skipif(CAPSET is None or os.geteuid() != 0, reason="only root drops capabilities")
+def test_tasks_run_where_a_filter_refuses_to_drop_capabilities():
+    found = subprocess.run([sys.executable, "-c", FILTERED], capture_output=True, text=True)
+
+    assert found.returncode == 0, found.stderr

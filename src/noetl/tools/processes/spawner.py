@@ -466,8 +466,10 @@ def _confine() -> None:
         return
     libc = ctypes.CDLL(None)
     if os.geteuid() == 0:
-        # A task of the superuser could inspect other processes.
-        drop_capabilities(_SIGHT)
+        # A task of the superuser could inspect other processes. Where the operator's filter refuses
+        # the call, tasks run all the same.
+        with suppress(OSError):
+            drop_capabilities(_SIGHT)
     version = libc.syscall(_CREATE_RULESET, None, 0, _RULESET_VERSION)
     if version < 1:
         return
