@@ -243,6 +243,7 @@ def test_a_failed_execution_is_still_one_json_document(place):
         (["run", "wrong.yaml"], "wrong.yaml:2:7: "),
         (["run", "hello.yaml", "--set", "name"], '"name" is not KEY=VALUE'),
         (["run", "hello.yaml", "--set", "=1"], "is not KEY=VALUE"),
+        (["run", "hello.yaml", "--set", "shop..url=1"], '"shop..url" has an empty name'),
         (["run", "hello.yaml", "--set", "name=[1"], "is not YAML"),
         (["run", "hello.yaml", "--payload", "[1]"], "--payload is a JSON object"),
         (["run", "hello.yaml", "--payload", "{"], "--payload is not JSON"),

@@ -238,6 +238,8 @@ def values_of(sets: tuple[str, ...]) -> list[tuple[str, Any]]:
     """The dotted path and value of each `--set KEY=VALUE`."""
     found = []
     for key, text in _pairs(sets, "KEY=VALUE", "--set days=3"):
+        if not all(key.split(".")):
+            raise click.BadParameter(f'"{key}" has an empty name; a path is like shop.url.')
         try:
             found.append((key, configured.plain_value(text)))
         except ValueError as error:
